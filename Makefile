@@ -1,0 +1,84 @@
+# Everything a contributor runs. Needs Python 3.11 or newer and make; `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+BIN := .venv/bin
+UV := $(BIN)/uv
+INSTALLED := .venv/.installed
+STORE_TESTS = $(wildcard tests/store tests/migration)
+
+PYTEST_ARGS ?=
+SEEDS ?= 0-199
+SCENARIO ?= drain
+
+# A mirror that pip knows from the environment serves uv as well.
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(INSTALLED) ## Make .venv with Sexton (editable), the embedded PostgreSQL and the tools, at pinned versions
+
+.PHONY: dev
+dev: setup ## Run API, scheduler and worker over an embedded PostgreSQL
+	$(BIN)/sexton dev
+
+.PHONY: test
+test: lint system ## Lint, then every test on PostgreSQL 18, then the store's on 15 and 16 (PYTEST_ARGS=…)
+	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest $(STORE_TESTS) --postgres=15 $(PYTEST_ARGS)
+	$(BIN)/pytest $(STORE_TESTS) --postgres=16 $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: setup ## Check style, types and the import rules of the design
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: fmt
+fmt: setup ## Format, and fix what can be fixed
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+.PHONY: bench
+bench: setup ## Measure one scenario of DESIGN §6 (SCENARIO=drain)
+	$(BIN)/python -m bench $(SCENARIO) --json
+
+.PHONY: simulate
+simulate: setup ## Explore the stepped simulation over more seeds (SEEDS=0-199, or one seed to replay it)
+	$(BIN)/pytest tests/simulation --seeds=$(SEEDS) $(PYTEST_ARGS)
+
+.PHONY: lock
+lock: $(UV) ## Bring constraints.txt to the newest versions that pyproject.toml allows
+	$(UV) pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --upgrade \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet --output-file constraints.txt
+
+.PHONY: system
+system: # What tests need from the machine itself; says so in one line where it cannot be installed
+	@tools/system_packages.sh
+
+.PHONY: clean
+clean: ## Remove .venv, caches and build output
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt | $(UV)
+	$(UV) pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable '.[embedded]' --group dev
+	@touch $@
+
+$(UV): constraints.txt
+	@for python in python3.11 python3 missing; do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
+	done; \
+	if [ "$$python" = missing ]; then echo 'Sexton needs Python 3.11 or newer as python3.11 or python3.' >&2; exit 1; fi; \
+	"$$python" -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	@touch $@
