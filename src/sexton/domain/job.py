@@ -1,0 +1,274 @@
+"""A job as it is submitted: checked once, here, whoever submits it. What leaves this module is the document that
+`sexton.submit_jobs` takes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Any, Literal
+
+import msgspec
+
+from .duration import Duration, seconds
+from .fault import Invalid
+from .retry import DEFAULT, Retry
+
+PAYLOAD_BYTES_LIMIT = 256 * 1024
+RESULT_BYTES_LIMIT = 64 * 1024
+BATCH_LIMIT = 10_000
+NAME_LIMIT = 200
+TAG_LIMIT = 20
+TIMEOUT_S = 30.0
+MAX_LOST = 3
+
+_PATH = re.compile(r"payload(\.[^.]+)+")
+_ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+Priority = Literal["critical", "high", "normal", "low"]
+Delivery = Literal["at_least_once", "at_most_once"]
+
+
+class Lane(IntEnum):
+    CRITICAL = 0
+    HIGH = 1
+    NORMAL = 2
+    LOW = 3
+
+    @classmethod
+    def of(cls, priority: str) -> Lane:
+        try:
+            return cls[priority.upper()]
+        except (KeyError, AttributeError):
+            raise Invalid("priority", f"{priority!r} is not a lane; use critical, high, normal or low") from None
+
+
+class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a job says about its own running beyond timeout and delivery; only what differs from the default is stored."""
+
+    retry: Retry = DEFAULT
+    deadline_s: float | None = None  # for all attempts together, from the due time
+    start_within_s: float | None = None  # the first attempt starts this soon after the due time, or never
+    lease_s: float | None = None  # how long its worker may be silent; null: the cluster's lease
+    progress_within_s: float | None = None  # a handler silent for this long is stuck
+    max_lost: int | None = None  # workers it may take down with it; null: three
+    grace_s: float | None = None  # between being asked to stop and being forced; null: the worker's
+
+
+class Unique(msgspec.Struct, frozen=True):
+    """Equal jobs are one. `by` lists what must be equal: task, name, payload, or paths such as `payload.user_id`.
+
+    Without `holds_s` an equal job counts while it is pending; with it, for that long after its submission.
+    """
+
+    by: tuple[str, ...] = ("task", "payload")
+    holds_s: float | None = None
+    replace: bool = False
+
+    @classmethod
+    def of(cls, *by: str, period: Duration | None = None, on_conflict: Literal["keep", "replace"] = "keep") -> Unique:
+        for part in by:
+            if part not in ("task", "name", "payload") and not _PATH.fullmatch(part):
+                raise Invalid("unique", f"{part!r} is not a part of a job; use task, name, payload or payload.<path>")
+        if on_conflict not in ("keep", "replace"):
+            raise Invalid("unique", f"on_conflict is keep or replace, not {on_conflict!r}")
+        holds_s = None if period is None else seconds(period, field="unique.period")
+        return cls(by or ("task", "payload"), holds_s, on_conflict == "replace")
+
+
+class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One document of `sexton.submit_jobs`. What is left out comes from the task's options, then from the defaults."""
+
+    task: str
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
+    queue: str | None = None
+    lane: int | None = None
+    tenant: str | None = None
+    name: str | None = None
+    run_at: datetime | None = None
+    delay_s: float | None = None
+    timeout_s: float | None = None  # 0: no limit
+    at_most_once: bool | None = None
+    policy: Policy | None = None
+    tags: tuple[str, ...] | None = None
+    submitted_by: str | None = None
+    trace: str | None = None
+    key: str | None = None
+    key_ttl_s: float | None = None
+    fingerprint: str | None = None
+    unique: Unique | None = None
+
+
+def submission(
+    task: str,
+    payload: Any,
+    *,
+    run_at: datetime | None = None,
+    delay: Duration | None = None,
+    queue: str | None = None,
+    priority: Priority | None = None,
+    tenant: str | None = None,
+    name: str | None = None,
+    key: str | None = None,
+    key_ttl: Duration | None = None,
+    unique: Unique | bool | None = None,
+    timeout: Duration | None = None,
+    deadline: Duration | None = None,
+    start_within: Duration | None = None,
+    retry: Retry | None = None,
+    delivery: Delivery | None = None,
+    lease: Duration | None = None,
+    progress_within: Duration | None = None,
+    max_lost: int | None = None,
+    grace: Duration | None = None,
+    tags: Sequence[str] | None = None,
+    submitted_by: str | None = None,
+    trace: str | None = None,
+) -> Submission:
+    """The checked document of one job; `Invalid` names the field and the fix."""
+    if run_at is not None and delay is not None:
+        raise Invalid("delay", "give run_at or delay, not both")
+    if run_at is not None and getattr(run_at, "tzinfo", None) is None:
+        raise Invalid("run_at", "give an instant with an offset, such as datetime(2026, 3, 1, 9, tzinfo=UTC)")
+    return Submission(
+        task=_name("task", task),
+        payload=encoded_payload(payload),
+        queue=_optional_name("queue", queue),
+        lane=None if priority is None else int(Lane.of(priority)),
+        tenant=_optional_name("tenant", tenant),
+        name=_optional_name("name", name),
+        run_at=run_at,
+        delay_s=_optional_seconds("delay", delay),
+        timeout_s=_optional_seconds("timeout", timeout),
+        at_most_once=_at_most_once(delivery),
+        policy=policy(
+            retry=retry,
+            deadline=deadline,
+            start_within=start_within,
+            lease=lease,
+            progress_within=progress_within,
+            max_lost=max_lost,
+            grace=grace,
+        ),
+        tags=_tags(tags),
+        submitted_by=_optional_name("submitted_by", submitted_by),
+        trace=_optional_name("trace", trace),
+        key=_optional_name("key", key),
+        key_ttl_s=_optional_seconds("key_ttl", key_ttl),
+        unique=_unique(unique),
+    )
+
+
+def policy(
+    *,
+    retry: Retry | None = None,
+    deadline: Duration | None = None,
+    start_within: Duration | None = None,
+    lease: Duration | None = None,
+    progress_within: Duration | None = None,
+    max_lost: int | None = None,
+    grace: Duration | None = None,
+) -> Policy | None:
+    """The policy, or `None` where all of it is the default."""
+    if max_lost is not None and not 1 <= max_lost <= 1000:
+        raise Invalid("max_lost", f"{max_lost} must lie between 1 and 1000")
+    chosen = Policy(
+        retry=DEFAULT if retry is None else retry,  # only a chosen one is written, and then it beats the task's
+        deadline_s=_optional_seconds("deadline", deadline),
+        start_within_s=_optional_seconds("start_within", start_within),
+        lease_s=_optional_seconds("lease", lease),
+        progress_within_s=_optional_seconds("progress_within", progress_within),
+        max_lost=max_lost,
+        grace_s=_optional_seconds("grace", grace),
+    )
+    return None if retry is None and chosen == Policy() else chosen
+
+
+def encoded_payload(payload: Any) -> msgspec.Raw:
+    """The payload as JSON, refused where PostgreSQL could not keep it exactly or it is too large."""
+    try:
+        encoded = msgspec.json.encode(payload)
+        if b"null" in encoded:  # JSON has no infinities and no NaN; the encoder writes null for them without a word
+            _refuse_infinite("payload", msgspec.to_builtins(payload))
+    except Invalid:
+        raise
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid("payload", f"cannot be written as JSON: {error}") from None
+    if len(encoded) > PAYLOAD_BYTES_LIMIT:
+        raise Invalid(
+            "payload",
+            f"{len(encoded):,} bytes, the limit is {PAYLOAD_BYTES_LIMIT:,}; store the data elsewhere and submit a reference",
+        )
+    if _ESCAPED_NUL.search(encoded):
+        raise Invalid("payload", "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+    return msgspec.Raw(encoded)
+
+
+def _refuse_infinite(path: str, value: Any) -> None:
+    match value:
+        case float() if not math.isfinite(value):
+            raise Invalid(path, f"{value} has no JSON form")
+        case Mapping():
+            for key, inner in value.items():
+                _refuse_infinite(f"{path}.{key}", inner)
+        case list() | tuple():
+            for index, inner in enumerate(value):
+                _refuse_infinite(f"{path}.{index}", inner)
+        case _:
+            pass
+
+
+def _unique(unique: Unique | bool | None) -> Unique | None:
+    match unique:
+        case True:
+            return Unique()
+        case None | False:
+            return None
+        case Unique():
+            return unique
+        case _:
+            raise Invalid("unique", f"give True or Unique.of(...), not {unique!r}")
+
+
+def _at_most_once(delivery: str | None) -> bool | None:
+    match delivery:
+        case None:
+            return None
+        case "at_least_once":
+            return False
+        case "at_most_once":
+            return True
+        case _:
+            raise Invalid("delivery", f"{delivery!r} is unknown; use at_least_once or at_most_once")
+
+
+def _tags(tags: Sequence[str] | None) -> tuple[str, ...] | None:
+    if not tags:
+        return None
+    if isinstance(tags, str):
+        raise Invalid("tags", f'give a list of words, such as ["{tags}"]')
+    if len(tags) > TAG_LIMIT:
+        raise Invalid("tags", f"{len(tags)} tags, the limit is {TAG_LIMIT}")
+    return tuple(_name(f"tags.{index}", tag) for index, tag in enumerate(tags))
+
+
+def _name(field: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise Invalid(field, f"give a non-empty text, not {value!r}")
+    if len(value) > NAME_LIMIT:
+        raise Invalid(field, f"{len(value)} characters, the limit is {NAME_LIMIT}")
+    if "\x00" in value:
+        raise Invalid(field, "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise Invalid(field, "holds half of a surrogate pair, which is no text")
+    return value
+
+
+def _optional_name(field: str, value: str | None) -> str | None:
+    return None if value is None else _name(field, value)
+
+
+def _optional_seconds(field: str, value: Duration | timedelta | None) -> float | None:
+    return None if value is None else seconds(value, field=field)

@@ -1,0 +1,214 @@
+"""What follows an outcome: the end, another try after a delay, or the dead letters. Pure: the caller brings the dice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, assert_never
+
+import msgspec
+
+from .duration import Duration, seconds
+from .fault import Invalid
+from .outcome import Cancelled, ErrorInfo, Failed, Lost, Missed, Outcome, Released, Snoozed, Succeeded, TimedOut
+
+Backoff = Literal["immediate", "linear", "exponential", "list"]
+
+
+class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How often a run is tried and how long it waits in between.
+
+    With the default (exponential, base 30 s, factor 2, at most 30 min) the waits are 30 s, 1 min, 2 min, 4 min, each
+    lengthened or shortened by up to `jitter`. `rules` pick another policy by exception: the first class in the
+    exception's own order (itself, then its bases) that has a rule decides.
+    """
+
+    max_attempts: int = 5
+    backoff: Backoff = "exponential"
+    base_s: float = 30.0
+    factor: float = 2.0
+    max_s: float = 1800.0
+    jitter: float = 0.25
+    delays_s: tuple[float, ...] = ()
+    rules: Mapping[str, Retry | Literal["never"]] = msgspec.field(default_factory=dict)
+    replays: int = 0  # times a transient failure is replayed from the dead letters by itself
+    replay_after_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_attempts <= 1000:
+            raise Invalid("max_attempts", f"{self.max_attempts} must lie between 1 and 1000")
+        if not 0 <= self.jitter <= 0.25:
+            raise Invalid("jitter", f"{self.jitter} must lie between 0 and 0.25")
+        if not 1 <= self.factor <= 1000:
+            raise Invalid("factor", f"{self.factor} must lie between 1 and 1000")
+        if not 0 <= self.replays <= 1000:
+            raise Invalid("replays", f"{self.replays} must lie between 0 and 1000")
+        seconds(self.base_s, field="base")
+        seconds(self.max_s, field="max")
+        seconds(self.replay_after_s, field="replay_after")
+        for delay_s in self.delays_s:
+            seconds(delay_s, field="delays")
+        if self.backoff == "list" and not self.delays_s:
+            raise Invalid("delays", "give at least one delay")
+
+    @classmethod
+    def never(cls) -> Retry:
+        return cls(max_attempts=1)
+
+    @classmethod
+    def immediate(cls, *, max_attempts: int = 5) -> Retry:
+        return cls(max_attempts=max_attempts, backoff="immediate")
+
+    @classmethod
+    def linear(cls, *, base: Duration = "30s", max: Duration = "30m", max_attempts: int = 5, jitter: float = 0.25) -> Retry:  # noqa: A002
+        """Waits of base, 2 x base, 3 x base, …"""
+        return cls(max_attempts, "linear", seconds(base, field="base"), max_s=seconds(max, field="max"), jitter=jitter)
+
+    @classmethod
+    def exponential(
+        cls,
+        *,
+        base: Duration = "30s",
+        factor: float = 2.0,
+        max: Duration = "30m",  # noqa: A002
+        max_attempts: int = 5,
+        jitter: float = 0.25,
+    ) -> Retry:
+        """Waits of base, base x factor, base x factor², …"""
+        return cls(max_attempts, "exponential", seconds(base, field="base"), factor, seconds(max, field="max"), jitter)
+
+    @classmethod
+    def after(cls, *delays: Duration, jitter: float = 0.25) -> Retry:
+        """Exactly these waits, then the dead letters: `Retry.after("1s", "5s", "30s", "5m", "1h")` is six attempts."""
+        spans = tuple(seconds(delay, field="delays") for delay in delays)
+        return cls(len(spans) + 1, "list", jitter=jitter, delays_s=spans)
+
+    def on(self, kind: type[BaseException] | str, rule: Retry | Literal["never"]) -> Retry:
+        """This policy, but with `rule` for one exception class and those derived from it; "never" makes it permanent."""
+        name = (
+            kind
+            if isinstance(kind, str)
+            else kind.__qualname__
+            if kind.__module__ == "builtins"
+            else f"{kind.__module__}.{kind.__qualname__}"
+        )
+        return msgspec.structs.replace(self, rules={**self.rules, name: rule})
+
+    def for_error(self, error: ErrorInfo) -> Retry | Literal["never"]:
+        return next((self.rules[kind] for kind in error.kinds if kind in self.rules), self)
+
+    def delay_s(self, attempt: int, dice: Random) -> float:
+        """The wait after the attempt with this number (from 1)."""
+        match self.backoff:
+            case "immediate":
+                return 0.0
+            case "linear":
+                plain_s = min(self.base_s * attempt, self.max_s)
+            case "exponential":
+                plain_s = min(self.base_s * self.factor ** min(attempt - 1, 64), self.max_s)
+            case "list":
+                plain_s = self.delays_s[min(attempt, len(self.delays_s)) - 1]
+            case _:
+                assert_never(self.backoff)
+        return plain_s * (1 + dice.uniform(-self.jitter, self.jitter))
+
+
+DEFAULT = Retry()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a run stands in its budgets when an execution ends."""
+
+    attempt: int  # number of this try, counted against max_attempts
+    lost_count: int  # tries that died with their worker, before this one
+    retry: Retry = DEFAULT
+    max_lost: int = 3
+    at_most_once: bool = False
+    deadline_left_s: float | None = None  # until the deadline of all attempts together
+    replay_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run ends here, and so does a one-time job."""
+
+    ending: Literal["completed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryIn:
+    """Back to waiting (to ready without delay). `spends` says which budget pays: a retry, a loss, or nobody."""
+
+    delay_s: float
+    spends: Literal["attempt", "loss", "nothing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """To the dead letters. `replay_in_s` is set when a transient failure is to come back by itself."""
+
+    reason: str
+    permanent: bool
+    replay_in_s: float | None = None
+
+
+Next = Finish | RetryIn | Bury
+
+
+def decide(outcome: Outcome, standing: Standing, dice: Random) -> Next:
+    match outcome:
+        case Succeeded():
+            return Finish("completed")
+        case Cancelled():
+            return Finish("cancelled")
+        case Snoozed(delay_s):
+            return _within_deadline(RetryIn(delay_s, "nothing"), standing, "the deadline would pass during the snooze")
+        case Released(reason):
+            return _bury_lost(reason, standing) if standing.at_most_once else RetryIn(0.0, "nothing")
+        case Lost(reason):
+            return _after_loss(reason, standing)
+        case Missed(reason):
+            return Bury(reason, permanent=True)
+        case TimedOut(reason):
+            return _after_failure(standing.retry, reason, 0.0, standing, dice)
+        case Failed(error, permanent, retry_after_s):
+            rule = standing.retry.for_error(error)
+            if permanent or rule == "never":
+                return Bury(f"permanent error: {error.type}: {error.message}"[:500], permanent=True)
+            return _after_failure(rule, f"{error.type}: {error.message}"[:400], retry_after_s or 0.0, standing, dice)
+        case _:
+            assert_never(outcome)
+
+
+def _after_failure(retry: Retry, reason: str, at_least_s: float, standing: Standing, dice: Random) -> Next:
+    if standing.at_most_once:
+        return Bury(f"at most once: {reason}", permanent=True)
+    if standing.attempt >= retry.max_attempts:
+        return _transient(f"attempt {standing.attempt} of {retry.max_attempts} failed: {reason}", standing)
+    delay_s = max(retry.delay_s(standing.attempt, dice), at_least_s)
+    return _within_deadline(RetryIn(delay_s, "attempt"), standing, f"no time for another attempt before the deadline: {reason}")
+
+
+def _after_loss(reason: str, standing: Standing) -> Next:
+    if standing.at_most_once:
+        return _bury_lost(reason, standing)
+    if standing.lost_count + 1 >= standing.max_lost:
+        return Bury(f"lost {standing.lost_count + 1} workers, the limit is {standing.max_lost}: {reason}", permanent=False)
+    return _within_deadline(RetryIn(0.0, "loss"), standing, f"lost with no time left before the deadline: {reason}")
+
+
+def _bury_lost(reason: str, standing: Standing) -> Bury:
+    return Bury(f"at most once, and its one start was lost: {reason}", permanent=True)
+
+
+def _transient(reason: str, standing: Standing) -> Bury:
+    again = standing.replay_count < standing.retry.replays
+    return Bury(reason, permanent=False, replay_in_s=standing.retry.replay_after_s if again else None)
+
+
+def _within_deadline(retry: RetryIn, standing: Standing, reason: str) -> Next:
+    if standing.deadline_left_s is not None and retry.delay_s >= standing.deadline_left_s:
+        return Bury(reason, permanent=False)
+    return retry

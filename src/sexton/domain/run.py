@@ -1,0 +1,179 @@
+"""A run as a worker holds it, and the report that ends or returns it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+from random import Random
+from typing import Any, Literal, assert_never
+from uuid import UUID
+
+import msgspec
+
+from .job import MAX_LOST, Policy
+from .outcome import Cancelled, ErrorInfo, Failed, Lost, Missed, Outcome, Released, Snoozed, Succeeded, TimedOut
+from .retry import Bury, Finish, Next, RetryIn, Standing, decide
+from .states import Status
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A run somebody answers for, with the fence (`worker_id`, `token`) under which it may be ended. Nobody holds it
+    where `worker_id` is null."""
+
+    run_id: UUID
+    job_id: UUID
+    worker_id: UUID | None
+    token: int
+    attempt: int
+    lost_count: int
+    at_most_once: bool
+    seq: int
+    origin: str
+    deadline_left_s: float | None
+    policy_json: str | None
+    progress_json: str | None = None  # what the handler had said when its worker was lost
+    output: str | None = None
+
+    @property
+    def policy(self) -> Policy:
+        return policy_of(self.policy_json)
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A run a worker has just leased, with all it needs to execute it."""
+
+    lease: Lease
+    job_version: int
+    fire_at: datetime
+    due_at: datetime
+    claimed_at: datetime
+    timeout_s: float | None
+    queue: str
+    tenant: str
+    lane: int
+    task: str
+    name: str | None
+    payload_json: str | None  # null: the job's definition is gone
+    idempotency_key: str | None
+    completed_by: UUID | None  # an execution that has already completed this key
+    trace: str | None
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One document of `sexton.finish_runs`."""
+
+    run_id: UUID
+    token: int
+    next: Literal["end", "again"]
+    status: str
+    worker_id: UUID | None = None
+    ending: Literal["completed", "failed", "cancelled"] | None = None
+    started_s: float | None = None
+    took_s: float | None = None
+    delay_s: float | None = None
+    spends: Literal["attempt", "loss", "nothing"] | None = None
+    reason: str | None = None
+    error: ErrorInfo | None = None
+    result: msgspec.Raw | None = None
+    progress: msgspec.Raw | None = None
+    output: str | None = None
+    permanent: bool | None = None
+    replay_s: float | None = None
+    key: str | None = None
+
+
+@lru_cache(maxsize=4096)
+def policy_of(policy_json: str | None) -> Policy:
+    return Policy() if policy_json is None else msgspec.json.decode(policy_json, type=Policy)
+
+
+def standing(lease: Lease, *, deadline_left_s: float | None) -> Standing:
+    policy = lease.policy
+    return Standing(
+        attempt=lease.attempt,
+        lost_count=lease.lost_count,
+        retry=policy.retry,
+        max_lost=MAX_LOST if policy.max_lost is None else policy.max_lost,
+        at_most_once=lease.at_most_once,
+        deadline_left_s=deadline_left_s,
+        replay_count=lease.seq if lease.origin == "replay" else 0,
+    )
+
+
+def report(
+    lease: Lease,
+    outcome: Outcome,
+    dice: Random,
+    *,
+    started_s: float | None = None,
+    took_s: float | None = None,
+    result: msgspec.Raw | None = None,
+    progress: msgspec.Raw | None = None,
+    output: str | None = None,
+    key: str | None = None,
+) -> Report:
+    """The report of an outcome: what happened, and what `decide` says follows."""
+    left_s = lease.deadline_left_s
+    if left_s is not None and started_s is not None and took_s is not None:
+        left_s -= started_s + took_s
+    following = decide(outcome, standing(lease, deadline_left_s=left_s), dice)
+    what: dict[str, Any] = {"status": status_of(outcome), **_consequence(following)}
+    reason = _reason(outcome, following)
+    return Report(
+        run_id=lease.run_id,
+        token=lease.token,
+        worker_id=lease.worker_id,
+        started_s=started_s,
+        took_s=took_s,
+        reason=reason,
+        error=outcome.error if isinstance(outcome, Failed) else None,
+        result=result,
+        progress=progress if progress is not None else _raw(lease.progress_json),
+        output=output if output is not None else lease.output,
+        key=key,
+        **what,
+    )
+
+
+def status_of(outcome: Outcome) -> Status:
+    match outcome:
+        case Succeeded():
+            return Status.SUCCEEDED
+        case Failed():
+            return Status.FAILED
+        case TimedOut():
+            return Status.TIMED_OUT
+        case Cancelled():
+            return Status.CANCELLED
+        case Snoozed():
+            return Status.SNOOZED
+        case Released():
+            return Status.RELEASED
+        case Lost():
+            return Status.LOST
+        case Missed():
+            return Status.MISSED
+        case _:
+            assert_never(outcome)
+
+
+def _consequence(following: Next) -> dict[str, Any]:
+    match following:
+        case Finish(ending):
+            return {"next": "end", "ending": ending}
+        case RetryIn(delay_s, spends):
+            return {"next": "again", "delay_s": delay_s, "spends": spends}
+        case Bury(_, permanent, replay_in_s):
+            return {"next": "end", "ending": "failed", "permanent": permanent, "replay_s": replay_in_s}
+        case _:
+            assert_never(following)
+
+
+def _reason(outcome: Outcome, following: Next) -> str | None:
+    if isinstance(following, Bury):
+        return following.reason
+    return getattr(outcome, "reason", None)
+
+
+def _raw(text: str | None) -> msgspec.Raw | None:
+    return None if text is None else msgspec.Raw(text.encode())

@@ -1,0 +1,87 @@
+"""The states of a run, the events that change them, and the table of what is legal. `docs/lifecycle.md` is its picture.
+
+The schema has CHECKs for the states; tests install a trigger made from this table that rejects any other change.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RunState(StrEnum):
+    WAITING = "waiting"  # for its time
+    READY = "ready"  # due: any worker that knows the task may claim it
+    RUNNING = "running"  # leased to one worker
+    BLOCKED = "blocked"  # by the overlap policy of its job
+    PARKED = "parked"  # waiting for a limit, outside the claim index
+
+
+class Event(StrEnum):
+    SUBMITTED = "submitted"
+    PROMOTED = "promoted"
+    CLAIMED = "claimed"
+    SUCCEEDED = "succeeded"
+    RETRIED = "retried"
+    BURIED = "buried"
+    SNOOZED = "snoozed"
+    RELEASED = "released"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+    MISSED = "missed"
+    REPLAYED = "replayed"
+
+
+class Status(StrEnum):
+    """Of an execution, once it has ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    SNOOZED = "snoozed"
+    RELEASED = "released"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+    PAUSED = "paused"
+
+
+class JobStatus(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    PAUSED = "paused"
+
+
+_W, _R, _X = RunState.WAITING, RunState.READY, RunState.RUNNING
+
+# (event, from, to); None is "no row": before submission and after the end.
+TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozenset(
+    {
+        (Event.SUBMITTED, None, _W),
+        (Event.SUBMITTED, None, _R),  # due now
+        (Event.PROMOTED, _W, _R),
+        (Event.CLAIMED, _R, _X),
+        (Event.SUCCEEDED, _X, None),
+        (Event.RETRIED, _X, _W),
+        (Event.RETRIED, _X, _R),  # without delay
+        (Event.BURIED, _X, None),
+        (Event.SNOOZED, _X, _W),
+        (Event.SNOOZED, _X, _R),
+        (Event.RELEASED, _X, _R),
+        (Event.LOST, _X, _R),
+        (Event.CANCELLED, _X, None),
+        (Event.CANCELLED, _W, None),
+        (Event.CANCELLED, _R, None),
+        (Event.MISSED, _W, None),
+        (Event.MISSED, _R, None),
+        (Event.REPLAYED, None, _R),
+    }
+)
+
+
+def legal(before: RunState | None, after: RunState | None) -> frozenset[Event]:
+    """The events that may lead from one state to the other; empty means the change is forbidden."""
+    return frozenset(event for event, source, target in TRANSITIONS if (source, target) == (before, after))

@@ -1,0 +1,140 @@
+"""Every error Sexton raises on purpose. Each says what the caller may do next; `code` is stable and goes over the wire."""
+
+from __future__ import annotations
+
+
+class SextonError(Exception):
+    """Root of all of them."""
+
+    code = "error"
+
+
+class InvalidSubmission(SextonError, ValueError):
+    """The submission breaks a rule; nothing was changed. `field` is a JSON pointer to the fault."""
+
+    code = "invalid_submission"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+
+class KeyReused(SextonError):
+    """The idempotency key belongs to a submission with another body: use a new key, or send the first body again."""
+
+    code = "idempotency_key_reused"
+
+
+class KeyBusy(SextonError):
+    """The first submission with this key has not committed yet: try again shortly."""
+
+    code = "idempotency_key_busy"
+
+
+class UnknownTask(SextonError, LookupError):
+    """No task of that name is registered with this app."""
+
+    code = "unknown_task"
+
+
+class NotFound(SextonError, LookupError):
+    """There is no such job, run, execution or dead letter (any more)."""
+
+    code = "not_found"
+
+
+class NotAllowedIn(SextonError):
+    """The job is in a state that forbids this."""
+
+    code = "conflict"
+
+    def __init__(self, action: str, status: str) -> None:
+        super().__init__(f"cannot {action} a job that is {status}")
+        self.action = action
+        self.status = status
+
+
+class LeaseLost(SextonError):
+    """Another worker may hold the run by now: stop, and let the result go."""
+
+    code = "lease_lost"
+
+
+class JobFailed(SextonError):
+    """The awaited job ended without a result. `status` says how, `error` why."""
+
+    code = "job_failed"
+
+    def __init__(self, status: str, error: str | None) -> None:
+        super().__init__(f"the job {status}" + (f": {error}" if error else ""))
+        self.status = status
+        self.error = error
+
+
+class ResultTimeout(SextonError, TimeoutError):
+    """The awaited job has not ended yet; it goes on, and may be awaited again."""
+
+    code = "result_timeout"
+
+
+class DatabaseUnavailable(SextonError):
+    """PostgreSQL cannot be reached or broke off; services retry by themselves."""
+
+    code = "database_unavailable"
+
+
+class Contention(SextonError):
+    """Another transaction was in the way (deadlock, lock timeout); nothing was changed, and trying again is safe."""
+
+    code = "contention"
+
+
+class DataRefused(SextonError):
+    """PostgreSQL cannot keep a value that was sent; nothing was changed."""
+
+    code = "data_refused"
+
+
+class SchemaMismatch(SextonError):
+    """The database's schema is not the one this version knows. The message says what to run."""
+
+    code = "schema_mismatch"
+
+
+class ForeignDatabase(SextonError):
+    """This database was copied or restored from elsewhere and has not been adopted, so nothing fires from it."""
+
+    code = "foreign_database"
+
+
+class EmbeddedUnavailable(SextonError):
+    """The embedded PostgreSQL is not installed or could not be started."""
+
+    code = "embedded_unavailable"
+
+
+class PermanentError(SextonError):
+    """Raise it in a handler when another attempt cannot help: the run goes to the dead letters at once."""
+
+    code = "permanent"
+
+
+class RetryLater(SextonError):
+    """Raise it in a handler to fail this attempt and be tried again no sooner than `delay_s` from now (`Retry-After`)."""
+
+    code = "retry_later"
+
+    def __init__(self, message: str, *, delay_s: float) -> None:
+        super().__init__(message)
+        self.delay_s = delay_s
+
+
+class Snooze(SextonError):
+    """Control flow of `ctx.snooze`: put the run back for later, spending no attempt."""
+
+    code = "snoozed"
+
+    def __init__(self, delay_s: float) -> None:
+        super().__init__(f"snoozed for {delay_s:g} s")
+        self.delay_s = delay_s
