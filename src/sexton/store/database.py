@@ -1,0 +1,181 @@
+"""The way to PostgreSQL: a pool, transactions, and the proof whether the way is direct or through a pooler.
+
+Drivers stop here: no asyncpg type or error leaves `sexton.store`. Behind a transaction-mode pooler no statement is kept
+prepared and every statement runs inside an explicit transaction (DESIGN rule 19).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import asyncpg
+
+from sexton.errors import Contention, DatabaseUnavailable, DataRefused, KeyBusy, KeyReused
+
+STATEMENT_TIMEOUT_S = 30
+LOCK_TIMEOUT_S = 5
+CONNECT_TIMEOUT_S = 10
+
+# Plans must not change with what the planner believes about a table that was empty a minute ago; a dead host must let go
+# of its locks in seconds.
+_SERVER_SETTINGS = {
+    "application_name": "sexton",
+    "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
+    "lock_timeout": f"{LOCK_TIMEOUT_S}s",
+    "idle_in_transaction_session_timeout": "60s",
+    "enable_seqscan": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "3",
+}
+_POOLED_BEGIN = f"BEGIN; SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'; SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"
+
+Row = Any  # a record: fields by position and by name
+
+
+class Connection(Protocol):
+    """All that a store function asks of a connection."""
+
+    async def fetch(self, query: str, *args: Any) -> list[Row]: ...
+
+    async def execute(self, query: str) -> Any: ...
+
+
+class Database(Protocol):
+    """What services hold. A simulation stands in front of it and breaks it at statement boundaries."""
+
+    def connection(self) -> Any:
+        """An async context manager around a connection for single statements, each committed by itself."""
+
+    def transaction(self) -> Any:
+        """An async context manager around a connection inside one transaction."""
+
+
+class Postgres:
+    """The real `Database`."""
+
+    def __init__(self, pool: asyncpg.Pool, url: str, *, direct: bool) -> None:
+        self._pool = pool
+        self.url = url
+        self.direct = direct
+
+    @classmethod
+    async def open(cls, url: str, *, size: int = 4) -> Postgres:
+        direct = await is_direct(url)
+        with translated_errors():
+            pool = await asyncpg.create_pool(
+                url,
+                min_size=0,
+                max_size=size,
+                timeout=CONNECT_TIMEOUT_S,
+                command_timeout=STATEMENT_TIMEOUT_S + 5,
+                statement_cache_size=200 if direct else 0,
+                server_settings=_SERVER_SETTINGS if direct else None,
+                reset=_keep_as_is,
+            )
+        return cls(pool, url, direct=direct)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        if not self.direct:
+            async with self.transaction() as connection:
+                yield connection
+            return
+        with translated_errors():
+            async with self._pool.acquire(timeout=CONNECT_TIMEOUT_S) as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        with translated_errors():
+            async with self._pool.acquire(timeout=CONNECT_TIMEOUT_S) as connection:
+                await connection.execute("BEGIN" if self.direct else _POOLED_BEGIN)
+                try:
+                    yield connection
+                except BaseException:
+                    if not connection.is_closed():
+                        await connection.execute("ROLLBACK")
+                    raise
+                if await connection.execute("COMMIT") != "COMMIT":  # PostgreSQL answers a failed transaction with ROLLBACK
+                    raise Contention("a statement of this transaction had failed, so all of it was rolled back")
+
+    async def close(self) -> None:
+        try:
+            await asyncio.wait_for(self._pool.close(), 5)
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            self._pool.terminate()
+
+
+async def _keep_as_is(_connection: asyncpg.Connection) -> None:
+    """Our connections carry no session state to reset; the default would cost a round trip per use."""
+
+
+async def connect(url: str, **options: Any) -> asyncpg.Connection:
+    """One connection of our own, outside any pool."""
+    with translated_errors():
+        return await asyncpg.connect(url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0, **options)
+
+
+async def is_direct(url: str) -> bool:
+    """Proof, not configuration: a pooler cannot tell us the process id of the server process that runs our statement."""
+    connection = await connect(url)
+    try:
+        with translated_errors():
+            async with connection.transaction():
+                return bool(await connection.fetchval("SELECT pg_backend_pid()") == connection.get_server_pid())
+    finally:
+        await connection.close(timeout=CONNECT_TIMEOUT_S)
+
+
+_UNAVAILABLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InternalClientError,
+    asyncpg.DiskFullError,
+    asyncpg.QueryCanceledError,
+    asyncpg.ProtocolViolationError,
+)
+_CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+
+
+class translated_errors:  # noqa: N801  (a context manager reads as a verb)
+    """Turns the driver's errors into ours; a plain class because it sits on the hot path."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            translation = translate(error)
+            if translation is not None:
+                raise translation from error
+
+
+def translate(error: BaseException) -> Exception | None:
+    """Ours for theirs; `None` where the error should go its way."""
+    state = getattr(error, "sqlstate", None)
+    if state == "SX422":
+        return KeyReused(str(error))
+    if isinstance(error, _CONTENTION):
+        if state == "55P03" and "claim_keys(" in str(getattr(error, "context", "") or ""):
+            return KeyBusy("the first submission with this key has not committed yet; try again shortly")
+        return Contention(str(error))
+    if isinstance(error, asyncpg.DataError | asyncpg.IntegrityConstraintViolationError) or (
+        isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)  # an argument the driver cannot encode
+    ):
+        return DataRefused(str(error))
+    if isinstance(error, _UNAVAILABLE):
+        return DatabaseUnavailable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    return None

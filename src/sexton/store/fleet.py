@@ -1,0 +1,129 @@
+"""Workers and scheduler nodes: who is there, and who has fallen silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from .database import Connection
+from .sql import statements
+
+_SQL = statements("fleet")
+
+
+class Held(NamedTuple):
+    """A lease as the database sees it."""
+
+    run_id: UUID
+    job_id: UUID
+    token: int
+    cancel_requested: bool
+    at_most_once: bool
+
+
+class Worker(msgspec.Struct, frozen=True):
+    id: UUID
+    name: str
+    queues: list[str]
+    tasks: list[str]
+    concurrency: int
+    started_at: datetime
+    beat_at: datetime
+    lost_at: datetime | None
+    draining: bool
+    running_count: int
+    refused_count: int
+
+
+class Node(msgspec.Struct, frozen=True):
+    id: UUID
+    name: str
+    started_at: datetime
+    beat_at: datetime
+    partitions: list[int]
+
+
+async def enlist(
+    connection: Connection,
+    worker_id: UUID,
+    *,
+    name: str,
+    queues: Sequence[str],
+    tasks: Sequence[str],
+    concurrency: int,
+    now: datetime | None = None,
+) -> None:
+    await connection.fetch(_SQL["enlist"], now, worker_id, name, queues, tasks, concurrency)
+
+
+async def register_tasks(connection: Connection, options: Mapping[str, object], *, now: datetime | None = None) -> None:
+    documents = [{"name": name, "options": option} for name, option in options.items()]
+    await connection.fetch(_SQL["register_tasks"], now, msgspec.json.encode(documents).decode())
+
+
+async def beat(
+    connection: Connection,
+    worker_id: UUID,
+    *,
+    running_count: int,
+    draining: bool,
+    refused_count: int,
+    now: datetime | None = None,
+) -> list[Held] | None:
+    """What this worker holds according to the database; `None` when it has been declared dead."""
+    rows = await connection.fetch(_SQL["beat"], now, worker_id, running_count, draining, refused_count)
+    if not rows:
+        return None
+    return [Held(*row) for row in rows if row["id"] is not None]
+
+
+async def leave(connection: Connection, worker_id: UUID) -> None:
+    await connection.fetch(_SQL["leave"], worker_id)
+
+
+async def beats(connection: Connection) -> dict[UUID, int]:
+    return {row["id"]: row["beat"] for row in await connection.fetch(_SQL["beats"])}
+
+
+async def declare_lost(connection: Connection, silent: Mapping[UUID, int], *, now: datetime | None = None) -> list[UUID]:
+    """Of the workers that were silent since the given beat, those that still are."""
+    documents = [{"id": worker_id, "beat": beat} for worker_id, beat in sorted(silent.items())]
+    rows = await connection.fetch(_SQL["declare_lost"], now, msgspec.json.encode(documents).decode())
+    return [row["id"] for row in rows]
+
+
+async def workers(connection: Connection) -> list[Worker]:
+    return [Worker(*row) for row in await connection.fetch(_SQL["workers"])]
+
+
+async def forget_workers(connection: Connection, *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["forget_workers"], now)
+
+
+async def node_beat(
+    connection: Connection,
+    node_id: UUID,
+    *,
+    name: str,
+    partitions: Sequence[int],
+    alive_s: float,
+    now: datetime | None = None,
+) -> list[UUID]:
+    rows = await connection.fetch(_SQL["node_beat"], now, node_id, name, partitions, alive_s)
+    return [row["id"] for row in rows]
+
+
+async def node_leave(connection: Connection, node_id: UUID) -> None:
+    await connection.fetch(_SQL["node_leave"], node_id)
+
+
+async def nodes(connection: Connection) -> list[Node]:
+    return [Node(*row) for row in await connection.fetch(_SQL["nodes"])]
+
+
+async def forget_nodes(connection: Connection, *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["forget_nodes"], now)

@@ -1,0 +1,67 @@
+-- name: enlist
+INSERT INTO sexton.workers (id, name, queues, tasks, concurrency, started_at, beat_at)
+SELECT $2, $3, $4, $5, $6, m.now, m.now FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) m
+ON CONFLICT (id) DO NOTHING -- the reply to the first try was lost
+
+-- name: register_tasks
+INSERT INTO sexton.tasks AS t (name, options, seen_at)
+SELECT x.name, x.options, coalesce($1::timestamptz, clock_timestamp())
+FROM jsonb_to_recordset($2::jsonb) AS x (name text, options jsonb) ORDER BY x.name
+ON CONFLICT (name) DO UPDATE SET options = excluded.options, seen_at = excluded.seen_at
+WHERE t.options <> excluded.options OR t.seen_at < excluded.seen_at - interval '1 hour'
+
+-- name: beat
+-- One row per worker, not per run; the answer is the list of runs the database believes it holds. No row at all: it was declared dead.
+WITH alive AS (
+  UPDATE sexton.workers w SET beat = w.beat + 1, beat_at = coalesce($1::timestamptz, clock_timestamp()), running_count = $3,
+    draining = $4, refused_count = $5
+  WHERE w.id = $2 AND w.lost_at IS NULL
+  RETURNING w.id
+)
+SELECT r.id, r.job_id, r.token, r.cancel_requested_at IS NOT NULL AS cancel_requested, r.at_most_once
+FROM alive LEFT JOIN sexton.runs r ON r.worker_id = alive.id AND r.state = 'running'
+
+-- name: leave
+DELETE FROM sexton.workers w WHERE w.id = $1 AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
+
+-- name: beats
+SELECT id, beat FROM sexton.workers WHERE lost_at IS NULL
+
+-- name: declare_lost
+-- Compare-and-set: a worker that has beaten since is alive.
+UPDATE sexton.workers w SET lost_at = coalesce($1::timestamptz, clock_timestamp())
+FROM jsonb_to_recordset($2::jsonb) AS x (id uuid, beat bigint)
+WHERE w.id = x.id AND w.beat = x.beat AND w.lost_at IS NULL
+RETURNING w.id
+
+-- name: workers
+SELECT id, name, queues, tasks, concurrency, started_at, beat_at, lost_at, draining, running_count, refused_count
+FROM sexton.workers ORDER BY started_at, id
+
+-- name: forget_workers
+DELETE FROM sexton.workers w
+WHERE w.lost_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 hour'
+  AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
+
+-- name: node_beat
+-- Says that this scheduler lives and what it leads; answers with all that live.
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), mine AS (
+  INSERT INTO sexton.nodes AS n (id, name, started_at, beat_at, partitions)
+  SELECT $2, $3, m.now, m.now, $4::smallint[] FROM moment m
+  ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at, partitions = excluded.partitions
+  RETURNING n.id
+)
+SELECT id FROM mine
+UNION
+SELECT n.id FROM sexton.nodes n, moment m WHERE n.beat_at > m.now - make_interval(secs => $5::float8)
+
+-- name: node_leave
+DELETE FROM sexton.nodes WHERE id = $1
+
+-- name: nodes
+SELECT id, name, started_at, beat_at, partitions FROM sexton.nodes ORDER BY started_at, id
+
+-- name: forget_nodes
+DELETE FROM sexton.nodes WHERE beat_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 hour'

@@ -1,0 +1,38 @@
+"""What time takes: partitions made ahead, old ones dropped whole, keys that have expired."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from .database import Connection, Database
+from .sql import statements
+
+_SQL = statements("retention")
+
+
+async def make_partitions(connection: Connection, *, now: datetime | None = None) -> int:
+    """Fifteen days ahead; answers with how many were missing."""
+    (row,) = await connection.fetch(_SQL["make_partitions"], now)
+    return int(row["made"])
+
+
+async def drop_partitions(database: Database, parent: str, *, keep_s: float, now: datetime | None = None) -> list[str]:
+    """Drops the partitions of `parent` that ended longer ago than `keep_s`. One of `jobs` or `endings` that a live run or
+    a dead letter still needs stays, and so do all after it."""
+    async with database.connection() as connection:
+        past = await connection.fetch(_SQL["past_partitions"], now, keep_s, parent)
+    dropped = []
+    for row in past:
+        async with database.transaction() as connection:
+            if parent != "executions":
+                (needed,) = await connection.fetch(_SQL["needed_before"], row["high"])
+                if needed["needed"]:
+                    break
+            await connection.fetch(_SQL["drop_partition"], parent, row["child"])
+            dropped.append(str(row["child"]))
+    return dropped
+
+
+async def expire_keys(connection: Connection, *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["expire_keys"], now)
+    await connection.fetch(_SQL["expire_unique_keys"], now)

@@ -1,0 +1,139 @@
+"""Live work: promote, claim, finish, and finding what was abandoned. Every write after a claim carries the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.run import Claimed, Lease, Report
+
+from .database import Connection, Row
+from .sql import statements
+
+_SQL = statements("runs")
+_CLAIM, _FINISH, _PROMOTE = _SQL["claim"], _SQL["finish"], _SQL["promote"]
+_encode = msgspec.json.Encoder().encode
+
+
+class Promoted(NamedTuple):
+    promoted_count: int
+    queues: list[str]
+    next_due_s: float | None  # until the next waiting run is due
+
+
+class Finished(NamedTuple):
+    run_id: UUID
+    execution_id: UUID
+    state: str | None  # null: the run has ended
+
+
+class Fate(NamedTuple):
+    recorded: bool
+    held: bool
+
+
+class Overdue(NamedTuple):
+    """A run that somebody else must end: its fence, and for how long it was held."""
+
+    lease: Lease
+    held_s: float | None
+
+
+async def claim(
+    connection: Connection,
+    *,
+    worker_id: UUID,
+    queues: Sequence[str],
+    tasks: Sequence[str],
+    limit: int,
+    grace_s: float,
+    at_most_once: bool = True,
+    now: datetime | None = None,
+) -> list[Claimed]:
+    rows = await connection.fetch(_CLAIM, now, worker_id, queues, tasks, limit, grace_s, at_most_once)
+    return [Claimed(Lease(*row[:11]), *row[11:]) for row in map(tuple, rows)]
+
+
+async def finish(connection: Connection, reports: Sequence[Report], *, now: datetime | None = None) -> list[Finished]:
+    """Ends or returns runs. A run that is not in the answer was no longer under the fence its report named."""
+    query, arguments = finish_statement(reports, now=now)
+    return [Finished(*row) for row in await connection.fetch(query, *arguments)]
+
+
+def finish_statement(reports: Sequence[Report], *, now: datetime | None = None) -> tuple[str, tuple[datetime | None, str]]:
+    """The same, for a connection of the caller's."""
+    return _FINISH, (now, _encode(reports).decode())
+
+
+async def promote(
+    connection: Connection,
+    *,
+    partitions: Collection[int],
+    limit: int,
+    overdue_s: float = 0.0,
+    now: datetime | None = None,
+) -> Promoted:
+    (row,) = await connection.fetch(_PROMOTE, now, list(partitions), limit, overdue_s)
+    return Promoted(row["promoted_count"], row["queues"], row["next_due_s"])
+
+
+async def ready_queues(connection: Connection) -> list[str]:
+    """The queues with something ready; looks through all that is, so it is for tests and for people."""
+    return [row["queue"] for row in await connection.fetch(_SQL["ready_queues"])]
+
+
+async def announce(connection: Connection, queues: Collection[str], *, due_soon: bool = False) -> None:
+    await connection.fetch(_SQL["announce"], list(queues), due_soon)
+
+
+async def abandoned(connection: Connection, *, lease_s: float, limit: int, now: datetime | None = None) -> list[Overdue]:
+    """Locks and returns runs whose worker is dead; the caller ends them in the same transaction."""
+    return [_overdue(row) for row in await connection.fetch(_SQL["abandoned"], now, lease_s, limit)]
+
+
+async def overrunning(connection: Connection, *, limit: int, now: datetime | None = None) -> list[Overdue]:
+    """Locks and returns runs past timeout and grace, whatever their worker says."""
+    return [_overdue(row) for row in await connection.fetch(_SQL["overrunning"], now, limit)]
+
+
+async def expired(connection: Connection, *, limit: int, now: datetime | None = None) -> list[Overdue]:
+    """Locks and returns runs that never started and now never may."""
+    return [_overdue(row) for row in await connection.fetch(_SQL["expired"], now, limit)]
+
+
+async def of_job(connection: Connection, job_id: UUID) -> list[Lease]:
+    return [Lease(*row) for row in await connection.fetch(_SQL["of_job"], job_id)]
+
+
+async def request_cancel(connection: Connection, run_ids: Collection[UUID], *, now: datetime | None = None) -> list[UUID]:
+    return [row["id"] for row in await connection.fetch(_SQL["request_cancel"], now, list(run_ids))]
+
+
+async def fate(connection: Connection, claimed: Claimed, status: str | None = None) -> Fate:
+    """What became of a report with this status that changed nothing (none: of any report)."""
+    lease = claimed.lease
+    (row,) = await connection.fetch(
+        _SQL["fate"], lease.run_id, lease.job_id, lease.worker_id, lease.token, _floor(claimed.claimed_at), status
+    )
+    return Fate(row["recorded"], row["held"])
+
+
+async def tell(connection: Connection, worker_id: UUID, said: Sequence[object], *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["tell"], now, worker_id, _encode(said).decode())
+
+
+async def forget_output(connection: Connection, *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["forget_output"], now)
+
+
+def _overdue(row: Row) -> Overdue:
+    return Overdue(Lease(*row[:13]), row["held_s"])
+
+
+def _floor(at: datetime) -> UUID:
+    """An id from an hour before: prunes the partitions before it, even if the clock was set back since (a failover)."""
+    return UUID(int=(int(at.timestamp() - 3600) * 1000 << 80) | (7 << 76) | (2 << 62))

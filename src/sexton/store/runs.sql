@@ -1,0 +1,160 @@
+-- name: claim
+-- Lanes in strict order, then by due time. The locked pick sits behind a materialised CTE and an array, so that no plan can run
+-- it twice or lock more than it takes. A worker that was declared dead claims nothing.
+-- $1 now, $2 worker, $3 queues, $4 tasks it knows, $5 how many, $6 grace (s), $7 whether at-most-once runs may be among them
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), picked AS MATERIALIZED (
+  SELECT ready.id FROM unnest($3::text[]) AS wanted(queue) CROSS JOIN LATERAL (
+    SELECT r.id, r.lane, r.due_at FROM sexton.runs r
+    WHERE r.state = 'ready' AND r.queue = wanted.queue AND r.task = ANY ($4::text[]) AND ($7::boolean OR NOT r.at_most_once)
+      AND (r.start_by IS NULL OR r.start_by >= (SELECT now FROM moment))
+      AND (r.deadline_at IS NULL OR r.deadline_at > (SELECT now FROM moment))
+      AND EXISTS (SELECT FROM sexton.workers w WHERE w.id = $2 AND w.lost_at IS NULL)
+    ORDER BY r.lane, r.due_at, r.id
+    LIMIT $5
+    FOR UPDATE OF r SKIP LOCKED
+  ) ready
+  ORDER BY ready.lane, ready.due_at, ready.id LIMIT $5
+), claimed AS (
+  UPDATE sexton.runs r SET
+    state = 'running', worker_id = $2, token = r.token + 1, attempt = r.attempt + 1, claimed_at = moment.now,
+    must_end_at = moment.now + make_interval(secs => least(r.timeout_s, extract(epoch FROM r.deadline_at - moment.now)) + $6::float8)
+  FROM moment
+  WHERE r.id = ANY (ARRAY(SELECT id FROM picked)) AND r.state = 'ready'
+  RETURNING r.*, extract(epoch FROM r.deadline_at - moment.now)::float8 AS deadline_left_s
+)
+SELECT c.id, c.job_id, c.worker_id, c.token, c.attempt, c.lost_count, c.at_most_once, c.seq, c.origin, c.deadline_left_s, j.policy,
+  c.job_version, c.fire_at, c.due_at, c.claimed_at, c.timeout_s::float8, c.queue, c.tenant, c.lane, c.task,
+  j.name, j.payload, j.idempotency_key, k.execution_id AS completed_by, j.trace
+FROM claimed c
+LEFT JOIN LATERAL (SELECT * FROM sexton.jobs WHERE jobs.id = c.job_id LIMIT 1) j ON true
+LEFT JOIN LATERAL (
+  SELECT execution_id FROM sexton.idempotency_keys  -- one that expired may by now belong to another job
+  WHERE j.idempotency_key IS NOT NULL AND tenant = c.tenant AND key = j.idempotency_key AND job_id = c.job_id
+    AND completed_at IS NOT NULL LIMIT 1
+) k ON true
+ORDER BY c.lane, c.due_at, c.id
+
+-- name: finish
+SELECT run_id, execution_id, state FROM sexton.finish_runs($2::jsonb, $1::timestamptz)
+
+-- name: promote
+-- Due runs of the given partitions become ready, earliest first; the answer names the queues, and tells how long until the next
+-- is due ($1 now, $2 partitions, $3 at most, $4 only what is overdue by this many seconds).
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), due AS MATERIALIZED (
+  SELECT r.id FROM sexton.runs r
+  WHERE r.state = 'waiting' AND r.partition = ANY ($2::smallint[])
+    AND r.due_at <= (SELECT now - make_interval(secs => $4::float8) FROM moment)
+  ORDER BY r.due_at, r.partition, r.id
+  LIMIT $3
+  FOR UPDATE SKIP LOCKED
+), promoted AS (
+  UPDATE sexton.runs r SET state = 'ready'
+  WHERE r.id = ANY (ARRAY(SELECT id FROM due)) AND r.state = 'waiting'
+  RETURNING r.queue
+)
+SELECT
+  ARRAY(SELECT DISTINCT queue FROM promoted) AS queues,
+  (SELECT count(*) FROM promoted)::int AS promoted_count,
+  (SELECT extract(epoch FROM r.due_at - moment.now)::float8 FROM sexton.runs r, moment
+   WHERE r.state = 'waiting' AND r.partition = ANY ($2::smallint[]) AND r.due_at > (SELECT now FROM moment)
+   ORDER BY r.due_at LIMIT 1) AS next_due_s
+
+-- name: ready_queues
+SELECT DISTINCT queue FROM sexton.runs WHERE state = 'ready' ORDER BY queue
+
+-- name: announce
+SELECT sexton.announce($1::text[], $2::boolean)
+
+-- name: abandoned
+-- Runs whose worker was declared dead long enough ago for their own lease, or is not known at all.
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), found AS MATERIALIZED (
+  SELECT r.* FROM sexton.runs r
+  WHERE r.state = 'running' AND NOT EXISTS (
+    SELECT FROM sexton.workers w
+    WHERE w.id = r.worker_id AND (w.lost_at IS NULL OR w.lost_at + make_interval(secs => r.lease_s - $2::float8) > (SELECT now FROM moment)))
+  ORDER BY r.worker_id LIMIT $3 FOR UPDATE OF r SKIP LOCKED  -- the order of the index, or a plan made on an empty table walks them all
+)
+SELECT f.id, f.job_id, f.worker_id, f.token, f.attempt, f.lost_count, f.at_most_once, f.seq, f.origin,
+  extract(epoch FROM f.deadline_at - moment.now)::float8 AS deadline_left_s, j.policy, o.progress, o.output,
+  extract(epoch FROM moment.now - f.claimed_at)::float8 AS held_s
+FROM found f CROSS JOIN moment
+LEFT JOIN LATERAL (SELECT policy FROM sexton.jobs WHERE jobs.id = f.job_id LIMIT 1) j ON true
+LEFT JOIN sexton.live_output o ON o.run_id = f.id AND o.token = f.token
+ORDER BY f.id
+
+-- name: overrunning
+-- Runs that should have ended, timeout and grace included, though their worker still beats. The running are few (the slots of the
+-- fleet), so they are looked through without an index of their own on the hot path.
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), found AS MATERIALIZED (
+  SELECT r.* FROM sexton.runs r
+  WHERE r.state = 'running' AND r.must_end_at <= (SELECT now FROM moment)
+  ORDER BY r.worker_id LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+SELECT f.id, f.job_id, f.worker_id, f.token, f.attempt, f.lost_count, f.at_most_once, f.seq, f.origin,
+  extract(epoch FROM f.deadline_at - moment.now)::float8 AS deadline_left_s, j.policy, o.progress, o.output,
+  extract(epoch FROM moment.now - f.claimed_at)::float8 AS held_s
+FROM found f CROSS JOIN moment
+LEFT JOIN LATERAL (SELECT policy FROM sexton.jobs WHERE jobs.id = f.job_id LIMIT 1) j ON true
+LEFT JOIN sexton.live_output o ON o.run_id = f.id AND o.token = f.token
+ORDER BY f.id
+
+-- name: expired
+-- Runs that nobody started in time.
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), found AS MATERIALIZED (
+  SELECT r.* FROM sexton.runs r
+  WHERE r.state <> 'running' AND (r.start_by IS NOT NULL OR r.deadline_at IS NOT NULL)
+    AND least(r.start_by, r.deadline_at) <= (SELECT now FROM moment)
+  ORDER BY least(r.start_by, r.deadline_at) LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+SELECT f.id, f.job_id, f.worker_id, f.token, f.attempt, f.lost_count, f.at_most_once, f.seq, f.origin,
+  extract(epoch FROM f.deadline_at - moment.now)::float8 AS deadline_left_s, NULL::jsonb AS policy, NULL::jsonb AS progress,
+  NULL::text AS output, NULL::float8 AS held_s, f.start_by, f.deadline_at
+FROM found f CROSS JOIN moment ORDER BY f.id
+
+-- name: of_job
+-- Locks every live run of a job, in id order. Found by the order of their index, or a plan made on an empty table walks them all.
+WITH found AS MATERIALIZED (
+  SELECT r.id FROM sexton.runs r WHERE r.job_id = $1 ORDER BY r.fire_at, r.origin, r.seq
+)
+SELECT r.id, r.job_id, r.worker_id, r.token, r.attempt, r.lost_count, r.at_most_once, r.seq, r.origin, NULL::float8 AS deadline_left_s,
+  NULL::jsonb AS policy
+FROM sexton.runs r WHERE r.id = ANY (ARRAY(SELECT id FROM found)) ORDER BY r.id FOR UPDATE
+
+-- name: request_cancel
+UPDATE sexton.runs r SET cancel_requested_at = coalesce(r.cancel_requested_at, $1::timestamptz, clock_timestamp())
+WHERE r.id = ANY ($2::uuid[]) AND r.state = 'running'
+RETURNING r.id, r.worker_id
+
+-- name: fate
+-- After a report that changed nothing: was it recorded before (its reply was lost), or is the lease still ours?
+-- A sweeper and the heartbeat end tries in the worker's name too, as lost, timed out or released: such a row is ours only if
+-- that is what we reported. $1 run, $2 job, $3 worker, $4 token, $5 an id from before the run's claim, $6 the reported status
+SELECT
+  EXISTS (SELECT FROM sexton.executions e
+          WHERE e.job_id = $2 AND e.id >= $5 AND e.run_id = $1 AND e.worker_id = $3 AND e.token = $4
+            AND ($6::text IS NULL OR e.status = $6 OR e.status NOT IN ('lost', 'timed_out', 'released'))) AS recorded,
+  EXISTS (SELECT FROM sexton.runs r WHERE r.id = $1 AND r.worker_id = $3 AND r.token = $4) AS held
+
+-- name: tell
+-- Progress and output so far of running handlers, only where the lease still stands.
+INSERT INTO sexton.live_output AS o (run_id, token, updated_at, progress, output)
+SELECT x.run_id, x.token, coalesce($1::timestamptz, clock_timestamp()), x.progress, x.output
+FROM jsonb_to_recordset($3::jsonb) AS x (run_id uuid, token bigint, progress jsonb, output text)
+JOIN sexton.runs r ON r.id = x.run_id AND r.token = x.token AND r.worker_id = $2
+ORDER BY x.run_id
+ON CONFLICT (run_id) DO UPDATE SET
+  token = excluded.token, updated_at = excluded.updated_at, progress = excluded.progress, output = excluded.output
+
+-- name: forget_output
+DELETE FROM sexton.live_output o WHERE NOT EXISTS (SELECT FROM sexton.runs r WHERE r.id = o.run_id AND r.token = o.token)
+  AND o.updated_at < coalesce($1::timestamptz, clock_timestamp()) - interval '10 minutes'

@@ -1,0 +1,20 @@
+"""Loads the named statements beside each module: `-- name: claim` starts one, the next name ends it."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+@cache
+def statements(noun: str) -> dict[str, str]:
+    """All statements of `<noun>.sql`, by name."""
+    text = resources.files(__package__).joinpath(f"{noun}.sql").read_text(encoding="utf-8")
+    parts = _NAME.split(text)[1:]
+    named = dict(zip(parts[::2], (body.strip() for body in parts[1::2]), strict=True))
+    if len(named) != len(parts) // 2:
+        raise ValueError(f"{noun}.sql names a statement twice")
+    return named

@@ -1,0 +1,58 @@
+"""Hints that something happened, by LISTEN on a connection proven to be direct. A hint may be lost, late or doubled: whoever
+waits for one also looks by itself now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from sexton.errors import DatabaseUnavailable
+
+from .database import connect, translated_errors
+
+READY, DUE, CANCEL = "sexton_ready", "sexton_due", "sexton_cancel"
+
+Hear = Callable[[str, str], None]  # channel, payload
+
+
+class Listener:
+    """Keeps one listening connection open and comes back by itself after an outage. After every (re)connection each channel is
+    heard once with an empty payload, because hints may have been missed."""
+
+    def __init__(self, url: str, channels: Collection[str], hear: Hear, *, retry_s: float = 1.0) -> None:
+        self._url = url
+        self._channels = tuple(channels)
+        self._hear = hear
+        self._retry_s = retry_s
+        self.connected = False
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self._listen()
+            except DatabaseUnavailable:
+                pass
+            finally:
+                self.connected = False
+            await asyncio.sleep(self._retry_s)
+
+    async def _listen(self) -> None:
+        connection = await connect(
+            self._url, server_settings={"application_name": "sexton listener", "tcp_keepalives_idle": "5"}
+        )
+        gone = asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _: gone.set())
+            with translated_errors():
+                for channel in self._channels:
+                    await connection.add_listener(channel, self._heard)
+            self.connected = True
+            for channel in self._channels:
+                self._hear(channel, "")
+            await gone.wait()
+        finally:
+            connection.terminate()
+
+    def _heard(self, _connection: object, _pid: int, channel: str, payload: object) -> None:
+        self._hear(channel, str(payload))
