@@ -1,0 +1,215 @@
+"""What a handler gets as its first argument: the facts of this attempt, and the means to speak, pause and give up.
+
+The facts travel as one plain `Call`, so that the same context can be made again in another process.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.duration import Duration, seconds
+from sexton.domain.fault import Invalid
+from sexton.domain.run import Claimed
+from sexton.errors import PermanentError, Snooze
+
+from .said import Said, storable
+
+PROGRESS_BYTES_LIMIT = 16 * 1024
+
+_encode = msgspec.json.Encoder().encode
+_ESCAPED_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+_first_word = threading.Lock()
+
+
+class Stopped(BaseException):
+    """The handler was told to stop. Not an `Exception`, like `asyncio.CancelledError` and for the same reason: the
+    handler's own `except Exception` must not swallow it."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One attempt as plain data."""
+
+    job_id: UUID
+    run_id: UUID
+    attempt: int
+    task: str
+    name: str | None
+    tenant: str
+    queue: str
+    fire_at: datetime
+    due_at: datetime
+    trace: str | None
+    key: str | None
+    arguments: dict[str, Any]
+
+    @classmethod
+    def of(cls, claimed: Claimed, arguments: dict[str, Any]) -> Call:
+        lease = claimed.lease
+        return cls(
+            lease.job_id,
+            lease.run_id,
+            lease.attempt,
+            claimed.task,
+            claimed.name,
+            claimed.tenant,
+            claimed.queue,
+            claimed.fire_at,
+            claimed.due_at,
+            claimed.trace,
+            claimed.idempotency_key,
+            arguments,
+        )
+
+
+class Context:
+    """One attempt, as its handler sees it. Its methods may be called from any thread."""
+
+    __slots__ = ("_call", "_cancelled", "_new_said", "_said", "_transaction")
+
+    def __init__(
+        self,
+        call: Call,
+        transaction: Callable[[Any], Any] | None = None,
+        new_said: Callable[[], Said] = Said,
+    ) -> None:
+        self._call = call
+        self._transaction = transaction
+        self._new_said = new_said
+        self._said: Said | None = None  # most handlers say nothing
+        self._cancelled = False
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.task}, run {self.run_id}, attempt {self.attempt}>"
+
+    @property
+    def job_id(self) -> UUID:
+        return self._call.job_id
+
+    @property
+    def run_id(self) -> UUID:
+        return self._call.run_id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first try."""
+        return self._call.attempt
+
+    @property
+    def task(self) -> str:
+        return self._call.task
+
+    @property
+    def name(self) -> str | None:
+        """The job's name, if it was given one."""
+        return self._call.name
+
+    @property
+    def tenant(self) -> str:
+        return self._call.tenant
+
+    @property
+    def queue(self) -> str:
+        return self._call.queue
+
+    @property
+    def fire_at(self) -> datetime:
+        """The nominal time of this fire: the same for all its attempts."""
+        return self._call.fire_at
+
+    @property
+    def due_at(self) -> datetime:
+        """When this attempt was allowed to start."""
+        return self._call.due_at
+
+    @property
+    def trace(self) -> str | None:
+        """The W3C `traceparent` of whoever submitted the job."""
+        return self._call.trace
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for all attempts of this run, different for any other: hand it to whatever must not act twice."""
+        call = self._call
+        return f"{call.job_id}:{call.fire_at.astimezone(UTC).isoformat()}" if call.key is None else call.key
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the handler is asked to stop: by a cancel, a timeout or a worker that drains."""
+        return self._cancelled
+
+    def check_cancelled(self) -> None:
+        """Ends the handler here if it is asked to stop. For functions in threads and processes; an `async` function is
+        cancelled by asyncio's own means."""
+        if self._cancelled:
+            raise Stopped(f"{self.task} was asked to stop")
+
+    def progress(self, fraction: float | None = None, message: str | None = None, **data: Any) -> None:
+        """Shows how far it is: a fraction from 0 to 1, words, anything JSON. The last one wins; called with nothing, it
+        only says that the handler is alive."""
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise Invalid("fraction", f"{fraction!r} must lie between 0 and 1")
+        given = {"fraction": fraction, "message": None if message is None else storable(message)}
+        facts = {name: value for name, value in given.items() if value is not None} | data
+        if facts:
+            self._speak().progressed(_encoded_progress(facts))
+        else:
+            self._speak().is_alive()
+
+    def log(self, message: str) -> None:
+        """Adds lines to this attempt's output. Of more than 64 KiB, the beginning and the newest are kept."""
+        self._speak().logged(message)
+
+    def snooze(self, delay: Duration) -> NoReturn:
+        """Ends this attempt here and comes back later; no attempt is spent."""
+        raise Snooze(seconds(delay, field="delay"))
+
+    def give_up(self, reason: str) -> NoReturn:
+        """Ends the run here, in the dead letters: another attempt cannot help."""
+        raise PermanentError(reason)
+
+    def transaction(self, connection: Any = None) -> Any:
+        """A transaction that commits the handler's own writes and the end of this run together."""
+        if self._transaction is None:
+            raise RuntimeError("ctx.transaction() needs the worker's database connection: not available with process=True")
+        return self._transaction(connection)
+
+    def _speak(self) -> Said:
+        if self._said is None:
+            with _first_word:
+                if self._said is None:
+                    self._said = self._new_said()
+        return self._said
+
+
+# The worker's side of a context, kept apart from what handlers see.
+
+
+def ask_to_stop(context: Context) -> None:
+    context._cancelled = True
+
+
+def said_by(context: Context) -> Said | None:
+    """What the handler has said; `None` as long as it is silent."""
+    return context._said
+
+
+def voice_of(context: Context) -> Said:
+    """For words that arrive from elsewhere, such as the process in which the handler really runs."""
+    return context._speak()
+
+
+def _encoded_progress(facts: dict[str, Any]) -> msgspec.Raw:
+    try:
+        encoded = _ESCAPED_NUL.sub(rb"\1\\u2400", _encode(facts))
+    except (TypeError, ValueError) as error:
+        raise Invalid("progress", f"cannot be written as JSON: {error}") from None
+    if len(encoded) > PROGRESS_BYTES_LIMIT:
+        raise Invalid("progress", f"{len(encoded):,} bytes, the limit is {PROGRESS_BYTES_LIMIT:,}")
+    return msgspec.Raw(encoded)
