@@ -1,0 +1,67 @@
+"""Which partitions this node looks after.
+
+Leadership saves work, no more: promoting is safe from any number of nodes at once, and what a leader leaves undone for two
+seconds anybody does (rule 12). Every node computes the same fair shares from the nodes that beat. On a direct connection it
+also takes a session advisory lock per partition, so that two nodes with different views do not work on the same rows, and a
+dead node lets go as soon as its connection breaks. Behind a pooler, where a session lock would belong to whoever comes
+next, the shares alone decide.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.domain import partition
+from sexton.store import fleet
+from sexton.store.database import Database
+from sexton.telemetry.events import Emit, LeadershipChanged
+
+NODE_ALIVE_S = 6.0
+BEAT_S = 2.0
+
+
+class Locks(Protocol):
+    """Session locks on partitions; `None` in place of it means that there are none to be had."""
+
+    async def hold(self, wanted: frozenset[int]) -> frozenset[int]:
+        """Lets go of what is not wanted, tries what is, and answers with what is held."""
+
+    async def close(self) -> None: ...
+
+
+class Leadership:
+    name = "leadership"
+
+    def __init__(
+        self, database: Database, node_id: UUID, node_name: str, locks: Locks | None, *, clock: Clock, emit: Emit
+    ) -> None:
+        self._database, self._locks, self._clock, self._emit = database, locks, clock, emit
+        self.node_id = node_id
+        self._node_name = node_name
+        self.partitions: frozenset[int] = frozenset()
+
+    async def run_once(self) -> float:
+        async with self._database.connection() as connection:
+            nodes = await fleet.node_beat(
+                connection,
+                self.node_id,
+                name=self._node_name,
+                partitions=sorted(self.partitions),
+                alive_s=NODE_ALIVE_S,
+                now=self._clock.database_now(),
+            )
+        share = partition.share_of(self.node_id, nodes)
+        led = share if self._locks is None else await self._locks.hold(share)
+        if led != self.partitions:
+            self.partitions = led
+            self._emit(LeadershipChanged(self.node_id, tuple(sorted(led)), len(nodes)))
+        # A partition whose last leader has not let go yet is tried again soon.
+        return BEAT_S if led == share else BEAT_S / 4
+
+    async def close(self) -> None:
+        if self._locks is not None:
+            await self._locks.close()
+        async with self._database.connection() as connection:
+            await fleet.node_leave(connection, self.node_id)

@@ -1,0 +1,84 @@
+"""One scheduler node: its services, in one visible order of start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from sexton.clock import Clock
+from sexton.errors import SextonError
+from sexton.ids import Rng, process_id, process_name
+from sexton.service import Service, Wake, repeat
+from sexton.settings import Settings
+from sexton.store.database import Postgres
+from sexton.store.locks import PartitionLocks
+from sexton.store.wakeups import DUE, Listener
+from sexton.telemetry.events import Emit
+
+from .janitor import Janitor
+from .leadership import Leadership
+from .promoter import Promoter
+from .sweeper import Sweeper
+
+
+class Scheduler:
+    def __init__(
+        self, database: Postgres, settings: Settings, *, direct_url: str | None, clock: Clock, emit: Emit, dice: Rng
+    ) -> None:
+        """`direct_url` is a way proven to be direct; without one, wake-ups turn to polling and leadership to shares alone."""
+        self._clock, self._emit, self._dice = clock, emit, dice
+        self._direct_url = direct_url
+        locks = None if direct_url is None else PartitionLocks(direct_url)
+        self.leadership = Leadership(database, process_id(), process_name(), locks, clock=clock, emit=emit)
+        self.promoter = Promoter(
+            database,
+            lambda: self.leadership.partitions,
+            limit=settings.promote_limit,
+            clock=clock,
+            emit=emit,
+            rest_s_max=settings.poll_s if direct_url is not None else settings.pooled_poll_s,
+        )
+        self.sweeper = Sweeper(database, lease_s=settings.lease_s, sweep_s=settings.sweep_s, clock=clock, emit=emit, dice=dice)
+        self.janitor = Janitor(
+            database,
+            history_days=settings.history_days,
+            dead_letter_days=settings.dead_letter_days,
+            clock=clock,
+            emit=emit,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set."""
+        promoter_wake = Wake()
+        services: list[tuple[Service, Wake]] = [
+            (self.leadership, Wake()),
+            (self.promoter, promoter_wake),
+            (self.sweeper, Wake()),
+            (self.janitor, Wake()),
+        ]
+        async with AsyncExitStack() as exits:
+            exits.push_async_callback(self._leave)
+            tasks = [
+                asyncio.create_task(
+                    repeat(service, wake, clock=self._clock, emit=self._emit, dice=self._dice), name=service.name
+                )
+                for service, wake in services
+            ]
+            if self._direct_url is not None:
+                listener = Listener(self._direct_url, [DUE], lambda _channel, _payload: promoter_wake())
+                tasks.append(asyncio.create_task(listener.run(), name="listener"))
+            exits.push_async_callback(_cancel, tasks)
+            await stop.wait()
+
+    async def _leave(self) -> None:
+        try:
+            async with asyncio.timeout(3):
+                await self.leadership.close()
+        except (SextonError, TimeoutError):
+            pass  # the others notice by themselves when our beat stops
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

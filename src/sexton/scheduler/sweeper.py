@@ -1,0 +1,113 @@
+"""Takes runs from workers that died, ends those that outstay their time, and buries those that never started in time.
+
+Dead means that this sweeper itself has watched the same beat for the whole lease, on its own monotonic clock (rule 8). Only
+time spent watching counts, so after an outage of the database, or of the sweeper itself, nobody is dead yet. Whoever it takes
+a run from is fenced by the token, so being wrong costs a repetition, never a double claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.domain.outcome import Lost, Missed, Outcome, TimedOut
+from sexton.domain.run import report
+from sexton.errors import DatabaseUnavailable
+from sexton.ids import Rng
+from sexton.store import fleet, runs
+from sexton.store.database import Connection, Database
+from sexton.telemetry.events import Emit, Swept, WorkerLost
+
+BATCH = 500
+
+
+@dataclass(slots=True)
+class _Sighting:
+    beat: int
+    watched_s: float = 0.0
+
+
+class Sweeper:
+    name = "sweeper"
+
+    def __init__(self, database: Database, *, lease_s: float, sweep_s: float, clock: Clock, emit: Emit, dice: Rng) -> None:
+        self._database, self._clock, self._emit, self._dice = database, clock, emit, dice
+        self._lease_s, self._sweep_s = lease_s, sweep_s
+        self._sightings: dict[UUID, _Sighting] = {}
+        self._looked_at: float | None = None
+
+    async def run_once(self) -> float:
+        try:
+            await self._bury_the_silent()
+            lost = await self._end_all(
+                lambda c: runs.abandoned(c, lease_s=self._lease_s, limit=BATCH, now=self._clock.database_now()),
+                lambda _: Lost("its worker fell silent"),
+            )
+            overrun = await self._end_all(
+                lambda c: runs.overrunning(c, limit=BATCH, now=self._clock.database_now()),
+                lambda run: TimedOut(f"still running {run.held_s:.0f} s after its claim, past timeout and grace"),
+            )
+            missed = await self._end_all(
+                lambda c: runs.expired(c, limit=BATCH, now=self._clock.database_now()),
+                lambda _: Missed("it could not start in time: its latest start or its deadline has passed"),
+            )
+        except DatabaseUnavailable:
+            self._sightings, self._looked_at = {}, None  # a broken look is no look
+            raise
+        if lost or overrun or missed:
+            self._emit(Swept(lost, overrun, missed))
+        return self._sweep_s
+
+    async def _bury_the_silent(self) -> None:
+        async with self._database.connection() as connection:
+            beats = await fleet.beats(connection)
+        silent = self._observe(beats)
+        if not silent:
+            return
+        async with self._database.connection() as connection:
+            for worker_id in await fleet.declare_lost(connection, silent, now=self._clock.database_now()):
+                self._emit(WorkerLost(worker_id, self._sightings.pop(worker_id).watched_s))
+
+    def _observe(self, beats: dict[UUID, int]) -> dict[UUID, int]:
+        """Takes note of every beat; answers with those that have stood still for a whole lease."""
+        now = self._clock.monotonic()
+        # A long gap between two looks is our own absence (paused, starved): it says little about anybody else.
+        watched_s = 0.0 if self._looked_at is None else min(now - self._looked_at, self._lease_s / 3)
+        self._looked_at = now
+        for worker_id in self._sightings.keys() - beats.keys():
+            del self._sightings[worker_id]
+        for worker_id, beat in beats.items():
+            sighting = self._sightings.get(worker_id)
+            if sighting is None or sighting.beat != beat:
+                self._sightings[worker_id] = _Sighting(beat)
+            else:
+                sighting.watched_s += watched_s
+        return {
+            worker_id: sighting.beat for worker_id, sighting in self._sightings.items() if sighting.watched_s >= self._lease_s
+        }
+
+    async def _end_all(
+        self, find: Callable[[Connection], Awaitable[list[runs.Overdue]]], outcome: Callable[[runs.Overdue], Outcome]
+    ) -> int:
+        """Locks a batch, then ends it in the same transaction, until there is none left."""
+        ended = 0
+        while True:
+            async with self._database.transaction() as connection:
+                found = await find(connection)
+                if found:
+                    reports = [
+                        report(
+                            run.lease,
+                            outcome(run),
+                            self._dice,
+                            started_s=0.0 if run.held_s is not None else None,
+                            took_s=run.held_s,
+                        )
+                        for run in found
+                    ]
+                    await runs.finish(connection, reports, now=self._clock.database_now())
+            ended += len(found)
+            if len(found) < BATCH:
+                return ended

@@ -1,0 +1,110 @@
+"""Every looping service is `run_once` plus this thin loop: a test calls `run_once` and never sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from sexton.clock import Clock
+from sexton.errors import Contention, DatabaseUnavailable
+from sexton.ids import Rng
+from sexton.telemetry.events import DatabaseBack, DatabaseLost, Emit, ServiceFailed
+
+T = TypeVar("T")
+
+RETRY_S_MAX = 2.0
+RETRY_S_MIN = 0.05
+
+
+class Service(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    async def run_once(self) -> float:
+        """One pass. Answers with the seconds it may rest; a wake-up cuts the rest short."""
+
+
+class Wake:
+    """A wake-up that is not lost if it comes while nobody sleeps, and never more than one."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def __call__(self) -> None:
+        self._event.set()
+
+    @property
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def clear(self) -> None:
+        self._event.clear()
+
+    async def rest(self, rest_s: float) -> bool:
+        """Sleeps that long or until woken; true if woken."""
+        if rest_s > 0 and not self._event.is_set():
+            try:
+                async with asyncio.timeout(rest_s):
+                    await self._event.wait()
+            except TimeoutError:
+                pass
+        elif rest_s <= 0:
+            await asyncio.sleep(0)
+        woken = self.is_set
+        self.clear()
+        return woken
+
+
+class Outage:
+    """Turns a storm of failures of one kind into two lines: it is gone, it is back."""
+
+    def __init__(self, service: str, clock: Clock, emit: Emit, dice: Rng) -> None:
+        self._service, self._clock, self._emit, self._dice = service, clock, emit, dice
+        self._since: float | None = None
+        self._failures = 0
+
+    def over(self) -> None:
+        self._failures = 0
+        if self._since is not None:
+            self._emit(DatabaseBack(self._service, self._clock.monotonic() - self._since))
+            self._since = None
+
+    def failed(self, error: BaseException) -> float:
+        """How long to wait before the next try: longer with each failure, never in step with other nodes."""
+        self._failures += 1
+        if isinstance(error, DatabaseUnavailable):
+            if self._since is None:
+                self._since = self._clock.monotonic()
+                self._emit(DatabaseLost(self._service, str(error)))
+        elif not isinstance(error, Contention):
+            self._emit(ServiceFailed(self._service, error))
+        return min(RETRY_S_MIN * 2.0 ** min(self._failures, 10), RETRY_S_MAX) * self._dice.uniform(0.5, 1.0)
+
+
+async def repeat(service: Service, wake: Wake, *, clock: Clock, emit: Emit, dice: Rng) -> None:
+    """Runs passes until cancelled. No failure ends it: it says so, waits and goes on."""
+    outage = Outage(service.name, clock, emit, dice)
+    while True:
+        try:
+            rest_s = await service.run_once()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # the loop is the last line: whatever one pass meets, the next may succeed
+            rest_s = outage.failed(error)
+        else:
+            outage.over()
+        await wake.rest(rest_s)
+
+
+async def insist(name: str, attempt: Callable[[], Awaitable[T]], *, clock: Clock, emit: Emit, dice: Rng) -> T:
+    """Tries until the database is there."""
+    outage = Outage(name, clock, emit, dice)
+    while True:
+        try:
+            answer = await attempt()
+        except DatabaseUnavailable as error:
+            await asyncio.sleep(outage.failed(error))
+        else:
+            outage.over()
+            return answer

@@ -1,0 +1,63 @@
+"""Settings: read once at the edge from `SEXTON_*` variables or `sexton.toml`, then passed in as frozen objects. Units are in
+the names; nothing reads the environment at import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+
+class Settings(BaseSettings):
+    """Every default is here, with its unit and its reason."""
+
+    model_config = SettingsConfigDict(env_prefix="SEXTON_", toml_file="sexton.toml", frozen=True, extra="ignore")
+
+    database_url: SecretStr | None = None  # none: the embedded PostgreSQL in data_dir
+    direct_url: SecretStr | None = None  # a way around the pooler, for LISTEN and advisory locks
+    data_dir: Path | None = None  # none: under the user's data folder
+    pool_size: int = Field(default=4, ge=1, le=200)  # connections of one process, besides the listener's and the heartbeat's
+    notify: bool = True  # submissions wake idle workers; off: they poll
+
+    worker_concurrency: int = Field(default=100, ge=1, le=10_000)  # runs at once in one worker process
+    worker_processes: int = Field(default=2, ge=1, le=512)  # child processes for tasks with process=True
+    worker_queues: Annotated[tuple[str, ...], NoDecode] = ("default",)
+    worker_grace_s: float = Field(default=10.0, ge=0)  # between asking a handler to stop and forcing it
+    worker_drain_s: float = Field(default=25.0, ge=0)  # below the 30 s that Kubernetes waits by default
+    worker_zombie_limit: int = Field(default=8, ge=1)  # threads that ignore their end before the worker drains and exits
+
+    lease_s: float = Field(default=6.0, gt=0)  # silence after which a worker is dead: four beats
+    beat_s: float = Field(default=1.5, gt=0)
+    loop_stall_s: float = Field(default=4.0, gt=0)  # an event loop that hangs longer silences the heartbeat
+    sweep_s: float = Field(default=1.0, gt=0)
+    poll_s: float = Field(default=2.0, gt=0)  # an idle look without being woken; never more than rule 12's two seconds
+    pooled_poll_s: float = Field(default=0.25, gt=0)  # the same where notifications cannot pass
+    promote_limit: int = Field(default=2000, ge=1, le=20_000)  # runs per promoting statement
+
+    history_days: int = Field(default=90, ge=1)
+    dead_letter_days: int = Field(default=30, ge=1)
+
+    @field_validator("worker_queues", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """`SEXTON_WORKER_QUEUES=mail,default`"""
+        return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)

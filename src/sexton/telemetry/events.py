@@ -1,0 +1,166 @@
+"""One typed event per transition. Logs, metrics, traces, the live stream and tests all subscribe here; logic never calls a
+metric or a logger for what an event already says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    count: int
+    queues: tuple[str, ...]
+    overdue: bool  # taken over from a leader that should have done it
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    worker_id: UUID
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One execution has ended and is recorded."""
+
+    worker_id: UUID | None
+    job_id: UUID
+    run_id: UUID
+    token: int
+    task: str
+    status: str
+    ending: str | None  # completed, failed, cancelled; none: the run goes on
+    attempt: int
+    lag_s: float  # start minus due
+    took_s: float
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """A result came after the lease had gone: it was dropped."""
+
+    worker_id: UUID
+    job_id: UUID
+    run_id: UUID
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJoined:
+    worker_id: UUID
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A sweeper has declared a worker dead."""
+
+    worker_id: UUID
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredLost:
+    """This very worker was declared dead: it drops what it holds and joins again under a new id."""
+
+    worker_id: UUID
+    held_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """Runs ended or returned because their worker, their time or their chance to start had gone."""
+
+    lost_count: int
+    timed_out_count: int
+    missed_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """Leases of this worker that it never heard of (a claim's reply was lost) were handed back."""
+
+    worker_id: UUID
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipChanged:
+    node_id: UUID
+    partitions: tuple[int, ...]
+    node_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLost:
+    service: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseBack:
+    service: str
+    away_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFailed:
+    """A pass raised something nobody foresaw; the service goes on after a pause."""
+
+    service: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStalled:
+    """The event loop hangs: the heartbeat falls silent so that others may take over."""
+
+    worker_id: UUID
+    stalled_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    worker_id: UUID
+    handed_back_count: int
+
+
+Event = (
+    Promoted
+    | Claimed
+    | Ended
+    | LeaseLost
+    | WorkerJoined
+    | WorkerLost
+    | DeclaredLost
+    | Swept
+    | Reconciled
+    | LeadershipChanged
+    | DatabaseLost
+    | DatabaseBack
+    | ServiceFailed
+    | LoopStalled
+    | Drained
+)
+Emit = Callable[[Event], None]
+
+
+class Events:
+    """A list of subscribers. A subscriber must be quick and must not raise."""
+
+    def __init__(self, *subscribers: Emit) -> None:
+        self._subscribers = list(subscribers)
+
+    def subscribe(self, subscriber: Emit) -> None:
+        self._subscribers.append(subscriber)
+
+    def __call__(self, event: Event) -> None:
+        for subscriber in self._subscribers:
+            subscriber(event)
+
+
+def unheard(_event: Event) -> None:
+    """For whoever does not care."""

@@ -1,0 +1,71 @@
+"""Events as log lines: one line each, at the level an operator expects. Payloads and results never appear here."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+import sys
+from typing import Any
+
+import structlog
+
+from . import events
+
+_WARNINGS = (
+    events.LeaseLost,
+    events.WorkerLost,
+    events.DeclaredLost,
+    events.Reconciled,
+    events.DatabaseLost,
+    events.LoopStalled,
+)
+_INFOS = (events.WorkerJoined, events.LeadershipChanged, events.DatabaseBack, events.Drained, events.Swept)
+_WORDS = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def configure(*, level: str = "INFO", json: bool = False) -> None:
+    """For the command line: structured lines on standard error."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def write(event: events.Event) -> None:
+    """The subscriber."""
+    logger: Any = structlog.get_logger("sexton")
+    name = _WORDS.sub(" ", type(event).__name__).lower()
+    match event:
+        case events.ServiceFailed(service, error):
+            logger.error(name, service=service, exc_info=error)
+        case events.Ended(status="succeeded") | events.Claimed() | events.Promoted():
+            logger.debug(name, **_fields(event))
+        case events.Ended():
+            logger.info(name, **_fields(event))
+        case _ if isinstance(event, _WARNINGS):
+            logger.warning(name, **_fields(event))
+        case _ if isinstance(event, _INFOS):
+            logger.info(name, **_fields(event))
+
+
+def _fields(event: events.Event) -> dict[str, Any]:
+    values = ((field.name, getattr(event, field.name)) for field in dataclasses.fields(event))
+    return {name: _plain(value) for name, value in values if value is not None}
+
+
+def _plain(value: object) -> object:
+    return (
+        value
+        if isinstance(value, int | float | bool)
+        else ",".join(map(str, value))
+        if isinstance(value, tuple)
+        else str(value)
+    )
