@@ -1,0 +1,61 @@
+"""The tasks a process knows by name, and what each says about its own jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from sexton.domain.job import Submission
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A task: its function, where to find it from another process, and the defaults of its jobs."""
+
+    name: str
+    fn: Function
+    module: str
+    qualname: str
+    process: bool = False
+    defaults: Submission = field(default_factory=lambda: Submission(task=""))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `sexton.tasks` keeps, so that jobs submitted in plain SQL get the same defaults."""
+        chosen = {
+            "queue": self.defaults.queue,
+            "lane": self.defaults.lane,
+            "timeout_s": self.defaults.timeout_s,
+            "at_most_once": self.defaults.at_most_once,
+            "policy": msgspec.to_builtins(self.defaults.policy) if self.defaults.policy is not None else None,
+        }
+        return {name: value for name, value in chosen.items() if value is not None}
+
+
+class Registry:
+    def __init__(self) -> None:
+        self._definitions: dict[str, Definition] = {}
+
+    def add(self, definition: Definition) -> None:
+        other = self._definitions.get(definition.name)
+        if other is not None and (other.module, other.qualname) != (definition.module, definition.qualname):
+            raise ValueError(
+                f"task {definition.name!r} is defined twice, in {other.module}.{other.qualname} and "
+                f"{definition.module}.{definition.qualname}; give one of them another name"
+            )
+        self._definitions[definition.name] = definition
+
+    def get(self, name: str) -> Definition | None:
+        return self._definitions.get(name)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._definitions)
+
+    def __iter__(self) -> Iterator[Definition]:
+        return iter(self._definitions.values())

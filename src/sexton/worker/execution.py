@@ -1,0 +1,257 @@
+"""One attempt, from its claim to its outcome: start the handler, watch its time, stop it when asked, name what came of it.
+
+Everything a handler may do ends in exactly one `Outcome`; what follows from that is `domain.retry`'s to decide and the
+reporter's to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from sexton.clock import Clock
+from sexton.domain.job import RESULT_BYTES_LIMIT
+from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
+from sexton.domain.run import Claimed, Report, report
+from sexton.errors import LeaseLost, PermanentError, RetryLater, Snooze
+from sexton.handlers.context import Call, Context, said_by
+from sexton.handlers.handle import Handle, Handler
+from sexton.handlers.process_pool import info_of
+from sexton.handlers.said import Said
+from sexton.ids import Rng
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """An event loop is one; a test moves its own."""
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer: ...
+
+
+class Phase(Enum):
+    TAKEN = auto()  # leased, waiting for a slot
+    RUNNING = auto()
+    REPORTING = auto()  # ended; the report is on its way
+    GONE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all executions of a worker share."""
+
+    handlers: Mapping[str, Handler]
+    clock: Clock
+    timers: Timers
+    dice: Rng
+    grace_s: float
+    new_said: Callable[[], Said]
+    transaction: Callable[[Execution, object | None], Any]  # what ctx.transaction() gives
+    ended: Callable[[Execution, Report], None]
+    dropped: Callable[[Execution], None]  # the lease is gone: nothing to report
+    freed: Callable[[Execution], None]  # its slot may be used again
+    undead: Callable[[Execution], None]  # ended for everybody else, but its thread goes on and holds its slot
+
+
+class Execution:
+    __slots__ = (
+        "_bench",
+        "_handle",
+        "_lost",
+        "_timers",
+        "_verdict",
+        "claimed",
+        "context",
+        "ending",
+        "phase",
+        "started_at",
+        "taken_at",
+    )
+
+    def __init__(self, claimed: Claimed, taken_at: float, bench: Bench) -> None:
+        self.claimed = claimed
+        self.taken_at = taken_at  # monotonic, when the claim was sent
+        self.started_at: float | None = None
+        self.phase = Phase.TAKEN
+        self.ending = False  # inside the last statement of ctx.transaction(): the row may vanish by our own doing
+        self.context: Context | None = None
+        self._bench = bench
+        self._handle: Handle | None = None
+        self._verdict: Outcome | None = None
+        self._lost = False
+        self._timers: list[Timer] = []
+
+    def start(self) -> None:
+        bench, claimed = self._bench, self.claimed
+        self.phase = Phase.RUNNING
+        self.started_at = bench.clock.monotonic()
+        if claimed.completed_by is not None:
+            self._end(Succeeded(reason=f"its key was completed before, by execution {claimed.completed_by}"))
+            return
+        try:
+            arguments = _arguments(claimed)
+            call = Call.of(claimed, arguments)
+            self.context = Context(call, partial(bench.transaction, self), bench.new_said)
+            handle = bench.handlers[claimed.task].start(call, self.context)
+        except Exception as error:
+            self._end(Failed(ErrorInfo.of(error), permanent=isinstance(error, PermanentError)))
+            return
+        self._handle = handle
+        self._watch()
+        handle.done.add_done_callback(self._handler_ended)
+
+    def cancel(self) -> None:
+        """Somebody asked for the job to stop."""
+        self._stop(Cancelled())
+
+    def release(self, reason: str) -> None:
+        """Hand it back unfinished."""
+        self._stop(Released(reason))
+
+    def lose(self) -> None:
+        """The lease has gone to somebody else: stop, and let the result go."""
+        if self.phase in (Phase.TAKEN, Phase.RUNNING):
+            self._lost = True
+            self._stop(Lost("the lease was lost"))
+
+    @property
+    def lease_s(self) -> float | None:
+        return self.claimed.lease.policy.lease_s
+
+    def _watch(self) -> None:
+        limits = [limit_s for limit_s in (self.claimed.timeout_s, self.claimed.lease.deadline_left_s) if limit_s is not None]
+        if limits:
+            self._timers.append(self._bench.timers.call_later(min(limits), self._time_out))
+        silence_s = self.claimed.lease.policy.progress_within_s
+        if silence_s is not None:
+            self._timers.append(self._bench.timers.call_later(silence_s, self._check_progress))
+
+    def _time_out(self) -> None:
+        timeout_s, left_s = self.claimed.timeout_s, self.claimed.lease.deadline_left_s
+        if left_s is not None and (timeout_s is None or left_s < timeout_s):
+            self._stop(TimedOut("the deadline of all attempts passed"))
+        else:
+            self._stop(TimedOut(f"still running after its timeout of {timeout_s:g} s"))
+
+    def _check_progress(self) -> None:
+        silence_s = self.claimed.lease.policy.progress_within_s
+        if self.phase is not Phase.RUNNING or silence_s is None or self.context is None or self.started_at is None:
+            return
+        said = said_by(self.context)
+        silent_s = self._bench.clock.monotonic() - (self.started_at if said is None else said.said_at)
+        if silent_s >= silence_s:
+            self._stop(TimedOut(f"stuck: no progress for {silent_s:.0f} s, its limit is {silence_s:g} s"))
+        else:
+            self._timers.append(self._bench.timers.call_later(silence_s - silent_s, self._check_progress))
+
+    def _stop(self, verdict: Outcome) -> None:
+        if self.phase is Phase.TAKEN:
+            self.phase = Phase.RUNNING
+            self._end(verdict)
+        elif self.phase is Phase.RUNNING and self._verdict is None and self._handle is not None:
+            self._verdict = verdict
+            grace_s = self.claimed.lease.policy.grace_s
+            self._timers.append(self._bench.timers.call_later(self._bench.grace_s if grace_s is None else grace_s, self.force))
+            self._handle.ask_to_stop()
+
+    def force(self) -> None:
+        """No more patience."""
+        if self._handle is not None and self.phase is Phase.RUNNING:
+            self._verdict = self._verdict or Released("the worker stopped")
+            self._handle.force_stop()
+            self._handler_ended(self._handle.done)
+
+    def _handler_ended(self, done: asyncio.Future[Any]) -> None:
+        if self.phase is Phase.RUNNING and done.done():
+            self._end(self._outcome(done))
+
+    def _outcome(self, done: asyncio.Future[Any]) -> Outcome:
+        error = asyncio.CancelledError("the handler was cancelled from inside") if done.cancelled() else done.exception()
+        match error:
+            case None:
+                return Succeeded(done.result())  # even if it was asked to stop: its effect has happened
+            case Snooze():
+                return Snoozed(error.delay_s)
+            case PermanentError():
+                return Failed(info_of(error), permanent=True)
+            case LeaseLost():
+                return Lost("the lease was lost inside ctx.transaction()")
+            case _ if self._verdict is not None:
+                return self._verdict
+            case RetryLater():
+                return Failed(info_of(error), retry_after_s=error.delay_s)
+            case _:
+                return Failed(info_of(error))
+
+    def _end(self, outcome: Outcome) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        if self._lost:
+            self.phase = Phase.GONE
+            self._bench.dropped(self)
+        else:
+            self.phase = Phase.REPORTING
+            self._bench.ended(self, self._report(outcome))
+        if self._handle is None or self._handle.freed.done():
+            self._bench.freed(self)
+        else:
+            self._bench.undead(self)
+            self._handle.freed.add_done_callback(lambda _: self._bench.freed(self))
+
+    def _report(self, outcome: Outcome) -> Report:
+        result = None
+        if isinstance(outcome, Succeeded) and outcome.result is not None:
+            try:
+                result = encoded_result(outcome.result)
+            except PermanentError as error:
+                outcome = Failed(ErrorInfo.of(error), permanent=True)
+        said = None if self.context is None else said_by(self.context)
+        started_s = took_s = None
+        if self.started_at is not None:
+            started_s = self.started_at - self.taken_at
+            took_s = self._bench.clock.monotonic() - self.started_at
+        return report(
+            self.claimed.lease,
+            outcome,
+            self._bench.dice,
+            started_s=started_s,
+            took_s=took_s,
+            result=result,
+            progress=None if said is None else said.progress_json,
+            output=None if said is None else said.output,
+            key=self.claimed.idempotency_key,
+        )
+
+
+def encoded_result(result: object) -> msgspec.Raw:
+    """The return value as JSON. One that cannot be kept fails the run for good: its effect has happened, so another attempt
+    would only repeat it."""
+    try:
+        encoded = _encode(result)
+    except (TypeError, ValueError) as error:
+        raise PermanentError(f"result: cannot be written as JSON: {error}") from None
+    if len(encoded) > RESULT_BYTES_LIMIT:
+        raise PermanentError(
+            f"result: {len(encoded):,} bytes, the limit is {RESULT_BYTES_LIMIT:,}; return a reference to it instead"
+        )
+    return msgspec.Raw(encoded)
+
+
+def _arguments(claimed: Claimed) -> dict[str, Any]:
+    if claimed.payload_json is None:
+        raise PermanentError("the definition of this job is gone; it was older than the history that is kept")
+    arguments = msgspec.json.decode(claimed.payload_json)
+    if not isinstance(arguments, dict):
+        raise PermanentError(f"payload: a Python task takes an object of arguments, not {claimed.payload_json[:40]}")
+    return arguments

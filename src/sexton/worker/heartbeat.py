@@ -1,0 +1,214 @@
+"""Says that this worker lives, one row for all its runs, and compares what the database believes it holds with what it does.
+
+It runs in a thread of its own with its own connection, so a handler that keeps Python busy cannot silence it. It falls silent
+by choice when the event loop hangs, because then nothing this worker holds goes forward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Protocol
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.domain.outcome import Released
+from sexton.domain.run import Lease, report
+from sexton.ids import Rng
+from sexton.store import fleet, runs
+from sexton.store.database import Connection, Database
+from sexton.telemetry.events import Emit, LoopStalled, Reconciled
+
+from .execution import Execution, Phase
+from .holdings import Holdings
+
+# Cut off from the database, we stop our own work this long before others may take it: first by asking, then by force.
+ASK_S = 2.0
+FORCE_S = 0.5
+PULSE_S = 0.25
+
+
+class Owner(Protocol):
+    """The worker, as its heartbeat sees it."""
+
+    @property
+    def worker_id(self) -> UUID: ...
+
+    @property
+    def enlisted(self) -> bool: ...
+
+    @property
+    def draining(self) -> bool: ...
+
+    async def enlist(self, connection: Connection) -> None: ...
+
+    def declared_lost(self, worker_id: UUID) -> None: ...
+
+
+class Pulse:
+    """The event loop's sign of life, written by the loop and read by the heartbeat's thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.felt_at = clock.monotonic()
+
+    def feel(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.felt_at = self._clock.monotonic()
+        loop.call_later(PULSE_S, self.feel, loop)
+
+
+class Heartbeat:
+    name = "heartbeat"
+
+    def __init__(
+        self,
+        database: Database,
+        owner: Owner,
+        holdings: Holdings,
+        pulse: Pulse,
+        *,
+        post: Callable[[Callable[[], None]], object],
+        beat_s: float,
+        lease_s: float,
+        loop_stall_s: float,
+        clock: Clock,
+        emit: Emit,
+        dice: Rng,
+    ) -> None:
+        """`post` carries a call to the event loop."""
+        self._database, self._owner, self._holdings, self._pulse, self._post = database, owner, holdings, pulse, post
+        self._beat_s, self._lease_s, self._loop_stall_s = beat_s, lease_s, loop_stall_s
+        self._clock, self._emit, self._dice = clock, emit, dice
+        self._beat_sent_at = clock.monotonic()  # of the last beat that was answered
+        self._suspects: dict[tuple[UUID, int], frozenset[int]] = {}
+        self._stalled = False
+
+    async def run_once(self) -> float:
+        if self._loop_hangs():
+            return self._beat_s
+        await self._beat(self._clock.monotonic())
+        return self._beat_s
+
+    def watch(self) -> None:
+        """No beat got through for most of a lease: others may take our runs soon, so we stop them first. The reports wait until
+        the database is there again. Called now and then, because a beat may also just hang."""
+        silent_s = self._clock.monotonic() - self._beat_sent_at
+        for execution in self._holdings.all():
+            left_s = max(self._lease_s, execution.lease_s or 0.0) - silent_s
+            if left_s <= ASK_S and execution.phase in (Phase.TAKEN, Phase.RUNNING):
+                self._post(partial(execution.release, "the database could not be reached"))
+                if left_s <= FORCE_S:
+                    self._post(execution.force)
+
+    async def _beat(self, sent_at: float) -> None:
+        held_before = self._holdings.all()
+        worker_id = self._owner.worker_id
+        async with self._database.connection() as connection:
+            if not self._owner.enlisted:
+                await self._owner.enlist(connection)
+            leased = await fleet.beat(
+                connection,
+                worker_id,
+                running_count=len(held_before),
+                draining=self._owner.draining,
+                refused_count=self._holdings.refused_count,
+                now=self._clock.database_now(),
+            )
+        if leased is None:
+            self._beat_sent_at = self._clock.monotonic()
+            self._post(partial(self._owner.declared_lost, worker_id))
+            return
+        self._beat_sent_at = sent_at
+        self._stop_the_lost(held_before, leased)
+        self._cancel_the_unwanted(leased)
+        await self._return_the_unknown(leased)
+
+    def _stop_the_lost(self, held_before: list[Execution], leased: list[fleet.Held]) -> None:
+        """Held since before the beat was sent, and not ours any more."""
+        ours = {(held.run_id, held.token) for held in leased}
+        for execution in held_before:
+            lease = execution.claimed.lease
+            if (lease.run_id, lease.token) not in ours and lease.worker_id == self._owner.worker_id and not execution.ending:
+                self._post(execution.lose)
+
+    def _cancel_the_unwanted(self, leased: list[fleet.Held]) -> None:
+        for held in leased:
+            if held.cancel_requested:
+                execution = self._holdings.get(held.run_id, held.token)
+                if execution is not None:
+                    self._post(execution.cancel)
+
+    async def _return_the_unknown(self, leased: list[fleet.Held]) -> None:
+        """Rule 7: a lease we never heard of comes from a claim whose reply was lost. It goes back once every claim that was
+        under way when we first saw it is over, for only then can no reply bring it any more."""
+        # In this order, and after the beat: a claim that began while the beat was on its way is still under way here, or its
+        # runs are among the holdings below.
+        under_way = self._holdings.claims_under_way
+        unknown = {(held.run_id, held.token): held for held in leased if self._holdings.get(held.run_id, held.token) is None}
+        self._suspects = {fence: self._suspects.get(fence, under_way) for fence in unknown}
+        orphans = [unknown[fence] for fence, since in self._suspects.items() if not since & under_way]
+        if not orphans:
+            return
+        reports = [report(self._lease(held), Released("a claim whose reply was lost"), self._dice) for held in orphans]
+        async with self._database.connection() as connection:
+            returned = await runs.finish(connection, reports, now=self._clock.database_now())
+        if returned:  # else they had only just ended
+            self._emit(Reconciled(self._owner.worker_id, len(returned)))
+
+    def _loop_hangs(self) -> bool:
+        stalled_s = self._clock.monotonic() - self._pulse.felt_at
+        stalled = stalled_s > self._loop_stall_s
+        if stalled and not self._stalled:
+            self._emit(LoopStalled(self._owner.worker_id, stalled_s))
+        self._stalled = stalled
+        return stalled
+
+    def _lease(self, held: fleet.Held) -> Lease:
+        return Lease(
+            run_id=held.run_id,
+            job_id=held.job_id,
+            worker_id=self._owner.worker_id,
+            token=held.token,
+            attempt=1,
+            lost_count=0,
+            at_most_once=held.at_most_once,
+            seq=0,
+            origin="now",
+            deadline_left_s=None,
+            policy_json=None,
+        )
+
+
+class OwnThread:
+    """An event loop in a thread of its own, running one coroutine until it is told to stop."""
+
+    def __init__(self, name: str, main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+        self._main = main
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._ready = threading.Event()
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Carries a call to the thread's loop."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+    async def stop(self, patience_s: float) -> None:
+        if self._stop is not None:
+            self.call(self._stop.set)
+        await asyncio.to_thread(self._thread.join, patience_s)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._ready.set()
+        await self._main(self._stop)

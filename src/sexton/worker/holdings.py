@@ -1,0 +1,51 @@
+"""Everything this worker holds a lease on. The event loop writes it; the heartbeat's thread reads it through copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from uuid import UUID
+
+from .execution import Execution
+
+
+class Holdings:
+    def __init__(self) -> None:
+        self._executions: dict[UUID, Execution] = {}
+        self._claims: set[int] = set()
+        self._serial = count()
+        self.refused_count = 0  # results that came after their lease had gone
+
+    def add(self, execution: Execution) -> None:
+        self._executions[execution.claimed.lease.run_id] = execution
+
+    def remove(self, execution: Execution) -> None:
+        # A run handed back and claimed again by this same worker has a new execution under the old id.
+        run_id = execution.claimed.lease.run_id
+        if self._executions.get(run_id) is execution:
+            del self._executions[run_id]
+
+    def get(self, run_id: UUID, token: int) -> Execution | None:
+        execution = self._executions.get(run_id)
+        return execution if execution is not None and execution.claimed.lease.token == token else None
+
+    def all(self) -> list[Execution]:
+        return list(self._executions.values())
+
+    def __len__(self) -> int:
+        return len(self._executions)
+
+    @contextmanager
+    def claiming(self) -> Iterator[None]:
+        """Marks a claim as under way: until its reply is in, the database may know of leases that we do not."""
+        serial = next(self._serial)
+        self._claims.add(serial)
+        try:
+            yield
+        finally:
+            self._claims.discard(serial)
+
+    @property
+    def claims_under_way(self) -> frozenset[int]:
+        return frozenset(self._claims)

@@ -1,0 +1,170 @@
+"""Takes work as fast as there are slots for it: one run and at once when idle, hundreds at a time under load.
+
+A full worker leaves work in the store. What it takes ahead of a free slot is at most what starts within about 50 ms at the
+present pace (rule 11), and goes back if that turns out wrong.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.dispatch.transport import Transport
+from sexton.domain.run import Claimed
+from sexton.ids import Rng
+from sexton.service import Wake
+from sexton.telemetry.events import Claimed as ClaimedEvent
+from sexton.telemetry.events import Emit
+
+from .execution import Execution, Phase
+from .holdings import Holdings
+
+CLAIM_LIMIT = 1000
+AHEAD_S = 0.05
+AHEAD_LIMIT = 1000
+STALE_S = 1.0  # taken ahead and still not started: somebody else may be quicker
+LAST_LOOK_S = 0.015  # longer than submitters hold back notifications (10 ms): one more look closes that gap
+GATHER_S = 0.005  # under load, let slots gather rather than claim one by one
+RESCUE_S = 5.0
+PACE_WINDOW_S = 0.02
+
+
+class Slots:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    @property
+    def free(self) -> int:
+        return self.limit - self.used
+
+
+class Intake:
+    def __init__(
+        self,
+        name: str,
+        transport: Transport,
+        tasks: Sequence[str],
+        slots: Slots,
+        holdings: Holdings,
+        *,
+        worker_id: Callable[[], UUID],
+        begin: Callable[[Claimed, float], Execution],
+        takes_ahead: bool,
+        poll_s: float,
+        clock: Clock,
+        emit: Emit,
+        dice: Rng,
+    ) -> None:
+        self.name = name
+        self.slots = slots
+        self.wake = Wake()
+        self.open = True
+        self.tasks = list(tasks)
+        self._transport, self._holdings = transport, holdings
+        self._worker_id, self._begin, self._takes_ahead = worker_id, begin, takes_ahead
+        self._poll_s, self._clock, self._emit, self._dice = poll_s, clock, emit, dice
+        self._backlog: deque[Execution] = deque()
+        self._more_waits = False  # the last claim was as large as it might be
+        self._last_look = False
+        self._only_free_slots = False
+        self._rescued_at = clock.monotonic()
+        self._pace_per_s = 0.0
+        self._paced_at = clock.monotonic()
+        self._started_count = 0
+
+    async def run_once(self) -> float:
+        if not self.open:
+            return self._poll_s
+        self._start_waiting()
+        self._return_stale()
+        limit, ahead = self._how_many()
+        if limit <= 0:
+            return self._poll_s  # a slot that frees wakes us
+        if self._more_waits and self._backlog and limit < min(self.slots.limit // 4, 250):
+            return GATHER_S
+        claimed = await self._take(limit, ahead=ahead)
+        self._more_waits = len(claimed) >= limit
+        if self._more_waits:
+            return 0.0
+        if claimed or not self._last_look:
+            self._last_look = not claimed
+            return LAST_LOOK_S
+        await self._rescue()
+        return self._poll_s * self._dice.uniform(0.8, 1.0)
+
+    def hear(self) -> None:
+        """Something may be ready."""
+        self._last_look = False
+        self.wake()
+
+    def slot_freed(self) -> None:
+        self.slots.used -= 1
+        if self._backlog:
+            self._start_waiting()
+        if self._more_waits or not self._backlog:
+            self.wake()
+
+    def close(self, reason: str) -> None:
+        """Takes no more, and hands back what has not started."""
+        self.open = False
+        while self._backlog:
+            self._backlog.popleft().release(reason)
+
+    async def _take(self, limit: int, *, ahead: bool) -> list[Claimed]:
+        sent_at = self._clock.monotonic()
+        with self._holdings.claiming():
+            claimed = await self._transport.take(self._worker_id(), self.tasks, limit, ahead=ahead)
+            for run in claimed:
+                execution = self._begin(run, sent_at)
+                self._holdings.add(execution)
+                self._backlog.append(execution)
+        if claimed:
+            self._emit(ClaimedEvent(self._worker_id(), len(claimed)))
+        if self.open:
+            self._start_waiting()
+        else:
+            self.close("the worker is draining")
+        return claimed
+
+    def _how_many(self) -> tuple[int, bool]:
+        """How many to claim, and whether more than there are free slots for. Every second claim takes only what can start at
+        once, so that runs which must not be taken ahead get their turn."""
+        free = self.slots.free - len(self._backlog)
+        ahead = min(int(self._pace() * AHEAD_S), AHEAD_LIMIT) if self._takes_ahead else 0
+        self._only_free_slots = not self._only_free_slots
+        if ahead <= 0 or (self._only_free_slots and free > 0):
+            return min(free, CLAIM_LIMIT), False
+        return min(free + ahead, CLAIM_LIMIT), True
+
+    def _start_waiting(self) -> None:
+        while self._backlog and self.slots.free > 0:
+            execution = self._backlog.popleft()
+            if execution.phase is Phase.TAKEN:  # not cancelled or lost meanwhile
+                self.slots.used += 1
+                self._started_count += 1
+                execution.start()
+
+    def _return_stale(self) -> None:
+        oldest_allowed = self._clock.monotonic() - STALE_S
+        while self._backlog and self._backlog[0].taken_at < oldest_allowed:
+            self._backlog.popleft().release("taken ahead, but no slot came free")
+
+    def _pace(self) -> float:
+        """Starts per second of late."""
+        elapsed_s = self._clock.monotonic() - self._paced_at
+        if elapsed_s >= PACE_WINDOW_S:
+            self._pace_per_s = 0.5 * self._pace_per_s + 0.5 * self._started_count / elapsed_s
+            self._paced_at += elapsed_s
+            self._started_count = 0
+        return self._pace_per_s
+
+    async def _rescue(self) -> None:
+        """Idle, so look for what no scheduler promoted (rule 12)."""
+        now = self._clock.monotonic()
+        if now - self._rescued_at >= RESCUE_S:
+            self._rescued_at = now
+            if await self._transport.rescue():
+                self.hear()

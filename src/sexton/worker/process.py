@@ -1,0 +1,139 @@
+"""A worker as a process: the one visible order in which its parts start and stop.
+
+Start: enlist, heartbeat, reporter, intake. Stop: intake first, then executions (patience, then force), then the last reports,
+and the heartbeat last of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from sexton.clock import Clock
+from sexton.errors import SextonError
+from sexton.ids import Rng
+from sexton.registry import Registry
+from sexton.service import Service, Wake, insist, repeat
+from sexton.settings import Settings
+from sexton.store import fleet
+from sexton.store.database import Postgres
+from sexton.store.wakeups import CANCEL, READY, Listener
+from sexton.telemetry.events import Emit
+
+from .heartbeat import OwnThread
+from .worker import Worker
+
+WATCH_S = 0.5
+
+
+class WorkerProcess:
+    def __init__(
+        self,
+        database: Postgres,
+        registry: Registry,
+        settings: Settings,
+        *,
+        direct_url: str | None,
+        clock: Clock,
+        emit: Emit,
+        dice: Rng,
+    ) -> None:
+        """`direct_url` is a way proven to be direct; without one, wake-ups turn to polling."""
+        self._database, self._settings, self._direct_url = database, settings, direct_url
+        self._clock, self._emit, self._dice = clock, emit, dice
+        self.worker = Worker(
+            database,
+            registry,
+            settings,
+            timers=asyncio.get_running_loop(),
+            clock=clock,
+            emit=emit,
+            dice=dice,
+            poll_s=settings.poll_s if direct_url is not None else settings.pooled_poll_s,
+        )
+        self._beat_soon: Callable[[], object] = lambda: None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set or too many of its threads are zombies; then drains."""
+        worker = self.worker
+        await insist("worker", self._enlist, clock=self._clock, emit=self._emit, dice=self._dice)
+        loop = asyncio.get_running_loop()
+        worker.pulse.feel(loop)
+        heart = OwnThread("sexton-heartbeat", lambda stop_beating: self._beat(loop, stop_beating))
+        heart.start()
+        reporter = self._repeat(worker.reporter, worker.reporter.wake)
+        intakes = [self._repeat(intake, intake.wake) for intake in worker.intakes]
+        others = [self._repeat(worker.teller, Wake())]
+        if self._direct_url is not None:
+            others.append(asyncio.create_task(Listener(self._direct_url, [READY, CANCEL], self._hear).run(), name="listener"))
+        try:
+            await _first_of(stop, worker.exhausted)
+        finally:
+            await worker.drain(self._settings.worker_drain_s)
+            await _cancel([*intakes, *others, reporter])
+            await worker.flush()
+            await worker.processes.close()
+            await self._leave()
+            await heart.stop(patience_s=2.0)
+
+    def _repeat(self, service: Service, wake: Wake) -> asyncio.Task[None]:
+        return asyncio.create_task(
+            repeat(service, wake, clock=self._clock, emit=self._emit, dice=self._dice), name=f"sexton {service.name}"
+        )
+
+    async def _enlist(self) -> None:
+        async with self._database.connection() as connection:
+            await self.worker.enlist(connection)
+
+    async def _leave(self) -> None:
+        try:
+            async with asyncio.timeout(3), self._database.connection() as connection:
+                await fleet.leave(connection, self.worker.worker_id)
+        except (SextonError, TimeoutError):
+            pass  # the sweeper notices by itself when our beat stops
+
+    async def _beat(self, loop: asyncio.AbstractEventLoop, stop_beating: asyncio.Event) -> None:
+        """The heartbeat's own thread: its own loop, its own connection."""
+        database = await insist(
+            "heartbeat",
+            lambda: Postgres.open(self._database.url, size=1),
+            clock=self._clock,
+            emit=self._emit,
+            dice=self._dice,
+        )
+        heartbeat = self.worker.make_heartbeat(database, loop.call_soon_threadsafe)
+        wake, own_loop = Wake(), asyncio.get_running_loop()
+        self._beat_soon = partial(own_loop.call_soon_threadsafe, wake)
+        beating = self._repeat(heartbeat, wake)
+        while not stop_beating.is_set():
+            heartbeat.watch()
+            try:
+                async with asyncio.timeout(WATCH_S):
+                    await stop_beating.wait()
+            except TimeoutError:
+                pass
+        self._beat_soon = lambda: None
+        await _cancel([beating])
+        await database.close()
+
+    def _hear(self, channel: str, payload: str) -> None:
+        if channel == READY:
+            self.worker.hear(payload)
+        else:
+            self._beat_soon()  # a beat brings the cancellations
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _cancel(waits)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

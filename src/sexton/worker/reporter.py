@@ -1,0 +1,131 @@
+"""Writes outcomes back in batches. Each report carries its lease; one that no longer holds changes nothing and is dropped.
+
+While one batch is on its way the next one gathers, so an idle worker reports at once and a busy one in bulk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.domain.outcome import ErrorInfo, Failed
+from sexton.domain.run import Report, report
+from sexton.errors import DataRefused
+from sexton.ids import Rng
+from sexton.service import Wake
+from sexton.store import runs
+from sexton.store.database import Connection, Database
+from sexton.telemetry.events import Emit, Ended, LeaseLost
+
+from .execution import Execution, Phase
+from .holdings import Holdings
+
+BATCH = 1000
+REST_S = 60.0
+
+
+class Reporter:
+    name = "reporter"
+
+    def __init__(self, database: Database, holdings: Holdings, *, clock: Clock, emit: Emit, dice: Rng) -> None:
+        self._database, self._holdings, self._clock, self._emit, self._dice = database, holdings, clock, emit, dice
+        self._pending: deque[tuple[Execution, Report]] = deque()
+        self._again: list[tuple[Execution, Report]] = []
+        self.wake = Wake()
+
+    def add(self, execution: Execution, outcome: Report) -> None:
+        self._pending.append((execution, outcome))
+        self.wake()
+
+    @property
+    def pending_count(self) -> int:
+        return len(self._pending)
+
+    async def run_once(self) -> float:
+        batch = [self._pending[index] for index in range(min(BATCH, len(self._pending)))]
+        if batch:
+            self._again.clear()
+            async with self._database.connection() as connection:
+                await self._send(connection, batch)
+            # Only now: a batch whose reply was lost is sent again, and found recorded.
+            for _ in batch:
+                self._pending.popleft()
+            self._pending.extend(self._again)
+        return 0.0 if self._pending else REST_S
+
+    async def _send(self, connection: Connection, batch: list[tuple[Execution, Report]]) -> None:
+        try:
+            finished = await runs.finish(connection, [outcome for _, outcome in batch], now=self._clock.database_now())
+        except DataRefused as refusal:
+            await self._bisect(connection, batch, refusal)
+            return
+        accepted = {row.run_id for row in finished}
+        for execution, outcome in batch:
+            if outcome.run_id in accepted:
+                self._accepted(execution, outcome)
+            else:
+                await self._unaccepted(connection, execution, outcome)
+
+    async def _bisect(self, connection: Connection, batch: list[tuple[Execution, Report]], refusal: DataRefused) -> None:
+        """One report the database cannot keep must not hold back the others: it becomes a permanent failure that says so."""
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            await self._send(connection, batch[:middle])
+            await self._send(connection, batch[middle:])
+            return
+        execution, outcome = batch[0]
+        refused = Failed(
+            ErrorInfo("sexton.errors.DataRefused", f"PostgreSQL refused what the handler returned: {refusal}"), permanent=True
+        )
+        plain = report(execution.claimed.lease, refused, self._dice, started_s=outcome.started_s, took_s=outcome.took_s)
+        finished = await runs.finish(connection, [plain], now=self._clock.database_now())
+        if finished:
+            self._accepted(execution, plain)
+        else:
+            await self._unaccepted(connection, execution, plain)
+
+    async def _unaccepted(self, connection: Connection, execution: Execution, outcome: Report) -> None:
+        fate = await runs.fate(connection, execution.claimed, outcome.status)
+        if fate.recorded:  # by the last try whose reply was lost, or by ctx.transaction()
+            self._accepted(execution, outcome)
+        elif fate.held:  # a cancel came between; the next statement sees it
+            self._again.append((execution, outcome))
+        else:
+            self.drop(execution)
+
+    def drop(self, execution: Execution) -> None:
+        """The lease has gone: the result is dropped, counted and told."""
+        self._holdings.refused_count += 1
+        self._forget(execution)
+        lease = execution.claimed.lease
+        self._emit(LeaseLost(_held_by(execution), lease.job_id, lease.run_id, lease.token))
+
+    def _accepted(self, execution: Execution, outcome: Report) -> None:
+        self._forget(execution)
+        claimed = execution.claimed
+        self._emit(
+            Ended(
+                claimed.lease.worker_id,
+                claimed.lease.job_id,
+                claimed.lease.run_id,
+                claimed.lease.token,
+                claimed.task,
+                outcome.status,
+                outcome.ending,
+                claimed.lease.attempt,
+                (claimed.claimed_at - claimed.due_at).total_seconds() + (outcome.started_s or 0.0),
+                outcome.took_s or 0.0,
+                outcome.reason,
+            )
+        )
+
+    def _forget(self, execution: Execution) -> None:
+        execution.phase = Phase.GONE
+        self._holdings.remove(execution)
+
+
+def _held_by(execution: Execution) -> UUID:
+    worker_id = execution.claimed.lease.worker_id
+    assert worker_id is not None, "an execution is always under a lease"  # noqa: S101
+    return worker_id

@@ -1,0 +1,43 @@
+"""Shows what running handlers have said so far, at most once a second and only what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import msgspec
+
+from sexton.clock import Clock
+from sexton.handlers.context import said_by
+from sexton.store import runs
+from sexton.store.database import Database
+
+from .execution import Phase
+from .holdings import Holdings
+
+REST_S = 1.0
+
+
+class _Words(msgspec.Struct, frozen=True):
+    run_id: UUID
+    token: int
+    progress: msgspec.Raw | None
+    output: str | None
+
+
+class Teller:
+    name = "teller"
+
+    def __init__(self, database: Database, holdings: Holdings, worker_id: Callable[[], UUID], *, clock: Clock) -> None:
+        self._database, self._holdings, self._worker_id, self._clock = database, holdings, worker_id, clock
+
+    async def run_once(self) -> float:
+        said = []
+        for execution in self._holdings.all():
+            voice = None if execution.context is None else said_by(execution.context)
+            if execution.phase is Phase.RUNNING and voice is not None and voice.changed:
+                said.append(_Words(execution.claimed.lease.run_id, execution.claimed.lease.token, *voice.take()))
+        if said:
+            async with self._database.connection() as connection:
+                await runs.tell(connection, self._worker_id(), said, now=self._clock.database_now())
+        return REST_S

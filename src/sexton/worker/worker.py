@@ -1,0 +1,217 @@
+"""One worker: its parts and how they hang together, and the drain that ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.dispatch.postgres import PostgresTransport
+from sexton.domain.run import Claimed, Report
+from sexton.handlers.handle import Handler
+from sexton.handlers.process_pool import ProcessPool
+from sexton.handlers.python_function import handler_for
+from sexton.handlers.said import Said
+from sexton.handlers.thread_slots import ThreadSlots
+from sexton.ids import Rng, process_id, process_name
+from sexton.registry import Registry
+from sexton.service import insist
+from sexton.settings import Settings
+from sexton.store import fleet
+from sexton.store.database import Connection, Database
+from sexton.telemetry.events import DeclaredLost, Drained, Emit, WorkerJoined
+
+from .execution import Bench, Execution, Phase, Timers
+from .heartbeat import Heartbeat, Pulse
+from .holdings import Holdings
+from .intake import Intake, Slots
+from .reporter import Reporter
+from .teller import Teller
+from .transaction import Transaction
+
+FLUSH_S = 10.0
+
+
+class Worker:
+    """Built around a `Database` it is given, so that a simulation can stand in between and call each part's `run_once`."""
+
+    def __init__(
+        self,
+        database: Database,
+        registry: Registry,
+        settings: Settings,
+        *,
+        timers: Timers,
+        clock: Clock,
+        emit: Emit,
+        dice: Rng,
+        poll_s: float,
+        handlers: Mapping[str, Handler] | None = None,
+        new_id: Callable[[], UUID] = process_id,
+    ) -> None:
+        """`handlers` stand in for the registry's functions, where a test wants to end them itself."""
+        self._new_id = new_id
+        self.worker_id = new_id()
+        self.enlisted = False
+        self.draining = False
+        self.exhausted = asyncio.Event()  # too many zombies: only a new process helps
+        self._database, self._registry, self._settings = database, registry, settings
+        self._clock, self._emit, self._dice = clock, emit, dice
+        self._zombies: set[Execution] = set()
+        self._an_end = asyncio.Event()
+        self.holdings = Holdings()
+        self.pulse = Pulse(clock)
+        self.reporter = Reporter(database, self.holdings, clock=clock, emit=emit, dice=dice)
+        self.teller = Teller(database, self.holdings, lambda: self.worker_id, clock=clock)
+        self.processes = ProcessPool(settings.worker_processes)
+        self._bench = Bench(
+            handlers=self._handlers() if handlers is None else handlers,
+            clock=clock,
+            timers=timers,
+            dice=dice,
+            grace_s=settings.worker_grace_s,
+            new_said=lambda: Said(clock.monotonic),
+            transaction=lambda execution, connection: Transaction(database, execution, connection, clock=clock, dice=dice),
+            ended=self._ended,
+            dropped=self._dropped,
+            freed=self._freed,
+            undead=self._undead,
+        )
+        # A run in a process has a slot of its own kind, so the two kinds are taken in separately.
+        transport = PostgresTransport(database, settings.worker_queues, grace_s=settings.worker_grace_s + 5, clock=clock)
+        self.intakes: list[Intake] = []
+        for name, is_process, limit in (
+            ("intake", False, settings.worker_concurrency),
+            ("process intake", True, settings.worker_processes),
+        ):
+            tasks = [definition.name for definition in registry if definition.process is is_process]
+            if tasks:
+                intake = Intake(
+                    name,
+                    transport,
+                    tasks,
+                    Slots(limit),
+                    self.holdings,
+                    worker_id=lambda: self.worker_id,
+                    begin=self._begin,
+                    takes_ahead=not is_process,
+                    poll_s=poll_s,
+                    clock=clock,
+                    emit=emit,
+                    dice=dice,
+                )
+                self.intakes.append(intake)
+        self._intake_of = {name: intake for intake in self.intakes for name in intake.tasks}
+
+    def _handlers(self) -> dict[str, Handler]:
+        threads = ThreadSlots(self._settings.worker_concurrency + self._settings.worker_zombie_limit)
+        return {
+            definition.name: handler_for(
+                definition.fn,
+                process=definition.process,
+                threads=threads,
+                processes=self.processes,
+                where=(definition.module, definition.qualname),
+            )
+            for definition in self._registry
+        }
+
+    def make_heartbeat(self, database: Database, post: Callable[[Callable[[], None]], object]) -> Heartbeat:
+        """On a database of its own, for it runs in a thread of its own; `post` carries its calls to the event loop."""
+        return Heartbeat(
+            database,
+            self,
+            self.holdings,
+            self.pulse,
+            post=post,
+            beat_s=self._settings.beat_s,
+            lease_s=self._settings.lease_s,
+            loop_stall_s=self._settings.loop_stall_s,
+            clock=self._clock,
+            emit=self._emit,
+            dice=self._dice,
+        )
+
+    async def enlist(self, connection: Connection) -> None:
+        now = self._clock.database_now()
+        await fleet.register_tasks(connection, {d.name: d.options for d in self._registry}, now=now)
+        await fleet.enlist(
+            connection,
+            self.worker_id,
+            name=process_name(),
+            queues=self._settings.worker_queues,
+            tasks=self._registry.names,
+            concurrency=sum(intake.slots.limit for intake in self.intakes),
+            now=now,
+        )
+        self.enlisted = True
+        self._emit(WorkerJoined(self.worker_id, process_name()))
+
+    def declared_lost(self, worker_id: UUID) -> None:
+        """A sweeper took us for dead: what we held is others' now. We go on under a new id, which the next beat enlists."""
+        if worker_id != self.worker_id:
+            return
+        held = self.holdings.all()
+        self._emit(DeclaredLost(self.worker_id, len(held)))
+        self.worker_id, self.enlisted = self._new_id(), False
+        for execution in held:
+            execution.lose()
+
+    def hear(self, queue: str) -> None:
+        if not queue or queue in self._settings.worker_queues:
+            for intake in self.intakes:
+                intake.hear()
+
+    async def drain(self, patience_s: float) -> None:
+        """Stops taking, lets what runs finish, hands the rest back. Nothing is lost either way."""
+        self.draining = True
+        for intake in self.intakes:
+            intake.close("the worker is draining")
+        await self._until_idle(patience_s)
+        unfinished = self._executing()
+        for execution in unfinished:
+            execution.release("the worker is draining")
+        await self._until_idle(self._settings.worker_grace_s / 4)
+        for execution in self._executing():
+            execution.force()
+        self._emit(Drained(self.worker_id, len(unfinished)))
+
+    async def flush(self) -> None:
+        """The last reports, once nothing else calls the reporter."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                while self.reporter.pending_count:
+                    await insist("reporter", self.reporter.run_once, clock=self._clock, emit=self._emit, dice=self._dice)
+
+    async def _until_idle(self, patience_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while self._executing():
+                    self._an_end.clear()
+                    await self._an_end.wait()
+
+    def _executing(self) -> list[Execution]:
+        return [execution for execution in self.holdings.all() if execution.phase in (Phase.TAKEN, Phase.RUNNING)]
+
+    def _begin(self, claimed: Claimed, taken_at: float) -> Execution:
+        return Execution(claimed, taken_at, self._bench)
+
+    def _ended(self, execution: Execution, report: Report) -> None:
+        self.reporter.add(execution, report)
+        self._an_end.set()
+
+    def _dropped(self, execution: Execution) -> None:
+        self.reporter.drop(execution)
+        self._an_end.set()
+
+    def _undead(self, execution: Execution) -> None:
+        self._zombies.add(execution)
+        if len(self._zombies) >= self._settings.worker_zombie_limit:
+            self.exhausted.set()
+
+    def _freed(self, execution: Execution) -> None:
+        self._zombies.discard(execution)
+        if execution.started_at is not None:
+            self._intake_of[execution.claimed.task].slot_freed()
