@@ -1,0 +1,134 @@
+"""Sexton, a distributed job scheduler on PostgreSQL. This module re-exports the public names and does nothing else.
+
+They are looked up when first used, so that a child process which runs one handler does not pay for the whole client.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sexton.client.app import App
+    from sexton.client.dead_letters import DeadLetters, Replayed
+    from sexton.client.request import Request
+    from sexton.client.results import Submitted
+    from sexton.client.task import Task
+    from sexton.domain.job import Unique
+    from sexton.domain.outcome import ErrorInfo
+    from sexton.domain.retry import Retry
+    from sexton.errors import (
+        Contention,
+        DatabaseUnavailable,
+        EmbeddedUnavailable,
+        ForeignDatabase,
+        InvalidSubmission,
+        JobFailed,
+        KeyBusy,
+        KeyReused,
+        LeaseLost,
+        NotAllowedIn,
+        NotFound,
+        PermanentError,
+        ResultTimeout,
+        RetryLater,
+        SchemaMismatch,
+        SextonError,
+        Snooze,
+        UnknownTask,
+    )
+    from sexton.handlers.context import Context
+    from sexton.settings import Settings
+    from sexton.store.dead_letters import DeadLetter, Filter
+    from sexton.store.jobs import Cancellation, Execution, JobView
+
+_HOMES = {
+    "sexton.client.app": ("App",),
+    "sexton.client.dead_letters": (
+        "DeadLetters",
+        "Replayed",
+    ),
+    "sexton.client.request": ("Request",),
+    "sexton.client.results": ("Submitted",),
+    "sexton.client.task": ("Task",),
+    "sexton.domain.job": ("Unique",),
+    "sexton.domain.outcome": ("ErrorInfo",),
+    "sexton.domain.retry": ("Retry",),
+    "sexton.errors": (
+        "Contention",
+        "DatabaseUnavailable",
+        "EmbeddedUnavailable",
+        "ForeignDatabase",
+        "InvalidSubmission",
+        "JobFailed",
+        "KeyBusy",
+        "KeyReused",
+        "LeaseLost",
+        "NotAllowedIn",
+        "NotFound",
+        "PermanentError",
+        "ResultTimeout",
+        "RetryLater",
+        "SchemaMismatch",
+        "SextonError",
+        "Snooze",
+        "UnknownTask",
+    ),
+    "sexton.handlers.context": ("Context",),
+    "sexton.settings": ("Settings",),
+    "sexton.store.dead_letters": (
+        "DeadLetter",
+        "Filter",
+    ),
+    "sexton.store.jobs": (
+        "Cancellation",
+        "Execution",
+        "JobView",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "App",
+    "Cancellation",
+    "Contention",
+    "Context",
+    "DatabaseUnavailable",
+    "DeadLetter",
+    "DeadLetters",
+    "EmbeddedUnavailable",
+    "ErrorInfo",
+    "Execution",
+    "Filter",
+    "ForeignDatabase",
+    "InvalidSubmission",
+    "JobFailed",
+    "JobView",
+    "KeyBusy",
+    "KeyReused",
+    "LeaseLost",
+    "NotAllowedIn",
+    "NotFound",
+    "PermanentError",
+    "Replayed",
+    "Request",
+    "ResultTimeout",
+    "Retry",
+    "RetryLater",
+    "SchemaMismatch",
+    "Settings",
+    "SextonError",
+    "Snooze",
+    "Submitted",
+    "Task",
+    "Unique",
+    "UnknownTask",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sexton' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value

@@ -1,0 +1,161 @@
+"""`App`: the tasks of a program and its way to the database. Nothing is read or connected before it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from uuid import UUID
+
+from sexton.clock import Clock, SwitchableClock, SystemClock
+from sexton.domain.duration import Duration
+from sexton.errors import InvalidSubmission
+from sexton.registry import Definition, Registry
+from sexton.settings import Settings
+from sexton.store import jobs
+from sexton.store.database import Postgres
+from sexton.store.jobs import Cancellation, Execution, JobView
+
+from .arguments import Parameters
+from .background import Background
+from .dead_letters import DeadLetters
+from .location import open_database
+from .options import RESERVED, Options, TaskOptions
+from .pools import Pools
+from .request import DEFAULT_QUEUE, Request, Template
+from .results import Results, Submitted
+from .submitter import Submitter, Way
+from .task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class App:
+    """Safe to share between threads and event loops. `async with app:` lets go of its connections at the end.
+
+    Without a URL, here or in the settings, it starts the embedded PostgreSQL, which then stays for the workers.
+    """
+
+    def __init__(
+        self, database_url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None
+    ) -> None:
+        self.registry = Registry()
+        self.clock = SwitchableClock(clock or SystemClock())
+        self._database_url, self._given_settings = database_url, settings
+        self._pools = Pools(self._open_pool)
+        self._background = Background()
+        self._results = Results(self._pools, self._background)
+        self._submitter = Submitter(self._pools, self._background, self._results, lambda: self.settings, self.clock)
+        self._known: dict[str, tuple[Parameters, Template]] = {}
+        self.dead_letters = DeadLetters(self._pools, self.clock)
+
+    @cached_property
+    def settings(self) -> Settings:
+        return self._given_settings or Settings()
+
+    @overload
+    def task(self, fn: Callable[Concatenate[Any, P], R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self, fn: None = None, /, *, name: str | None = None, process: bool = False, **options: Unpack[TaskOptions]
+    ) -> Callable[[Callable[Concatenate[Any, P], R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        process: bool = False,
+        **options: Unpack[TaskOptions],
+    ) -> Any:
+        """Makes a function a task, under its own name unless another is given. `process=True` runs it in a process that can be
+        killed; the other options are the defaults of its jobs."""
+        if fn is not None:
+            return self._define(fn, name, process, options)
+        return lambda fn: self._define(fn, name, process, options)
+
+    def request(self, task: str, payload: Any = None, **options: Unpack[Options]) -> Request:
+        """A job for a task that may live in another program, for `submit_many`."""
+        payload = {} if payload is None else payload
+        parameters, template = self._known.get(task) or (None, Template.of_unknown(task))
+        if parameters is not None:
+            if not isinstance(payload, Mapping):
+                raise InvalidSubmission("/payload", f"{task} takes arguments by name: give an object")
+            payload = parameters.bind((), payload)
+        return template.request(payload, options)
+
+    async def submit(
+        self, task: str, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
+    ) -> Submitted:
+        """Submits by name, for tasks that live in another program; for those of this one there is `task.submit`."""
+        (answer,) = await self._submitter.submit([self.request(task, payload, **options)], connection)
+        return answer
+
+    def submit_sync(
+        self, task: str, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
+    ) -> Submitted:
+        (answer,) = self._submitter.submit_sync([self.request(task, payload, **options)], connection)
+        return answer
+
+    async def submit_many(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
+        """All of them or none, in any number; on a connection of your own at most 10,000 per call."""
+        return await self._submitter.submit(list(requests), connection)
+
+    def submit_many_sync(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
+        return self._submitter.submit_sync(list(requests), connection)
+
+    async def result(self, job_id: UUID, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109  (as in Submitted.result)
+        """What the job's handler returned, as `Submitted.result` does it, from the id alone."""
+        return await self._results.wait(job_id, timeout)
+
+    async def job(self, job_id: UUID) -> JobView:
+        async with (await self._pools.here()).connection() as connection:
+            return await jobs.show(connection, job_id)
+
+    async def executions(self, job_id: UUID) -> list[Execution]:
+        """Every try so far, oldest first."""
+        async with (await self._pools.here()).connection() as connection:
+            return await jobs.executions(connection, job_id)
+
+    async def cancel(self, job_id: UUID) -> Cancellation:
+        """What has not started never will; what runs is asked to stop. `NotAllowedIn` if the job has ended."""
+        async with (await self._pools.here()).transaction() as connection:
+            return await jobs.cancel(connection, job_id, now=self.clock.database_now())
+
+    def divert(self, way: Way | None) -> None:
+        """Sends submissions elsewhere, or to the database again; for `sexton.testing`."""
+        self._submitter.stand_in = way
+
+    async def database(self) -> Postgres:
+        """The pool of the running event loop, for services that run on this app."""
+        return await self._pools.here()
+
+    async def close(self) -> None:
+        """Lets go of the running event loop's connections. A later call opens new ones."""
+        await self._pools.close_here()
+
+    def close_sync(self) -> None:
+        """Lets go of the connections and the thread behind the `_sync` calls."""
+        self._background.stop(self._pools.close_here())
+
+    async def __aenter__(self) -> Self:
+        await self._pools.here()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def _define(self, fn: Callable[..., Any], name: str | None, process: bool, options: TaskOptions) -> Task[..., Any]:
+        if process and "<locals>" in fn.__qualname__:
+            raise TypeError(f"{fn.__qualname__}: another process cannot find it there; move it to the top of its module")
+        parameters = Parameters.of(fn, reserved=RESERVED)
+        template = Template(name or fn.__name__, options, queue=DEFAULT_QUEUE)
+        self.registry.add(Definition(template.task, fn, fn.__module__, fn.__qualname__, process, template.submission))
+        self._known[template.task] = parameters, template
+        return Task(fn, parameters, template, self._submitter)
+
+    async def _open_pool(self) -> Postgres:
+        return await open_database(self._database_url, self.settings)

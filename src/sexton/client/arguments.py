@@ -1,0 +1,72 @@
+"""The arguments of a task's function, checked when a job is submitted rather than when it runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sexton.errors import InvalidSubmission
+
+from .faults import pointer
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What a function takes after its context. A payload has names, so every argument needs one."""
+
+    owner: str
+    names: tuple[str, ...]
+    positional: tuple[str, ...]
+    known: frozenset[str]
+    required: frozenset[str]
+    takes_others: bool  # it has **kwargs
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any], *, reserved: Collection[str]) -> Parameters:
+        owner = getattr(fn, "__qualname__", repr(fn))
+        parameters = list(inspect.signature(fn).parameters.values())
+        if not parameters or parameters[0].kind not in _POSITIONAL:
+            raise TypeError(f"{owner}: a task's first parameter is its context, as in def {owner}(ctx: Context, …)")
+        for parameter in parameters[1:]:
+            _refuse(owner, parameter, reserved)
+        named = [parameter for parameter in parameters[1:] if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+        return cls(
+            owner,
+            names=tuple(parameter.name for parameter in named),
+            positional=tuple(parameter.name for parameter in named if parameter.kind in _POSITIONAL),
+            known=frozenset(parameter.name for parameter in named),
+            required=frozenset(parameter.name for parameter in named if parameter.default is inspect.Parameter.empty),
+            takes_others=len(named) < len(parameters) - 1,
+        )
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name. Defaults are left out: they are the function's business when it runs."""
+        if len(args) > len(self.positional):
+            raise InvalidSubmission(
+                "/payload", f"{self.owner} takes {len(self.positional)} positional arguments, {len(args)} were given"
+            )
+        bound = dict(zip(self.positional, args, strict=False))
+        for name in bound.keys() & kwargs.keys():
+            raise InvalidSubmission(pointer("payload", name), "given twice, by position and by name")
+        bound.update(kwargs)
+        if not self.takes_others:
+            for name in bound.keys() - self.known:
+                takes = ", ".join(self.names) or "no arguments"
+                raise InvalidSubmission(pointer("payload", name), f"{self.owner} has no such argument; it takes {takes}")
+        for name in self.required - bound.keys():
+            raise InvalidSubmission(pointer("payload", name), f"{self.owner} needs this argument")
+        return bound
+
+
+def _refuse(owner: str, parameter: inspect.Parameter, reserved: Collection[str]) -> None:
+    if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
+        raise TypeError(f"{owner}: {parameter} has no name a payload could use; make it an ordinary parameter")
+    if parameter.name in reserved:
+        raise TypeError(
+            f"{owner}: the parameter {parameter.name!r} has the name of a submission option, and submit() could not tell "
+            "them apart; call it something else"
+        )

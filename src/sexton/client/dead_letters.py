@@ -1,0 +1,70 @@
+"""The graveyard as an operator's script sees it: list, show, replay, discard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.errors import NotFound
+from sexton.store import dead_letters
+from sexton.store.dead_letters import DeadLetter, Filter, Risen
+
+from .pools import Pools
+
+PAGE = 1000
+ALL = Filter()
+
+Chosen = Filter | Collection[UUID]
+
+
+class Replayed(NamedTuple):
+    letter_ids: Sequence[UUID]  # the chosen ones; one of them may have been taken by another replay meanwhile
+    risen: Sequence[Risen]  # empty after a dry run
+
+
+class DeadLetters:
+    def __init__(self, pools: Pools, clock: Clock) -> None:
+        self._pools, self._clock = pools, clock
+
+    async def list(self, chosen: Filter = ALL, *, before: UUID | None = None, limit: int = 100) -> Sequence[DeadLetter]:
+        """Newest first; `before` takes the last id of the page before."""
+        async with (await self._pools.here()).connection() as connection:
+            return await dead_letters.find(connection, chosen, before=before, limit=limit)
+
+    async def show(self, letter_id: UUID) -> DeadLetter:
+        found = await self.list(Filter(ids=[letter_id]))
+        if not found:
+            raise NotFound(f"there is no dead letter {letter_id}")
+        return found[0]
+
+    async def replay(self, chosen: Chosen, *, dry_run: bool = False, keep_key: bool = True) -> Replayed:
+        """Runs them again with a fresh budget, a thousand per transaction. Each letter rises once, whoever else replays."""
+        letter_ids: list[UUID] = []
+        risen: list[Risen] = []
+        async for page in self._pages(chosen):
+            letter_ids += page
+            if not dry_run:
+                async with (await self._pools.here()).transaction() as connection:
+                    risen += await dead_letters.replay(connection, page, keep_key=keep_key, now=self._clock.database_now())
+        return Replayed(letter_ids, risen)
+
+    async def discard(self, chosen: Chosen, *, dry_run: bool = False) -> Sequence[UUID]:
+        """The ids of what was (or would be) thrown away."""
+        gone: list[UUID] = []
+        async for page in self._pages(chosen):
+            if dry_run:
+                gone += page
+            else:
+                async with (await self._pools.here()).transaction() as connection:
+                    gone += await dead_letters.discard(connection, page)
+        return gone
+
+    async def _pages(self, chosen: Chosen) -> AsyncIterator[Sequence[UUID]]:
+        """What is buried meanwhile has a newer id than the first page, so this ends."""
+        filter_ = chosen if isinstance(chosen, Filter) else Filter(ids=list(chosen))
+        before = None
+        while page := [letter.id for letter in await self.list(filter_, before=before, limit=PAGE)]:
+            yield page
+            before = page[-1]

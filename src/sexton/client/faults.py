@@ -1,0 +1,82 @@
+"""Whatever is wrong with a submission becomes one of our errors: a rule it breaks here, or PostgreSQL's word through whichever
+driver carried it. The original stays as `__cause__`; what is not about the submission goes its way."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sexton.domain.fault import Invalid
+from sexton.errors import InvalidSubmission, KeyBusy, KeyReused, SextonError
+
+_WHOLE = ""  # the JSON pointer to the whole document
+_OPTIONS = frozenset({"task", "payload", "run_at", "delay", "priority", "key"})
+_CONSTRAINTS = {
+    "payload_is_at_most_256_kib": ("/payload", "more than 262,144 bytes; store the data elsewhere and submit a reference"),
+    "task_is_named": ("/task", "name the task to run"),
+    "lane_is_known": ("/priority", "use critical, high, normal or low"),
+}
+
+
+class _Said(NamedTuple):
+    """A server's error, whichever driver brought it."""
+
+    state: str
+    message: str
+    context: str
+    constraint: str | None
+
+
+class submission_faults:  # noqa: N801  (a context manager reads as a phrase; a plain class because bulk requests pass here)
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            translation = _translate(error)
+            if translation is not None:
+                raise translation from error
+
+
+def pointer(*path: str) -> str:
+    """A JSON pointer (RFC 6901)."""
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def _translate(error: BaseException) -> SextonError | None:
+    if isinstance(error, SextonError):
+        return None
+    if isinstance(error, Invalid):
+        return InvalidSubmission(pointer(*error.field.split(".")), error.message)
+    said = _said(error)
+    match said:
+        case _Said("SX422"):
+            return KeyReused(said.message)
+        case _Said("55P03") if "idempotency_keys" in said.context:
+            return KeyBusy("the first submission with this key has not committed yet; try again shortly")
+        case _Said("23514") if said.constraint in _CONSTRAINTS:
+            return InvalidSubmission(*_CONSTRAINTS[said.constraint])
+        case _Said(state) if state.startswith("22"):  # a data exception
+            name, _, message = said.message.partition(": ")
+            return InvalidSubmission(*((pointer(name), message) if name in _OPTIONS else (_WHOLE, said.message)))
+        case _:
+            return None
+
+
+def _said(error: BaseException) -> _Said | None:
+    """SQLAlchemy and Django wrap the driver's error; the driver's own knows most, and it is the innermost with a state."""
+    said = None
+    link: BaseException | None = error
+    while link is not None:
+        state = getattr(link, "sqlstate", None)
+        if isinstance(state, str):
+            diagnosis = getattr(link, "diag", link)
+            said = _Said(
+                state,
+                getattr(diagnosis, "message_primary", None) or getattr(link, "message", None) or str(link),
+                getattr(diagnosis, "context", None) or "",
+                getattr(diagnosis, "constraint_name", None),
+            )
+        link = getattr(link, "orig", None) or link.__cause__
+    return said

@@ -1,0 +1,132 @@
+"""Sends requests to the database: over our own pool, or inside the caller's transaction on the caller's connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.domain.job import BATCH_LIMIT, Submission
+from sexton.errors import InvalidSubmission, SextonError
+from sexton.settings import Settings
+from sexton.store import foreign, jobs, runs
+from sexton.store.database import Postgres
+
+from .background import Background
+from .faults import submission_faults
+from .pools import Pools
+from .request import Request
+from .results import Results, Submitted
+from .throttle import Throttle
+
+DUE_SOON_S = 3.0  # the database tells schedulers of what is due sooner than this
+
+
+class Way(Protocol):
+    """Whatever takes requests in place of the database, in a test."""
+
+    async def submit(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]: ...
+
+    def submit_sync(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]: ...
+
+
+class Submitter:
+    def __init__(
+        self, pools: Pools, background: Background, results: Results, settings: Callable[[], Settings], clock: Clock
+    ) -> None:
+        self._pools, self._background, self._results = pools, background, results
+        self._settings, self._clock = settings, clock
+        self._throttle = Throttle(clock)
+        self.stand_in: Way | None = None
+
+    async def submit(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]:
+        """All of them or none."""
+        if not requests:
+            return []
+        if self.stand_in is not None:
+            return await self.stand_in.submit(requests, connection)
+        with submission_faults():
+            if connection is None:
+                return await self._over_own_pool(requests)
+            return self._answers(await foreign.run(connection, jobs.SUBMIT, *self._arguments(requests)))
+
+    def submit_sync(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]:
+        if not requests:
+            return []
+        if self.stand_in is not None:
+            return self.stand_in.submit_sync(requests, connection)
+        if connection is None:
+            return self._background.run(self.submit(requests))
+        with submission_faults():
+            return self._answers(foreign.run_sync(connection, jobs.SUBMIT, *self._arguments(requests)))
+
+    async def _over_own_pool(self, requests: Sequence[Request]) -> list[Submitted]:
+        database = await self._pools.here()
+        started_at = self._throttle.now()
+        is_covered = _is_only_ready_work(requests) and self._throttle.covers(_queues(requests))
+        notify = self._settings().notify
+        answers = await self._send(database, [request.submission for request in requests], notify=notify and not is_covered)
+        if notify:
+            created = [request for request, (_, is_new) in zip(requests, answers, strict=True) if is_new]
+            if not is_covered:
+                self._throttle.notified(_queues(created), started_at)
+            else:
+                await self._notify_if_late(database, _queues(created))
+        return self._answers(answers)
+
+    async def _send(self, database: Postgres, submissions: list[Submission], *, notify: bool) -> list[jobs.Submitted]:
+        now = self._clock.database_now()
+        if len(submissions) <= BATCH_LIMIT:
+            async with database.connection() as connection:
+                return await jobs.submit(connection, submissions, notify=notify, now=now)
+        answers: list[jobs.Submitted] = []
+        async with database.transaction() as connection:
+            for start in range(0, len(submissions), BATCH_LIMIT):
+                part = submissions[start : start + BATCH_LIMIT]
+                answers += await jobs.submit(connection, part, notify=notify, now=now)
+        return answers
+
+    async def _notify_if_late(self, database: Postgres, queues: set[str]) -> None:
+        if queues and not self._throttle.covers(queues):
+            started_at = self._throttle.now()
+            with suppress(SextonError):  # the jobs are safe, and a wake-up is only a hint
+                async with database.connection() as connection:
+                    await runs.announce(connection, queues)
+                self._throttle.notified(queues, started_at)
+
+    def _arguments(self, requests: Sequence[Request]) -> tuple[Any, ...]:
+        """Of the one statement that goes over a connection of the caller's. Splitting would need a transaction, and whether
+        there is one is the caller's affair. It always notifies: PostgreSQL sends that with the caller's commit, if any."""
+        if len(requests) > BATCH_LIMIT:
+            raise InvalidSubmission(
+                "",
+                f"{len(requests):,} jobs, the limit on your own connection is {BATCH_LIMIT:,}; "
+                "submit them in several calls inside your transaction",
+            )
+        documents = jobs.encode_submissions([request.submission for request in requests])
+        return documents, self._settings().notify, self._clock.database_now()
+
+    def _answers(self, rows: Sequence[tuple[Any, ...]]) -> list[Submitted]:
+        return [
+            Submitted(job_id if isinstance(job_id, UUID) else UUID(job_id), is_new, self._results) for job_id, is_new in rows
+        ]
+
+
+def _is_ready(submission: Submission) -> bool:
+    return submission.run_at is None and submission.delay_s is None
+
+
+def _is_only_ready_work(requests: Sequence[Request]) -> bool:
+    """Whether a worker's second look finds all that a notification would tell. It does not if a queue is unknown here, or if
+    something is due so soon that a scheduler has to hear of it."""
+    return all(
+        (request.queue is not None and _is_ready(request.submission))
+        or (request.submission.run_at is None and (request.submission.delay_s or 0.0) >= DUE_SOON_S)
+        for request in requests
+    )
+
+
+def _queues(requests: Sequence[Request]) -> set[str]:
+    return {request.queue for request in requests if request.queue is not None and _is_ready(request.submission)}

@@ -1,0 +1,100 @@
+"""A task: a function, the defaults of its jobs, and the ways to submit one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast
+
+from .arguments import Parameters
+from .calls import Call
+from .options import RESERVED, Options
+from .request import Request, Template
+from .results import Submitted
+from .submitter import Submitter
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Prepared(Generic[P]):
+    """A task with the options of a job, so that its arguments have the keyword space to themselves."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        template: Template,
+        submitter: Submitter,
+        options: Options,
+        connection: object | None,
+    ) -> None:
+        self._parameters, self._template, self._submitter = parameters, template, submitter
+        self._options, self._connection = options, connection
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Submitted:
+        (answer,) = await self._submitter.submit([self._request(args, kwargs)], self._connection)
+        return answer
+
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Submitted:
+        (answer,) = self._submitter.submit_sync([self._request(args, kwargs)], self._connection)
+        return answer
+
+    def request(self, *args: P.args, **kwargs: P.kwargs) -> Request:
+        if self._connection is not None:
+            raise TypeError("a request is not sent yet: give the connection to submit_many")
+        return self._request(args, kwargs)
+
+    def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
+        return self._template.request(self._parameters.bind(args, kwargs), self._options)
+
+
+class Task(Generic[P, R]):
+    """Made by `@app.task`. Calling it calls the function, as a unit test would."""
+
+    # The first parameter is the Context, which only workers know (DESIGN §3): any stand-in will do for a direct call.
+    def __init__(
+        self, fn: Callable[Concatenate[Any, P], R], parameters: Parameters, template: Template, submitter: Submitter
+    ) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.name = template.task
+        self._parameters, self._template, self._submitter = parameters, template, submitter
+
+    def __call__(self, ctx: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.fn(ctx, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
+
+    def options(self, *, connection: object | None = None, **options: Unpack[Options]) -> Prepared[P]:
+        """`task.options(delay="24h", connection=connection).submit(user_id=42)`: arguments and options both type-checked."""
+        return Prepared(self._parameters, self._template, self._submitter, options, connection)
+
+    @property
+    def submit(self) -> Call[P, Coroutine[Any, Any, Submitted]]:
+        """`await task.submit(user_id=42, delay="24h", key="invoice-42")`"""
+        return self._submit
+
+    @property
+    def submit_sync(self) -> Call[P, Submitted]:
+        return self._submit_sync
+
+    @property
+    def request(self) -> Call[P, Request]:
+        """The same, not sent yet: for `app.submit_many`."""
+        return self._request
+
+    def _submit(self, *args: Any, **given: Any) -> Coroutine[Any, Any, Submitted]:
+        return self._prepared(given).submit(*args, **given)
+
+    def _submit_sync(self, *args: Any, **given: Any) -> Submitted:
+        return self._prepared(given).submit_sync(*args, **given)
+
+    def _request(self, *args: Any, **given: Any) -> Request:
+        return self._prepared(given).request(*args, **given)
+
+    def _prepared(self, given: dict[str, Any]) -> Prepared[...]:
+        """Takes the options out of what was given, and leaves the arguments."""
+        options = {} if RESERVED.isdisjoint(given) else {name: given.pop(name) for name in RESERVED & given.keys()}
+        connection = options.pop("connection", None)
+        return Prepared(self._parameters, self._template, self._submitter, cast(Options, options), connection)
