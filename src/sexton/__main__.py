@@ -1,0 +1,5 @@
+"""`python -m sexton`."""
+
+from sexton.cli.main import main
+
+main()

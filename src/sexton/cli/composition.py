@@ -1,0 +1,113 @@
+"""What every service needs before it may start: the database, proof that it is ours and current, and a way for wake-ups."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import uvloop
+
+from sexton.client.app import App
+from sexton.clock import Clock, SystemClock
+from sexton.errors import SextonError
+from sexton.ids import Rng, entropy
+from sexton.service import insist
+from sexton.settings import Settings
+from sexton.store import cluster, migrate
+from sexton.store.database import Postgres, is_direct
+from sexton.telemetry import logs
+from sexton.telemetry.events import Emit, Events
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a service stands on."""
+
+    settings: Settings
+    database: Postgres
+    direct_url: str | None
+    clock: Clock
+    emit: Emit
+    dice: Rng
+
+
+def database_url(settings: Settings) -> str:
+    if settings.database_url is None:
+        raise SextonError("no database: set SEXTON_DATABASE_URL, for example postgresql://user@host/dbname")
+    return settings.database_url.get_secret_value()
+
+
+@asynccontextmanager
+async def ground(settings: Settings, *, adopt: bool) -> AsyncIterator[Ground]:
+    clock, emit, dice = SystemClock(), Events(logs.write), entropy()
+
+    async def opened() -> Postgres:
+        return await Postgres.open(database_url(settings), size=settings.pool_size)
+
+    database = await insist("database", opened, clock=clock, emit=emit, dice=dice)
+    try:
+        await migrate.require_current(database)
+        if adopt:
+            async with database.transaction() as connection:
+                await cluster.adopt(connection)
+        await cluster.require_home(database)
+        yield Ground(settings, database, await _direct_url(settings, database), clock, emit, dice)
+    finally:
+        await database.close()
+
+
+async def _direct_url(settings: Settings, database: Postgres) -> str | None:
+    """A way on which LISTEN and session locks may be used, proven, or none."""
+    if database.direct:
+        return database.url
+    if settings.direct_url is not None:
+        url = settings.direct_url.get_secret_value()
+        if not await is_direct(url):
+            raise SextonError(
+                "SEXTON_DIRECT_URL leads through a pooler as well; give the address of the PostgreSQL server itself"
+            )
+        return url
+    return None
+
+
+def load_app(path: str) -> App:
+    """`package.module:attribute`, with the current directory importable, as in `python -m`."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    module_name, _, attribute = path.partition(":")
+    if not module_name:
+        raise SextonError(f"{path!r} names no module; give the app as module:attribute")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute or "app")
+    except ModuleNotFoundError as error:
+        raise SextonError(f"{path}: there is no module {error.name!r} here; run from the folder that holds it") from error
+    except AttributeError:
+        raise SextonError(f"{path}: module {module_name!r} has no {attribute or 'app'!r}") from None
+    if not isinstance(found, App):
+        raise SextonError(f"{path}: is a {type(found).__name__}, not a sexton.App")
+    return found
+
+
+def serve(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Runs until a signal asks to stop; a second one ends the process at once, and loses nothing."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+
+        def asked() -> None:
+            if stop.is_set():
+                os._exit(1)
+            stop.set()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, asked)
+        await run(stop)
+
+    uvloop.run(main())

@@ -1,0 +1,53 @@
+"""`sexton worker` and `sexton scheduler`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from sexton.scheduler.process import Scheduler
+from sexton.settings import Settings
+from sexton.telemetry import logs
+from sexton.worker.process import WorkerProcess
+
+from .composition import ground, load_app, serve
+
+Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a database that was copied or restored from elsewhere.")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")]
+LogLevel = Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.")]
+
+
+def worker(
+    app: Annotated[str, typer.Argument(help="Where the app is: module:attribute.")],
+    adopt: Adopt = False,
+    log_json: LogJson = False,
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run a worker for the tasks of an app until SIGTERM."""
+    logs.configure(level=log_level.upper(), json=log_json)
+    settings, registry = Settings(), load_app(app).registry
+
+    async def run(stop: asyncio.Event) -> None:
+        async with ground(settings, adopt=adopt) as on:
+            process = WorkerProcess(
+                on.database, registry, settings, direct_url=on.direct_url, clock=on.clock, emit=on.emit, dice=on.dice
+            )
+            await process.run(stop)
+
+    serve(run)
+
+
+def scheduler(adopt: Adopt = False, log_json: LogJson = False, log_level: LogLevel = "INFO") -> None:
+    """Run a scheduler node until SIGTERM."""
+    logs.configure(level=log_level.upper(), json=log_json)
+    settings = Settings()
+
+    async def run(stop: asyncio.Event) -> None:
+        async with ground(settings, adopt=adopt) as on:
+            await Scheduler(on.database, settings, direct_url=on.direct_url, clock=on.clock, emit=on.emit, dice=on.dice).run(
+                stop
+            )
+
+    serve(run)
