@@ -1,0 +1,18 @@
+"""For your own tests: run jobs inline, drain them through the real pipeline on a real PostgreSQL, and move time.
+
+with testing.inline(app):
+    assert await (await send_invoice.submit(user_id=42)).result() == {"sent": True}
+
+async with testing.pipeline(app) as pipeline:
+    await send_invoice.submit(user_id=42, delay="24h")
+    assert await pipeline.drain() == []
+    pipeline.move("24h")
+    (ended,) = await pipeline.drain()
+    assert ended.status == "succeeded"
+"""
+
+from .inline import inline
+from .pipeline import Pipeline, pipeline
+from .server import postgres
+
+__all__ = ["Pipeline", "inline", "pipeline", "postgres"]

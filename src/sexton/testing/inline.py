@@ -1,0 +1,95 @@
+"""Runs a job at the moment it is submitted, in the caller's own task: no database, no worker, no retry.
+
+Good for testing that something is submitted and what its handler does; what happens on failure and when is the pipeline's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+
+from sexton.client.app import App
+from sexton.client.request import Request
+from sexton.client.results import Results, Submitted
+from sexton.clock import Clock
+from sexton.domain.duration import Duration
+from sexton.errors import UnknownTask
+from sexton.handlers.context import Call, Context
+from sexton.registry import Registry
+
+_SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # where nobody asks the database what time it is
+
+
+@contextmanager
+def inline(app: App) -> Iterator[Inline]:
+    """While open, `submit`, `submit_sync` and their like run the handler at once. An exception in it reaches the submitter."""
+    stand_in = Inline(app.registry, app.clock)
+    app.divert(stand_in)
+    try:
+        yield stand_in
+    finally:
+        app.divert(None)
+
+
+class _Known(Results):
+    """A result that is there already."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    async def wait(self, job_id: UUID, within: Duration | None) -> Any:
+        return self._value
+
+    def wait_sync(self, job_id: UUID, within: Duration | None) -> Any:
+        return self._value
+
+
+class Inline:
+    """Stands in for the way to the database; `requests` keeps all that was submitted, in order."""
+
+    def __init__(self, registry: Registry, clock: Clock) -> None:
+        self._registry, self._clock = registry, clock
+        self.requests: list[Request] = []
+
+    async def submit(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]:
+        return [await self._run(request) for request in requests]
+
+    def submit_sync(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]:
+        return [asyncio.run(self._run(request)) for request in requests]
+
+    async def _run(self, request: Request) -> Submitted:
+        self.requests.append(request)
+        definition = self._registry.get(request.submission.task)
+        if definition is None:
+            raise UnknownTask(f"{request.submission.task} is not a task of this app, so it cannot run inline")
+        call = self._call(request)
+        answer = definition.fn(Context(call), **call.arguments)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        kept = None if answer is None else msgspec.json.decode(msgspec.json.encode(answer))
+        return Submitted(call.job_id, True, _Known(kept))
+
+    def _call(self, request: Request) -> Call:
+        submission, job_id = request.submission, uuid4()
+        now = request.submission.run_at or self._clock.database_now() or _SOME_TIME
+        return Call(
+            job_id=job_id,
+            run_id=job_id,
+            attempt=1,
+            task=submission.task,
+            name=submission.name,
+            tenant=submission.tenant or "default",
+            queue=submission.queue or "default",
+            fire_at=now,
+            due_at=now,
+            trace=submission.trace,
+            key=submission.key,
+            arguments=msgspec.json.decode(submission.payload),
+        )

@@ -1,0 +1,113 @@
+"""The real pipeline, one pass at a time: promote, claim, execute, report, on real PostgreSQL, with time that a test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from sexton.client.app import App
+from sexton.clock import ManualClock
+from sexton.domain import partition
+from sexton.domain.duration import Duration, seconds
+from sexton.ids import Rng, entropy
+from sexton.scheduler.promoter import Promoter
+from sexton.scheduler.sweeper import Sweeper
+from sexton.settings import Settings
+from sexton.store import fleet, runs
+from sexton.store.database import Postgres
+from sexton.telemetry.events import Emit, Ended, Event
+from sexton.worker.worker import Worker
+
+PASS_LIMIT = 1000
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@asynccontextmanager
+async def pipeline(app: App, *, start: datetime = START) -> AsyncIterator[Pipeline]:
+    """Takes the app's own database, whose jobs it runs. Inside, the app lives at `start`, and time stands still until moved."""
+    clock, before = ManualClock(start), app.clock.inner
+    app.clock.inner = clock
+    try:
+        yield Pipeline(app, await app.database(), clock)
+    finally:
+        app.clock.inner = before
+
+
+class Pipeline:
+    def __init__(self, app: App, database: Postgres, clock: ManualClock) -> None:
+        self._app, self._database, self._clock = app, database, clock
+        self._dice: Rng = entropy()
+
+    @property
+    def now(self) -> datetime:
+        return self._clock.database_now()
+
+    def move(self, span: Duration) -> None:
+        """Lets that much time pass; what became due runs with the next `drain`."""
+        self._clock.move(timedelta(seconds=seconds(span, field="span")))
+
+    async def move_to_next(self) -> bool:
+        """Moves to the instant at which the next waiting run is due; false if there is none."""
+        async with self._database.connection() as connection:
+            done = await runs.promote(connection, partitions=partition.ALL, limit=0, now=self.now)
+        if done.next_due_s is None:
+            return False
+        self.move(done.next_due_s)
+        return True
+
+    async def drain(self) -> list[Ended]:
+        """Runs all that is due, retries without delay and what those jobs submit included. Answers with every execution."""
+        ended: list[Ended] = []
+
+        def heard(event: Event) -> None:
+            if isinstance(event, Ended):
+                ended.append(event)
+
+        for _ in range(PASS_LIMIT):
+            if not await self._one_pass(heard):
+                return ended
+        raise RuntimeError(f"still not done after {PASS_LIMIT} passes; does a job keep submitting itself?")
+
+    async def _one_pass(self, emit: Emit) -> bool:
+        """True if anything ran."""
+        clock = self._clock
+        promoter = Promoter(self._database, lambda: partition.ALL, limit=1000, clock=clock, emit=emit)
+        while await promoter.run_once() == 0.0:
+            pass
+        await Sweeper(self._database, lease_s=3600, sweep_s=1, clock=clock, emit=emit, dice=self._dice).run_once()
+        async with self._database.connection() as connection:
+            queues = await runs.ready_queues(connection)
+        if not queues:
+            return False
+        worker = Worker(
+            self._database,
+            self._app.registry,
+            Settings(worker_queues=tuple(queues)),
+            timers=asyncio.get_running_loop(),
+            clock=clock,
+            emit=emit,
+            dice=self._dice,
+            poll_s=0.0,
+        )
+        async with self._database.connection() as connection:
+            await worker.enlist(connection)
+        try:
+            return await self._work(worker)
+        finally:
+            await worker.processes.close()
+            async with self._database.connection() as connection:
+                await fleet.leave(connection, worker.worker_id)
+
+    async def _work(self, worker: Worker) -> bool:
+        ran = False
+        while True:
+            for intake in worker.intakes:
+                await intake.run_once()
+            if not len(worker.holdings):
+                return ran
+            ran = True
+            while len(worker.holdings):
+                await worker.reporter.wake.rest(1.0)
+                await worker.reporter.run_once()

@@ -1,0 +1,107 @@
+"""E10: the test kit, as a user would use it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sexton import App, Context, Retry, testing
+from sexton.errors import UnknownTask
+
+
+@pytest.fixture
+async def app(database_url: str) -> AsyncIterator[App]:
+    app = App(database_url)
+    yield app
+    await app.close()
+
+
+async def test_inline_runs_the_handler_where_it_is_submitted(app: App) -> None:
+    @app.task
+    async def double(ctx: Context, number: int) -> dict[str, int]:
+        return {"doubled": number * 2, "attempt": ctx.attempt}
+
+    with testing.inline(app) as inline:
+        submitted = await double.submit(number=21, delay="24h")
+        assert await submitted.result() == {"doubled": 42, "attempt": 1}
+        assert [request.submission.delay_s for request in inline.requests] == [86400]
+        with pytest.raises(UnknownTask, match="elsewhere"):
+            await app.submit("elsewhere", {})
+    assert (await app.submit("elsewhere", {})).created  # afterwards it goes to the database again
+
+
+async def test_inline_lets_an_exception_through_and_runs_plain_functions(app: App) -> None:
+    @app.task
+    def divide(ctx: Context, by: int) -> float:
+        return 1 / by
+
+    with testing.inline(app):
+        assert await (await divide.submit(by=2)).result() == 0.5
+        with pytest.raises(ZeroDivisionError):
+            await divide.submit(by=0)
+
+
+async def test_a_delayed_job_runs_when_its_time_has_come(app: App) -> None:
+    """A1, C14"""
+
+    @app.task
+    async def greet(ctx: Context, who: str) -> str:
+        return f"hello {who}"
+
+    async with testing.pipeline(app) as pipeline:
+        submitted = await greet.submit(who="you", delay="24h")
+        assert await pipeline.drain() == []
+        pipeline.move("23h")
+        assert await pipeline.drain() == []
+        pipeline.move("1h")
+        (ended,) = await pipeline.drain()
+        assert (ended.status, ended.lag_s) == ("succeeded", 0.0)
+        assert await submitted.result(timeout=0) == "hello you"
+
+
+async def test_retries_wait_in_moved_time(app: App) -> None:
+    """C5"""
+    attempts = []
+
+    @app.task(retry=Retry.after("1s", "1h", jitter=0))
+    async def flaky(ctx: Context) -> None:
+        attempts.append((ctx.attempt, pipeline.now))
+        if ctx.attempt < 3:
+            raise ConnectionError("not yet")
+
+    async with testing.pipeline(app) as pipeline:
+        submitted = await flaky.submit()
+        start = pipeline.now
+        statuses = [ended.status for ended in await pipeline.drain()]
+        while await pipeline.move_to_next():
+            statuses += [ended.status for ended in await pipeline.drain()]
+        assert statuses == ["failed", "failed", "succeeded"]
+        assert [(number, (at - start).total_seconds()) for number, at in attempts] == [(1, 0), (2, 1), (3, 3601)]
+        assert (await app.job(submitted.id)).status == "completed"
+
+
+async def test_all_kinds_of_functions_and_jobs_that_submit_jobs(app: App) -> None:
+    """C2, C11"""
+
+    @app.task(queue="mail")
+    def in_a_thread(ctx: Context, n: int) -> int:
+        return n + 1
+
+    @app.task
+    async def parent(ctx: Context) -> None:
+        await asyncio.gather(*(in_a_thread.submit(n=n) for n in range(3)))
+
+    async with testing.pipeline(app) as pipeline:
+        await parent.submit()
+        ended = await pipeline.drain()
+    assert sorted(event.task for event in ended) == ["in_a_thread"] * 3 + ["parent"]
+    assert {event.status for event in ended} == {"succeeded"}
+
+
+def test_a_throwaway_server_comes_up_migrated() -> None:
+    with testing.postgres() as url:
+        app = App(url)
+        assert app.submit_sync("anything", {}).created
+        app.close_sync()
