@@ -25,6 +25,7 @@ class Settings(BaseSettings):
     direct_url: SecretStr | None = None  # a way around the pooler, for LISTEN and advisory locks
     data_dir: Path | None = None  # none: under the user's data folder
     pool_size: int = Field(default=4, ge=1, le=200)  # connections of one process, besides the listener's and the heartbeat's
+    transaction_pool_size: int = Field(default=8, ge=1, le=200)  # more, in a worker, for handlers in ctx.transaction()
     notify: bool = True  # submissions wake idle workers; off: they poll
 
     worker_concurrency: int = Field(default=100, ge=1, le=10_000)  # runs at once in one worker process

@@ -9,6 +9,7 @@ import typer
 
 from sexton.scheduler.process import Scheduler
 from sexton.settings import Settings
+from sexton.store.database import Postgres
 from sexton.telemetry import logs
 from sexton.worker.process import WorkerProcess
 
@@ -31,10 +32,20 @@ def worker(
 
     async def run(stop: asyncio.Event) -> None:
         async with ground(settings, adopt=adopt) as on:
-            process = WorkerProcess(
-                on.database, registry, settings, direct_url=on.direct_url, clock=on.clock, emit=on.emit, dice=on.dice
-            )
-            await process.run(stop)
+            transactions = await Postgres.open(on.database.url, size=settings.transaction_pool_size)
+            try:
+                await WorkerProcess(
+                    on.database,
+                    transactions,
+                    registry,
+                    settings,
+                    direct_url=on.direct_url,
+                    clock=on.clock,
+                    emit=on.emit,
+                    dice=on.dice,
+                ).run(stop)
+            finally:
+                await transactions.close()
 
     serve(run)
 

@@ -9,6 +9,7 @@ next, the shares alone decide.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 from uuid import UUID
 
@@ -35,8 +36,17 @@ class Leadership:
     name = "leadership"
 
     def __init__(
-        self, database: Database, node_id: UUID, node_name: str, locks: Locks | None, *, clock: Clock, emit: Emit
+        self,
+        database: Database,
+        node_id: UUID,
+        node_name: str,
+        locks: Locks | None,
+        *,
+        clock: Clock,
+        emit: Emit,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._changed = changed
         self._database, self._locks, self._clock, self._emit = database, locks, clock, emit
         self.node_id = node_id
         self._node_name = node_name
@@ -57,6 +67,7 @@ class Leadership:
         if led != self.partitions:
             self.partitions = led
             self._emit(LeadershipChanged(self.node_id, tuple(sorted(led)), len(nodes)))
+            self._changed()
         # A partition whose last leader has not let go yet is tried again soon.
         return BEAT_S if led == share else BEAT_S / 4
 

@@ -28,8 +28,11 @@ class Scheduler:
         """`direct_url` is a way proven to be direct; without one, wake-ups turn to polling and leadership to shares alone."""
         self._clock, self._emit, self._dice = clock, emit, dice
         self._direct_url = direct_url
+        self._promoter_wake = Wake()
         locks = None if direct_url is None else PartitionLocks(direct_url)
-        self.leadership = Leadership(database, process_id(), process_name(), locks, clock=clock, emit=emit)
+        self.leadership = Leadership(
+            database, process_id(), process_name(), locks, clock=clock, emit=emit, changed=self._promoter_wake
+        )
         self.promoter = Promoter(
             database,
             lambda: self.leadership.partitions,
@@ -49,10 +52,9 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set."""
-        promoter_wake = Wake()
         services: list[tuple[Service, Wake]] = [
             (self.leadership, Wake()),
-            (self.promoter, promoter_wake),
+            (self.promoter, self._promoter_wake),
             (self.sweeper, Wake()),
             (self.janitor, Wake()),
         ]
@@ -65,7 +67,7 @@ class Scheduler:
                 for service, wake in services
             ]
             if self._direct_url is not None:
-                listener = Listener(self._direct_url, [DUE], lambda _channel, _payload: promoter_wake())
+                listener = Listener(self._direct_url, [DUE], lambda _channel, _payload: self._promoter_wake())
                 tasks.append(asyncio.create_task(listener.run(), name="listener"))
             exits.push_async_callback(_cancel, tasks)
             await stop.wait()

@@ -39,20 +39,25 @@ class Sweeper:
         self._looked_at: float | None = None
 
     async def run_once(self) -> float:
+        lost = overrun = missed = 0
         try:
-            await self._bury_the_silent()
-            lost = await self._end_all(
-                lambda c: runs.abandoned(c, lease_s=self._lease_s, limit=BATCH, now=self._clock.database_now()),
-                lambda _: Lost("its worker fell silent"),
-            )
-            overrun = await self._end_all(
-                lambda c: runs.overrunning(c, limit=BATCH, now=self._clock.database_now()),
-                lambda run: TimedOut(f"still running {run.held_s:.0f} s after its claim, past timeout and grace"),
-            )
-            missed = await self._end_all(
-                lambda c: runs.expired(c, limit=BATCH, now=self._clock.database_now()),
-                lambda _: Missed("it could not start in time: its latest start or its deadline has passed"),
-            )
+            survey = await self._look()
+            declared = await self._declare_lost(self._observe(survey.beats))
+            if survey.abandoned or declared:
+                lost = await self._end_all(
+                    lambda c: runs.abandoned(c, lease_s=self._lease_s, limit=BATCH, now=self._clock.database_now()),
+                    lambda _: Lost("its worker fell silent"),
+                )
+            if survey.overrunning:
+                overrun = await self._end_all(
+                    lambda c: runs.overrunning(c, limit=BATCH, now=self._clock.database_now()),
+                    lambda run: TimedOut(f"still running {run.held_s:.0f} s after its claim, past timeout and grace"),
+                )
+            if survey.expired:
+                missed = await self._end_all(
+                    lambda c: runs.expired(c, limit=BATCH, now=self._clock.database_now()),
+                    lambda _: Missed("it could not start in time: its latest start or its deadline has passed"),
+                )
         except DatabaseUnavailable:
             self._sightings, self._looked_at = {}, None  # a broken look is no look
             raise
@@ -60,15 +65,18 @@ class Sweeper:
             self._emit(Swept(lost, overrun, missed))
         return self._sweep_s
 
-    async def _bury_the_silent(self) -> None:
+    async def _look(self) -> fleet.Survey:
         async with self._database.connection() as connection:
-            beats = await fleet.beats(connection)
-        silent = self._observe(beats)
+            return await fleet.survey(connection, lease_s=self._lease_s, now=self._clock.database_now())
+
+    async def _declare_lost(self, silent: dict[UUID, int]) -> int:
         if not silent:
-            return
+            return 0
         async with self._database.connection() as connection:
-            for worker_id in await fleet.declare_lost(connection, silent, now=self._clock.database_now()):
-                self._emit(WorkerLost(worker_id, self._sightings.pop(worker_id).watched_s))
+            declared = await fleet.declare_lost(connection, silent, now=self._clock.database_now())
+        for worker_id in declared:
+            self._emit(WorkerLost(worker_id, self._sightings.pop(worker_id).watched_s))
+        return len(declared)
 
     def _observe(self, beats: dict[UUID, int]) -> dict[UUID, int]:
         """Takes note of every beat; answers with those that have stood still for a whole lease."""

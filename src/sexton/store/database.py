@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
 import asyncpg
@@ -98,7 +98,7 @@ class Postgres:
                 try:
                     yield connection
                 except BaseException:
-                    if not connection.is_closed():
+                    with suppress(*_UNAVAILABLE):  # a connection that broke has rolled back by itself
                         await connection.execute("ROLLBACK")
                     raise
                 if await connection.execute("COMMIT") != "COMMIT":  # PostgreSQL answers a failed transaction with ROLLBACK

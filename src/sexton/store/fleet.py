@@ -25,6 +25,15 @@ class Held(NamedTuple):
     at_most_once: bool
 
 
+class Survey(NamedTuple):
+    """What a sweeper sees at a glance: the beat of every worker that lives, and whether there are runs to see to."""
+
+    beats: dict[UUID, int]
+    abandoned: bool
+    overrunning: bool
+    expired: bool
+
+
 class Worker(msgspec.Struct, frozen=True):
     id: UUID
     name: str
@@ -85,8 +94,10 @@ async def leave(connection: Connection, worker_id: UUID) -> None:
     await connection.fetch(_SQL["leave"], worker_id)
 
 
-async def beats(connection: Connection) -> dict[UUID, int]:
-    return {row["id"]: row["beat"] for row in await connection.fetch(_SQL["beats"])}
+async def survey(connection: Connection, *, lease_s: float, now: datetime | None = None) -> Survey:
+    (row,) = await connection.fetch(_SQL["survey"], now, lease_s)
+    beats = dict(zip(row["worker_ids"], row["beats"], strict=True))
+    return Survey(beats, row["abandoned"], row["overrunning"], row["expired"])
 
 
 async def declare_lost(connection: Connection, silent: Mapping[UUID, int], *, now: datetime | None = None) -> list[UUID]:

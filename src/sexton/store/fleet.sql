@@ -24,8 +24,21 @@ FROM alive LEFT JOIN sexton.runs r ON r.worker_id = alive.id AND r.state = 'runn
 -- name: leave
 DELETE FROM sexton.workers w WHERE w.id = $1 AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
 
--- name: beats
-SELECT id, beat FROM sexton.workers WHERE lost_at IS NULL
+-- name: survey
+-- One look at everything a sweeper might have to do; nearly always there is nothing. $1 now, $2 the cluster's lease (s)
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+)
+SELECT
+  ARRAY(SELECT id FROM sexton.workers WHERE lost_at IS NULL ORDER BY id) AS worker_ids,
+  ARRAY(SELECT beat FROM sexton.workers WHERE lost_at IS NULL ORDER BY id) AS beats,
+  EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running' AND NOT EXISTS (
+    SELECT FROM sexton.workers w WHERE w.id = r.worker_id
+      AND (w.lost_at IS NULL OR w.lost_at + make_interval(secs => r.lease_s - $2::float8) > (SELECT now FROM moment)))) AS abandoned,
+  EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running' AND r.must_end_at <= (SELECT now FROM moment)) AS overrunning,
+  EXISTS (SELECT FROM sexton.runs r
+          WHERE r.state <> 'running' AND (r.start_by IS NOT NULL OR r.deadline_at IS NOT NULL)
+            AND least(r.start_by, r.deadline_at) <= (SELECT now FROM moment)) AS expired
 
 -- name: declare_lost
 -- Compare-and-set: a worker that has beaten since is alive.

@@ -21,7 +21,7 @@ WITH moment AS MATERIALIZED (
     state = 'running', worker_id = $2, token = r.token + 1, attempt = r.attempt + 1, claimed_at = moment.now,
     must_end_at = moment.now + make_interval(secs => least(r.timeout_s, extract(epoch FROM r.deadline_at - moment.now)) + $6::float8)
   FROM moment
-  WHERE r.id = ANY (ARRAY(SELECT id FROM picked)) AND r.state = 'ready'
+  WHERE r.id = ANY (ARRAY(SELECT id FROM picked))  -- locked above; to name the state here would tempt a plan through all that is ready
   RETURNING r.*, extract(epoch FROM r.deadline_at - moment.now)::float8 AS deadline_left_s
 )
 SELECT c.id, c.job_id, c.worker_id, c.token, c.attempt, c.lost_count, c.at_most_once, c.seq, c.origin, c.deadline_left_s, j.policy,
@@ -53,7 +53,7 @@ WITH moment AS MATERIALIZED (
   FOR UPDATE SKIP LOCKED
 ), promoted AS (
   UPDATE sexton.runs r SET state = 'ready'
-  WHERE r.id = ANY (ARRAY(SELECT id FROM due)) AND r.state = 'waiting'
+  WHERE r.id = ANY (ARRAY(SELECT id FROM due))
   RETURNING r.queue
 )
 SELECT

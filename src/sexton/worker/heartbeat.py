@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from sexton.clock import Clock
-from sexton.domain.outcome import Released
+from sexton.domain.outcome import Lost, Outcome, Released
 from sexton.domain.run import Lease, report
 from sexton.ids import Rng
 from sexton.store import fleet, runs
@@ -121,16 +121,17 @@ class Heartbeat:
             self._post(partial(self._owner.declared_lost, worker_id))
             return
         self._beat_sent_at = sent_at
-        self._stop_the_lost(held_before, leased)
+        self._stop_the_lost(worker_id, held_before, leased)
         self._cancel_the_unwanted(leased)
         await self._return_the_unknown(leased)
 
-    def _stop_the_lost(self, held_before: list[Execution], leased: list[fleet.Held]) -> None:
-        """Held since before the beat was sent, and not ours any more."""
+    def _stop_the_lost(self, worker_id: UUID, held_before: list[Execution], leased: list[fleet.Held]) -> None:
+        """Held since before the beat was sent, and not ours any more; or leased to who we were before we were declared dead."""
         ours = {(held.run_id, held.token) for held in leased}
         for execution in held_before:
             lease = execution.claimed.lease
-            if (lease.run_id, lease.token) not in ours and lease.worker_id == self._owner.worker_id and not execution.ending:
+            is_of_this_life = lease.worker_id == worker_id
+            if (not is_of_this_life or (lease.run_id, lease.token) not in ours) and not execution.ending:
                 self._post(execution.lose)
 
     def _cancel_the_unwanted(self, leased: list[fleet.Held]) -> None:
@@ -151,7 +152,7 @@ class Heartbeat:
         orphans = [unknown[fence] for fence, since in self._suspects.items() if not since & under_way]
         if not orphans:
             return
-        reports = [report(self._lease(held), Released("a claim whose reply was lost"), self._dice) for held in orphans]
+        reports = [report(self._lease(held), _never_heard_of(held), self._dice) for held in orphans]
         async with self._database.connection() as connection:
             returned = await runs.finish(connection, reports, now=self._clock.database_now())
         if returned:  # else they had only just ended
@@ -179,6 +180,12 @@ class Heartbeat:
             deadline_left_s=None,
             policy_json=None,
         )
+
+
+def _never_heard_of(held: fleet.Held) -> Outcome:
+    # The claim of an at-most-once run is its start, heard of or not.
+    reason = "a claim whose reply was lost"
+    return Lost(reason) if held.at_most_once else Released(reason)
 
 
 class OwnThread:

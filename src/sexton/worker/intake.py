@@ -68,7 +68,8 @@ class Intake:
         self._poll_s, self._clock, self._emit, self._dice = poll_s, clock, emit, dice
         self._backlog: deque[Execution] = deque()
         self._more_waits = False  # the last claim was as large as it might be
-        self._last_look = False
+        self._owes_a_look = False
+        self._is_starting = False
         self._only_free_slots = False
         self._rescued_at = clock.monotonic()
         self._pace_per_s = 0.0
@@ -82,29 +83,29 @@ class Intake:
         self._return_stale()
         limit, ahead = self._how_many()
         if limit <= 0:
-            return self._poll_s  # a slot that frees wakes us
+            self._more_waits = True  # for all we know; a slot that frees wakes us
+            return self._poll_s
         if self._more_waits and self._backlog and limit < min(self.slots.limit // 4, 250):
             return GATHER_S
         claimed = await self._take(limit, ahead=ahead)
         self._more_waits = len(claimed) >= limit
         if self._more_waits:
             return 0.0
-        if claimed or not self._last_look:
-            self._last_look = not claimed
+        if claimed or self._owes_a_look:
+            self._owes_a_look = False
             return LAST_LOOK_S
         await self._rescue()
         return self._poll_s * self._dice.uniform(0.8, 1.0)
 
     def hear(self) -> None:
         """Something may be ready."""
-        self._last_look = False
+        self._owes_a_look = True
         self.wake()
 
     def slot_freed(self) -> None:
         self.slots.used -= 1
-        if self._backlog:
-            self._start_waiting()
-        if self._more_waits or not self._backlog:
+        self._start_waiting()
+        if self._more_waits:
             self.wake()
 
     def close(self, reason: str) -> None:
@@ -140,12 +141,18 @@ class Intake:
         return min(free + ahead, CLAIM_LIMIT), True
 
     def _start_waiting(self) -> None:
-        while self._backlog and self.slots.free > 0:
-            execution = self._backlog.popleft()
-            if execution.phase is Phase.TAKEN:  # not cancelled or lost meanwhile
-                self.slots.used += 1
-                self._started_count += 1
-                execution.start()
+        if self._is_starting:
+            return  # an execution that ends while it starts frees its slot from inside this loop
+        self._is_starting = True
+        try:
+            while self._backlog and self.slots.free > 0:
+                execution = self._backlog.popleft()
+                if execution.phase is Phase.TAKEN:  # not cancelled or lost meanwhile
+                    self.slots.used += 1
+                    self._started_count += 1
+                    execution.start()
+        finally:
+            self._is_starting = False
 
     def _return_stale(self) -> None:
         oldest_allowed = self._clock.monotonic() - STALE_S

@@ -32,6 +32,7 @@ class WorkerProcess:
     def __init__(
         self,
         database: Postgres,
+        transactions: Postgres,
         registry: Registry,
         settings: Settings,
         *,
@@ -40,7 +41,8 @@ class WorkerProcess:
         emit: Emit,
         dice: Rng,
     ) -> None:
-        """`direct_url` is a way proven to be direct; without one, wake-ups turn to polling."""
+        """`transactions` is a second pool, for the handlers' own. `direct_url` is a way proven to be direct; without one,
+        wake-ups turn to polling."""
         self._database, self._settings, self._direct_url = database, settings, direct_url
         self._clock, self._emit, self._dice = clock, emit, dice
         self.worker = Worker(
@@ -52,6 +54,7 @@ class WorkerProcess:
             emit=emit,
             dice=dice,
             poll_s=settings.poll_s if direct_url is not None else settings.pooled_poll_s,
+            transactions=transactions,
         )
         self._beat_soon: Callable[[], object] = lambda: None
 

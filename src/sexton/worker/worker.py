@@ -49,9 +49,11 @@ class Worker:
         dice: Rng,
         poll_s: float,
         handlers: Mapping[str, Handler] | None = None,
+        transactions: Database | None = None,
         new_id: Callable[[], UUID] = process_id,
     ) -> None:
-        """`handlers` stand in for the registry's functions, where a test wants to end them itself."""
+        """`handlers` stand in for the registry's functions, where a test wants to end them itself. `transactions` are for the
+        handlers' own, so that a slow one cannot hold up claims and reports."""
         self._new_id = new_id
         self.worker_id = new_id()
         self.enlisted = False
@@ -73,7 +75,9 @@ class Worker:
             dice=dice,
             grace_s=settings.worker_grace_s,
             new_said=lambda: Said(clock.monotonic),
-            transaction=lambda execution, connection: Transaction(database, execution, connection, clock=clock, dice=dice),
+            transaction=lambda execution, connection: Transaction(
+                transactions or database, execution, connection, clock=clock, dice=dice
+            ),
             ended=self._ended,
             dropped=self._dropped,
             freed=self._freed,
