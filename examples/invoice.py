@@ -1,0 +1,24 @@
+"""One task and one job. With a worker and a scheduler running (see the README): python invoice.py"""
+
+import asyncio
+
+from sexton import App, Context, Retry
+
+app = App()  # SEXTON_DATABASE_URL says where
+
+
+@app.task(retry=Retry.exponential(base="2s", max_attempts=3), timeout="10s")
+async def send_invoice(ctx: Context, user_id: int) -> dict[str, int]:
+    ctx.log(f"to user {user_id}, under key {ctx.idempotency_key}")
+    return {"user_id": user_id, "attempt": ctx.attempt}
+
+
+async def main() -> None:
+    async with app:
+        job = await send_invoice.submit(user_id=42, delay="2s", key="invoice-42")
+        print(job.id, "submitted" if job.created else "was there already")
+        print(await job.result(timeout="30s"))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

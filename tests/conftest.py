@@ -1,0 +1,222 @@
+"""Real PostgreSQL for every test that asks for one: one server per pytest process, one database per test."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import tempfile
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from sexton.store import cluster, migrate
+from sexton.store.database import Postgres
+from sexton.store.embedded import EmbeddedPostgres
+from tests.pgbouncer import find_pgbouncer, pgbouncer
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+
+DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
+HOW_TO_GET = {
+    "PostgreSQL 15": "apt-get install postgresql-15 (as root, `make test` does it)",
+    "PgBouncer": "apt-get install pgbouncer (as root, `make test` does it)",
+}
+
+# Speed over durability: what a crash of this machine would cost is a test run.
+FAST_SETTINGS: Mapping[str, str] = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "128MB",
+    "max_connections": "200",
+    "autovacuum": "on",
+}
+
+# Waits for the end of its input, that is for the end of pytest, be it by kill -9; then ends the server and its files.
+GUARD = """
+cat >/dev/null
+if pid=$(head -n 1 "$1/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid" 2>/dev/null; then
+    for _ in $(seq 200); do [ -e "$1/postmaster.pid" ] || break; sleep 0.05; done
+fi
+rm -rf "$1"
+"""
+
+
+class StartServer(Protocol):
+    def __call__(self, *, settings: Mapping[str, str] = ..., port: int | None = None) -> EmbeddedPostgres: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("sexton")
+    group.addoption(
+        "--postgres",
+        type=int,
+        choices=(15, 16, 18),
+        help="PostgreSQL to test on (default: the server of SEXTON_DATABASE_URL if that is set, else 18)",
+    )
+    group.addoption(
+        "--seeds", default="0-19", help="seeds of the simulation: one, or first-last (default: %(default)s)"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes `simulation_seed` runs once for each of --seeds."""
+    if "simulation_seed" in metafunc.fixturenames:
+        first, _, last = metafunc.config.getoption("seeds").partition("-")
+        metafunc.parametrize("simulation_seed", range(int(first), int(last or first) + 1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons = " ".join(str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+    for name, way in HOW_TO_GET.items():
+        if f"{name} is missing" in reasons:
+            terminalreporter.write_line(f"NOT TESTED: {name} is missing. Get it: {way}", red=True, bold=True)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("SEXTON_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> Iterator[EmbeddedPostgres]:
+    """The server shared by all tests of this process: not to be stopped."""
+    with _throwaway_server(_version(pytestconfig), FAST_SETTINGS, port=None) as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres_server(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> StartServer:
+    """Starts servers that the test may stop, restart and kill."""
+
+    def start(*, settings: Mapping[str, str] = FAST_SETTINGS, port: int | None = None) -> EmbeddedPostgres:
+        context = _throwaway_server(_version(pytestconfig), settings, port)
+        server = context.__enter__()
+        request.addfinalizer(lambda: context.__exit__(None, None, None))
+        return server
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def server_url(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """The URL of a database on the server under test, which is the user's own if SEXTON_DATABASE_URL names one."""
+    external = os.environ.get("SEXTON_DATABASE_URL")
+    if external is None or request.config.getoption("postgres") is not None:
+        server: EmbeddedPostgres = request.getfixturevalue("postgres_server")
+        return server.url
+    parts = urlsplit(external)
+    return lambda database: parts._replace(path=f"/{database}").geturl()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def template(server_url: Callable[[str], str]) -> AsyncIterator[str]:
+    """The name of a migrated database, for cloning: nobody may stay connected to it."""
+    async with _database(server_url) as name:
+        database = await Postgres.open(server_url(name))
+        await migrate.migrate(database)
+        await database.close()
+        yield name
+
+
+@pytest.fixture
+async def empty_database_url(server_url: Callable[[str], str]) -> AsyncIterator[str]:
+    async with _database(server_url) as name:
+        yield server_url(name)
+
+
+@pytest.fixture
+async def database_url(server_url: Callable[[str], str], template: str) -> AsyncIterator[str]:
+    async with _database(server_url, template) as name:
+        # A clone looks to the product like a copy of production, and it rightly refuses to run on one (rule 20).
+        async with _connected(server_url(name)) as connection:
+            await cluster.adopt(connection)
+        yield server_url(name)
+
+
+@pytest.fixture
+async def connection(database_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    async with _connected(database_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def fresh_databases(server_url: Callable[[str], str], template: str) -> Callable[[], AbstractAsyncContextManager[str]]:
+    """Any number of migrated databases, one after the other."""
+
+    @asynccontextmanager
+    async def fresh() -> AsyncIterator[str]:
+        async with _database(server_url, template) as name:
+            yield server_url(name)
+
+    return fresh
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Postgres]:
+    opened = await Postgres.open(database_url)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def pooled_url(database_url: str) -> Iterator[str]:
+    """The test's database through PgBouncer: transaction mode, two server connections."""
+    if find_pgbouncer() is None:
+        pytest.skip("PgBouncer is missing")
+    with pgbouncer(database_url) as url:
+        yield url
+
+
+def _version(config: pytest.Config) -> int:
+    version: int = config.getoption("postgres") or 18
+    return version
+
+
+@contextmanager
+def _throwaway_server(version: int, settings: Mapping[str, str], port: int | None) -> Iterator[EmbeddedPostgres]:
+    if version == 15 and not DEBIAN_15.exists():
+        pytest.skip("PostgreSQL 15 is missing")
+    # Not below pytest's tmp_path, which the server's own user may not enter when the tests run as root.
+    data_dir = Path(tempfile.mkdtemp(prefix="sexton-test-"))
+    command = ["sh", "-c", GUARD, "guard", str(data_dir)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
+        yield EmbeddedPostgres.start(
+            data_dir,
+            version=version,
+            settings=settings,
+            port=port,
+            bin_dir=DEBIAN_15 if version == 15 else None,
+        )
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def _database(server_url: Callable[[str], str], template: str = "template1") -> AsyncIterator[str]:
+    name = f"sexton_test_{secrets.token_hex(8)}"
+    async with _connected(server_url("postgres")) as admin:
+        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    try:
+        yield name
+    finally:
+        async with _connected(server_url("postgres")) as admin:
+            await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,0 +1,104 @@
+"""Watches `sexton.runs` from inside the database, for tests only: a trigger made from the table of legal transitions, and
+the invariants that hold between the tables whenever nobody is in the middle of something."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sexton.domain.states import TRANSITIONS, Event
+
+if TYPE_CHECKING:
+    from sexton.store.database import Connection
+
+REJECTED = "SXT01"  # SQLSTATE of every change that the trigger refuses
+
+_TRIGGER = """
+CREATE FUNCTION sexton.test_only_watch_runs() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  before text := CASE WHEN TG_OP <> 'INSERT' THEN OLD.state END;
+  after text := CASE WHEN TG_OP <> 'DELETE' THEN NEW.state END;
+  is_claim boolean := false;
+BEGIN
+  IF before IS NOT DISTINCT FROM after THEN
+    IF to_jsonb(OLD) - 'cancel_requested_at' <> to_jsonb(NEW) - 'cancel_requested_at' OR before <> 'running' THEN
+      RAISE EXCEPTION 'run % changed without leaving %', OLD.id, before USING ERRCODE = '{rejected}';
+    END IF;
+    RETURN NEW;
+  END IF;
+  IF NOT EXISTS (SELECT FROM (VALUES {pairs}) AS legal (source, target)
+                 WHERE source IS NOT DISTINCT FROM before AND target IS NOT DISTINCT FROM after) THEN
+    RAISE EXCEPTION 'run % may not go from % to %', coalesce(NEW.id, OLD.id), coalesce(before, 'nothing'),
+      coalesce(after, 'nothing') USING ERRCODE = '{rejected}';
+  END IF;
+  IF TG_OP = 'INSERT' AND (NEW.token <> 0 OR NEW.attempt <> 0 OR NEW.lost_count <> 0) THEN
+    RAISE EXCEPTION 'run % is born with a spent budget or a used fence', NEW.id USING ERRCODE = '{rejected}';
+  END IF;
+  IF TG_OP = 'UPDATE' THEN
+    is_claim := (before, after) IN (VALUES {claims});
+    IF NEW.token <> OLD.token + is_claim::int THEN
+      RAISE EXCEPTION 'the token of run % went from % to %', OLD.id, OLD.token, NEW.token USING ERRCODE = '{rejected}';
+    END IF;
+    IF NEW.attempt NOT BETWEEN OLD.attempt - (before = 'running')::int AND OLD.attempt + is_claim::int OR NEW.attempt < 0
+       OR is_claim AND NEW.attempt <> OLD.attempt + 1 OR NEW.lost_count NOT BETWEEN OLD.lost_count AND OLD.lost_count + 1 THEN
+      RAISE EXCEPTION 'the budgets of run % jumped', OLD.id USING ERRCODE = '{rejected}';
+    END IF;
+    IF OLD.cancel_requested_at IS NOT NULL THEN
+      RAISE EXCEPTION 'run % goes on though its cancel was requested', OLD.id USING ERRCODE = '{rejected}';
+    END IF;
+    IF (NEW.id, NEW.job_id, NEW.fire_at, NEW.origin, NEW.seq, NEW.job_version, NEW.partition, NEW.task, NEW.tenant,
+        NEW.at_most_once)
+       IS DISTINCT FROM
+       (OLD.id, OLD.job_id, OLD.fire_at, OLD.origin, OLD.seq, OLD.job_version, OLD.partition, OLD.task, OLD.tenant,
+        OLD.at_most_once) THEN
+      RAISE EXCEPTION 'run % became another', OLD.id USING ERRCODE = '{rejected}';
+    END IF;
+  END IF;
+  RETURN coalesce(NEW, OLD);
+END
+$$;
+CREATE TRIGGER test_only_watch BEFORE INSERT OR UPDATE OR DELETE ON sexton.runs
+  FOR EACH ROW EXECUTE FUNCTION sexton.test_only_watch_runs();
+"""
+
+# Each answers with the ids that break it.
+INVARIANTS = {
+    "a one-time job has either a live run or one ending": """
+        SELECT j.id FROM sexton.jobs j WHERE j.id < '80000000-0000-0000-0000-000000000000'
+        AND (SELECT count(*) FROM sexton.runs r WHERE r.job_id = j.id)
+          + (SELECT count(*) FROM sexton.endings e WHERE e.job_id = j.id) <> 1""",
+    "an execution belongs to one claim": """
+        SELECT run_id AS id FROM sexton.executions WHERE worker_id IS NOT NULL GROUP BY run_id, token HAVING count(*) > 1""",
+    "an ending points to the execution that made it": """
+        SELECT e.job_id AS id FROM sexton.endings e
+        WHERE NOT EXISTS (SELECT FROM sexton.executions x WHERE x.id = e.execution_id AND x.job_id = e.job_id)""",
+    "a dead letter belongs to a job that ended as failed": """
+        SELECT d.id FROM sexton.dead_letters d
+        WHERE NOT EXISTS (
+          SELECT FROM sexton.endings e WHERE e.job_id = d.job_id AND e.status = 'failed' AND e.execution_id = d.id)""",
+    "a live run has no execution at its present token, unless it went back": """
+        SELECT r.id FROM sexton.runs r JOIN sexton.executions x ON x.run_id = r.id AND x.token = r.token
+        WHERE r.state = 'running'""",
+    "a completed key names its execution": """
+        SELECT k.job_id AS id FROM sexton.idempotency_keys k WHERE (k.completed_at IS NULL) <> (k.execution_id IS NULL)""",
+}
+
+
+def trigger_sql() -> str:
+    pairs = sorted({(source or "", target or "") for _, source, target in TRANSITIONS})
+    claims = sorted({(source or "", target or "") for event, source, target in TRANSITIONS if event is Event.CLAIMED})
+    return _TRIGGER.format(rejected=REJECTED, pairs=_values(pairs), claims=_values(claims))
+
+
+async def install(connection: Connection) -> None:
+    """From here on this database refuses every change of a run that the domain's table does not allow."""
+    await connection.execute(trigger_sql())
+
+
+async def violations(connection: Connection) -> dict[str, list[str]]:
+    """The broken invariants with the ids that break them; call it at rest."""
+    found = {name: await connection.fetch(query) for name, query in INVARIANTS.items()}
+    return {name: [str(row["id"]) for row in rows] for name, rows in found.items() if rows}
+
+
+def _values(pairs: list[tuple[str, str]]) -> str:
+    return ", ".join("(" + ", ".join(f"'{state}'" if state else "NULL::text" for state in pair) + ")" for pair in pairs)

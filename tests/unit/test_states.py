@@ -1,0 +1,81 @@
+"""The table of transitions: complete, reachable, and in agreement with the schema's own list."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import pytest
+
+from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Missed, Released, Snoozed, Succeeded, TimedOut
+from sexton.domain.run import status_of
+from sexton.domain.states import TRANSITIONS, Event, JobStatus, RunState, Status, legal
+
+SCHEMA = resources.files("sexton.store").joinpath("migrations/0001_tables.sql").read_text()
+LATER = {RunState.BLOCKED, RunState.PARKED}  # states of overlap and limits, which come with their own transitions
+
+
+def _words(constraint: str) -> set[str]:
+    found = re.search(rf"CONSTRAINT {constraint} CHECK \(\w+ IN \(([^)]*)\)", SCHEMA)
+    assert found is not None
+    return set(re.findall(r"'(\w+)'", found[1]))
+
+
+def test_every_event_is_in_the_table() -> None:
+    """B1."""
+    assert {event for event, _, _ in TRANSITIONS} == set(Event)
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    """B1: nothing gets stuck."""
+    assert {target for _, _, target in TRANSITIONS} - {None} == set(RunState) - LATER
+    assert {source for _, source, _ in TRANSITIONS} - {None} == set(RunState) - LATER
+    reached: set[RunState | None] = {None}
+    for _ in RunState:
+        reached |= {target for _, source, target in TRANSITIONS if source in reached}
+    assert reached == {None, *RunState} - LATER
+
+
+def test_only_a_claim_makes_a_run_running_and_only_from_ready() -> None:
+    """B1: exactly one door."""
+    assert {(event, source) for event, source, target in TRANSITIONS if target is RunState.RUNNING} == {
+        (Event.CLAIMED, RunState.READY)
+    }
+
+
+def test_no_transition_stands_still() -> None:
+    """B1."""
+    assert all(source != target for _, source, target in TRANSITIONS)
+
+
+def test_legal_answers_with_the_events_between_two_states() -> None:
+    """B1."""
+    assert legal(RunState.READY, RunState.RUNNING) == {Event.CLAIMED}
+    assert legal(RunState.RUNNING, None) == {Event.SUCCEEDED, Event.BURIED, Event.CANCELLED}
+    assert legal(RunState.WAITING, RunState.RUNNING) == frozenset()
+    assert legal(None, RunState.RUNNING) == frozenset()
+
+
+def test_the_schema_checks_exactly_these_words() -> None:
+    """B1, A8: the CHECK lists of the migration."""
+    assert _words("state_is_known") == set(RunState)
+    assert _words("status_is_known") == set(Status)
+    assert _words("status_is_final") <= set(JobStatus)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (Succeeded(), "succeeded"),
+        (Failed(ErrorInfo("E", "m")), "failed"),
+        (TimedOut("t"), "timed_out"),
+        (Cancelled(), "cancelled"),
+        (Snoozed(1), "snoozed"),
+        (Released("r"), "released"),
+        (Lost("l"), "lost"),
+        (Missed("m"), "missed"),
+    ],
+)
+def test_every_outcome_has_a_status_of_its_own(outcome: object, status: str) -> None:
+    """A9."""
+    assert status_of(outcome) == status  # type: ignore[arg-type]
