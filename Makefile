@@ -32,9 +32,10 @@ dev: setup ## Run API, scheduler and worker over an embedded PostgreSQL
 
 .PHONY: test
 test: lint system ## Lint, then every test on PostgreSQL 18, then the store's on 15 and 16 (PYTEST_ARGS=…)
-	$(BIN)/pytest $(PYTEST_ARGS)
-	$(BIN)/pytest $(STORE_TESTS) --postgres=15 $(PYTEST_ARGS)
-	$(BIN)/pytest $(STORE_TESTS) --postgres=16 $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --ignore=tests/process $(PYTEST_ARGS)
+	$(BIN)/pytest tests/process $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 $(STORE_TESTS) --postgres=15 $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 $(STORE_TESTS) --postgres=16 $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: setup ## Check style, types and the import rules of the design

@@ -1,0 +1,187 @@
+"""The way to PostgreSQL: transactions that end as they should, errors that say what to do, direct and through a pooler."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from sexton.domain.job import submission
+from sexton.domain.outcome import Succeeded
+from sexton.errors import Contention, DatabaseUnavailable, DataRefused, KeyReused
+from sexton.store import fleet, jobs, runs
+from sexton.store.database import Postgres, is_direct
+from tests.store.support import NOW, claim, enlist, finish, status, submit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.store.support import Conn
+
+
+@pytest.fixture
+async def pooled(pooled_url: str) -> AsyncIterator[Postgres]:
+    database = await Postgres.open(pooled_url)
+    yield database
+    await database.close()
+
+
+async def test_a_transaction_commits_or_rolls_back_as_a_whole(database: Postgres, connection: Conn) -> None:
+    """A12."""
+
+    async def stumble() -> None:
+        async with database.transaction() as inside:
+            await submit(inside)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await stumble()
+    assert await connection.fetchval("SELECT count(*) FROM sexton.jobs") == 0
+    async with database.transaction() as inside:
+        await submit(inside)
+    assert await connection.fetchval("SELECT count(*) FROM sexton.jobs") == 1
+
+
+async def test_a_cancelled_transaction_is_rolled_back_and_its_connection_serves_again(
+    database: Postgres, connection: Conn
+) -> None:
+    """C12: a service that is stopped in the middle leaves nothing half done."""
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        async with database.transaction() as inside:
+            await submit(inside)
+            begun.set()
+            await inside.fetch("SELECT pg_sleep(60)")
+
+    task = asyncio.create_task(work())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await connection.fetchval("SELECT count(*) FROM sexton.jobs") == 0
+    for _ in range(5):
+        async with database.transaction() as inside:
+            await inside.fetch("SELECT 1")
+
+
+async def test_a_swallowed_error_does_not_pass_for_a_commit(database: Postgres) -> None:
+    """A12: PostgreSQL would answer COMMIT with a silent rollback."""
+
+    async def look_away() -> None:
+        async with database.transaction() as inside:
+            await submit(inside, key="k")
+            with suppress(Exception):
+                await submit(inside, key="k", payload={"other": 1})
+
+    with pytest.raises(Contention, match="rolled back"):
+        await look_away()
+
+
+@pytest.mark.parametrize(
+    ("query", "arguments", "expected"),
+    [
+        ("SELECT $1::uuid", ["no uuid"], DataRefused),
+        ("SELECT $1::int", [2**40], DataRefused),
+        ("SELECT $1::text", ["\ud800"], DataRefused),
+        ("SELECT $1::text", ["\x00"], DataRefused),
+        ("SELECT $1::jsonb", ['"\\u0000"'], DataRefused),
+        ("SELECT $1::jsonb", ["{"], DataRefused),
+        ("INSERT INTO sexton.endings VALUES ($1, $1, now(), 'vanished')", [uuid4()], DataRefused),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", [], DatabaseUnavailable),
+        ("SELECT set_config('statement_timeout', '10ms', true), pg_sleep(0)", [], None),
+    ],
+)
+async def test_errors_of_the_driver_become_ours(database: Postgres, query: str, arguments: list[Any], expected: Any) -> None:
+    """Rule 15, D4: bad data is bisected, an outage is waited for; neither may pass for the other."""
+    if expected is None:
+        async with database.connection() as inside:
+            await inside.fetch(query, *arguments)
+        return
+    with pytest.raises(expected):
+        async with database.connection() as inside:
+            await inside.fetch(query, *arguments)
+
+
+async def test_a_deadlock_is_contention(database: Postgres) -> None:
+    """Rule 16: nothing was changed, and trying again is safe."""
+    async with database.transaction() as setup:
+        ids = [await submit(setup), await submit(setup)]
+    meet = asyncio.Barrier(2)
+
+    async def lock(order: list[Any]) -> str:
+        try:
+            async with database.transaction() as inside:
+                await inside.fetch("SELECT FROM sexton.runs WHERE id = $1 FOR UPDATE", order[0])
+                await meet.wait()
+                await inside.fetch("SELECT FROM sexton.runs WHERE id = $1 FOR UPDATE", order[1])
+        except Contention:
+            return "contention"
+        return "fine"
+
+    assert sorted(await asyncio.gather(lock(ids), lock(ids[::-1]))) == ["contention", "fine"]
+
+
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    """D4."""
+    with pytest.raises(DatabaseUnavailable):
+        await Postgres.open("postgresql://127.0.0.1:1/nothing")
+
+
+async def test_a_direct_way_and_a_pooler_are_told_apart_by_proof(database_url: str, pooled_url: str) -> None:
+    """B10, rule 19."""
+    assert await is_direct(database_url)
+    assert not await is_direct(pooled_url)
+
+
+async def test_settings_that_plans_and_locks_depend_on_are_set(database: Postgres) -> None:
+    """Rule 16: lock and statement timeouts everywhere; generic plans without sequential scans."""
+    async with database.connection() as inside:
+        (row,) = await inside.fetch(
+            """SELECT current_setting('lock_timeout') AS a, current_setting('statement_timeout') AS b,
+                      current_setting('plan_cache_mode') AS c, current_setting('enable_seqscan') AS d,
+                      current_setting('jit') AS e"""
+        )
+    assert tuple(row) == ("5s", "30s", "force_generic_plan", "off", "off")
+
+
+async def test_a_pooled_transaction_has_its_timeouts(pooled: Postgres) -> None:
+    """Rule 16, rule 19: set inside every transaction, since the session is not ours."""
+    async with pooled.connection() as inside:
+        (row,) = await inside.fetch("SELECT current_setting('lock_timeout') AS a, current_setting('statement_timeout') AS b")
+    assert tuple(row) == ("5s", "30s")
+
+
+async def test_a_whole_life_works_through_a_pooler(pooled: Postgres) -> None:
+    """B10, rule 19: more clients than server connections, each statement wherever it lands."""
+
+    async def life(number: int) -> None:
+        task = f"t{number}"
+        async with pooled.connection() as inside:
+            worker_id = await enlist(inside, tasks=[task])
+        async with pooled.connection() as inside:
+            job_id = await submit(inside, task=task, key=f"k{number}", unique=True)
+        async with pooled.connection() as inside:
+            (claimed,) = await claim(inside, worker_id, tasks=[task])
+        async with pooled.connection() as inside:
+            await fleet.beat(inside, worker_id, running_count=1, draining=False, refused_count=0, now=NOW)
+        async with pooled.connection() as inside:
+            assert await finish(inside, claimed.lease, Succeeded(), key=f"k{number}") is not None
+        async with pooled.transaction() as inside:
+            assert await status(inside, job_id) == "completed"
+            await runs.promote(inside, partitions=range(64), limit=10, now=NOW)
+
+    await asyncio.gather(*(life(number) for number in range(8)))
+
+
+async def test_a_failed_statement_through_a_pooler_leaves_no_transaction_open(pooled: Postgres) -> None:
+    """Rule 19."""
+    for _ in range(5):
+        with pytest.raises(KeyReused):
+            async with pooled.transaction() as inside:
+                await jobs.submit(inside, [submission("a", {"n": n}, key="k") for n in (1, 2)], now=NOW)
+    async with pooled.connection() as inside:
+        assert await inside.fetch("SELECT 1 AS one")

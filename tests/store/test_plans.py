@@ -1,0 +1,271 @@
+"""The plans of the hot statements, pinned: on tables that were empty when they were planned, and on the same cached plans after
+100,000 waiting and 100,000 ready runs have come. What functions do inside is read from the counters of the server."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from random import Random
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from sexton.domain import run
+from sexton.domain.job import Submission, Unique, submission
+from sexton.domain.outcome import Snoozed, Succeeded
+from sexton.store import dead_letters, fleet, jobs, retention, runs
+from sexton.store.database import _SERVER_SETTINGS
+from sexton.store.sql import statements
+from tests.store.support import BROKEN, NOW, after, claim, enlist, submit_many
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from tests.store.support import Conn
+
+pytestmark = [pytest.mark.made_up_rows, pytest.mark.timeout(180)]
+
+MANY = 100_000
+BACKLOG = f"""
+INSERT INTO sexton.runs
+  (id, job_id, fire_at, due_at, start_by, lane, partition, at_most_once, state, origin, queue, tenant, task)
+SELECT id, id, due_at, due_at, CASE WHEN n % 10 = 0 THEN due_at + interval '1 day' END, n % 4, n % 64, false, $1, 'now',
+  CASE WHEN n % 3 = 0 THEN 'mail' ELSE 'default' END, 't' || n % 100, 'a'
+FROM (SELECT n, gen_random_uuid() AS id, $2::timestamptz + n * interval '1 ms' AS due_at FROM generate_series(1, {MANY}) n) s
+"""
+WORKER = UUID(int=1)
+
+# name -> arguments and the index that must carry it
+HOT: dict[tuple[str, str], tuple[list[Any], str]] = {
+    ("runs", "claim"): ([NOW, WORKER, ["default", "mail"], ["a"], 100, 10.0, True], "runs_ready"),
+    ("runs", "promote"): ([NOW, list(range(64)), 1000, 0.0], "runs_due"),
+    ("runs", "expired"): ([NOW, 100], "runs_expiring"),
+    ("runs", "abandoned"): ([NOW, 6.0, 100], "runs_leased"),
+    ("runs", "overrunning"): ([NOW, 100], "runs_leased"),
+    ("runs", "of_job"): ([UUID(int=2)], "run_fires_once"),
+    ("fleet", "beat"): ([NOW, WORKER, 0, False, 0], "runs_leased"),
+    ("jobs", "status"): ([UUID(int=2)], "run_fires_once"),
+}
+
+
+@pytest.fixture
+async def as_service(database_url: str) -> AsyncIterator[Conn]:
+    """A connection with the settings of `Postgres`, statements kept prepared."""
+    connection = await asyncpg.connect(database_url, server_settings={**_SERVER_SETTINGS, "statement_timeout": "120s"})
+    await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
+    yield connection
+    await connection.close()
+
+
+async def _analyze(connection: Conn) -> None:
+    for table in ("runs", "workers"):
+        await connection.execute(f"VACUUM ANALYZE sexton.{table}")
+
+
+async def _add_backlog(connection: Conn) -> None:
+    await connection.execute(BACKLOG, "waiting", after(days=1), timeout=120)
+    await connection.execute(BACKLOG, "ready", after(seconds=-200), timeout=120)
+
+
+def _literal(value: Any) -> str:
+    match value:
+        case bool() | int() | float():
+            return str(value).lower()
+        case list():
+            return "ARRAY[" + ", ".join(_literal(one) for one in value) + "]"
+        case _:
+            return f"'{value}'"
+
+
+async def _prepare(connection: Conn, noun: str, name: str) -> None:
+    await connection.execute(f"PREPARE hot_{noun}_{name} AS {statements(noun)[name]}")
+
+
+async def _plan(connection: Conn, noun: str, name: str, options: str = "") -> dict[str, Any]:
+    arguments = ", ".join(map(_literal, HOT[noun, name][0]))
+    text = await connection.fetchval(f"EXPLAIN (FORMAT JSON{options}) EXECUTE hot_{noun}_{name} ({arguments})")
+    plan: dict[str, Any] = json.loads(text)[0]
+    return plan
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from _nodes(child)
+
+
+def _assert_good(plan: dict[str, Any], index: str) -> None:
+    nodes = list(_nodes(plan["Plan"]))
+    on_runs = [node for node in nodes if node.get("Relation Name") == "runs"]
+    assert [node for node in on_runs if node["Node Type"] == "Seq Scan"] == []
+    used = {str(node["Index Name"]) for node in nodes if "Index Name" in node}
+    assert index in used
+    # Only the primary key may serve beside it, to fetch the rows that were picked.
+    run_indexes = {name for name in used if name.startswith("run")}
+    assert run_indexes <= {index, "runs_pkey"}
+    for node in on_runs:
+        if node.get("Index Name") in ("runs_pkey", "run_fires_once", "runs_ready", "runs_due"):
+            assert "Index Cond" in node, "a walk through a whole index is a sequential scan in disguise"
+
+
+@pytest.mark.parametrize("backlog", [False, True], ids=["empty", "backlog"])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["unknown", "analyzed"])
+async def test_hot_statements_use_their_index(as_service: Conn, backlog: bool, analyzed: bool) -> None:
+    """B8, B11: planned on empty tables, before and after the backlog came, with and without fresh statistics."""
+    await _analyze(as_service)
+    for noun, name in HOT:
+        await _prepare(as_service, noun, name)
+        await _plan(as_service, noun, name)
+    if backlog:
+        await _add_backlog(as_service)
+    if analyzed:
+        await _analyze(as_service)
+        await as_service.execute("DISCARD PLANS")
+    for (noun, name), (_, index) in HOT.items():
+        plan = await _plan(as_service, noun, name)
+        try:
+            _assert_good(plan, index)
+        except AssertionError:
+            pytest.fail(f"{noun}.{name} should go by {index}:\n{json.dumps(plan, indent=1)}")
+
+
+async def test_a_claim_reads_the_ready_index_in_order_without_sorting_it(as_service: Conn) -> None:
+    """B8, C8: the only sort is over what was picked."""
+    await _analyze(as_service)
+    await _prepare(as_service, "runs", "claim")
+    await _add_backlog(as_service)
+    plan = await _plan(as_service, "runs", "claim")
+    for node in _nodes(plan["Plan"]):
+        if node["Node Type"] in ("Sort", "Incremental Sort"):
+            below = [inner.get("Index Name") for inner in _nodes(node)]
+            locks = [inner["Node Type"] for inner in _nodes(node) if inner["Node Type"] == "LockRows"]
+            assert "runs_ready" not in below or locks, "a sort below the lock would read every ready run"
+
+
+async def test_the_cost_of_a_claim_does_not_grow_with_what_waits(as_service: Conn) -> None:
+    """B8, B11: pages touched for 50 runs, alone and beside 100,000 waiting and 100,000 ready ones."""
+    await fleet.enlist(as_service, WORKER, name="w", queues=["default"], tasks=["a"], concurrency=10, now=NOW)
+    await _analyze(as_service)
+    await _prepare(as_service, "runs", "claim")
+
+    async def touched() -> int:
+        transaction = as_service.transaction()
+        await transaction.start()
+        plan = await _plan(as_service, "runs", "claim", ", ANALYZE, BUFFERS")
+        await transaction.rollback()
+        rows = plan["Plan"]["Actual Rows"]
+        assert rows == 100
+        return int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
+
+    await submit_many(as_service, [submission("a", {})] * 100)
+    await as_service.execute("SELECT sexton.make_partitions($1, $1)", NOW)
+    small = await touched()
+    await _add_backlog(as_service)
+    large = await touched()
+    assert large < small + 1500, f"{small} pages alone, {large} beside the backlog"
+    assert large < 40 * 100
+
+
+async def test_the_cost_of_an_idle_promotion_does_not_grow_with_what_waits(as_service: Conn) -> None:
+    """B10, B12: the B-tree is the timer; a peek at the earliest is a probe."""
+    await _analyze(as_service)
+    await _prepare(as_service, "runs", "promote")
+    await _add_backlog(as_service)
+    plan = await _plan(as_service, "runs", "promote", ", ANALYZE, BUFFERS")
+    assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 50
+
+
+async def _rows_read(connection: Conn) -> dict[str, int]:
+    """Rows and index entries read so far, by table, of the tables that grow."""
+    await connection.execute("SELECT pg_stat_force_next_flush()")
+    rows = await connection.fetch(
+        """SELECT t.relname, t.seq_tup_read + coalesce(t.idx_tup_fetch, 0)
+             + coalesce((SELECT sum(i.idx_tup_read) FROM pg_stat_user_indexes i WHERE i.relid = t.relid), 0)::bigint AS read
+           FROM pg_stat_user_tables t WHERE t.schemaname = 'sexton'
+           AND t.relname ~ '^(runs|jobs|executions|endings|dead_letters|idempotency_keys|unique_keys|live_output)'"""
+    )
+    return {row["relname"]: row["read"] for row in rows}
+
+
+async def _assert_reads_few(connection: Conn, before: dict[str, int], limit: int) -> None:
+    now = await _rows_read(connection)
+    assert {table: read - before[table] for table, read in now.items() if read - before[table] > limit} == {}
+
+
+async def test_finish_reads_only_what_it_ends(as_service: Conn) -> None:
+    """B8, B11: the plans inside `finish_runs` were made on empty tables and are kept."""
+    await _analyze(as_service)
+    nobody = run.Report(UUID(int=3), 1, "again", "snoozed", UUID(int=4), delay_s=0.0, spends="nothing")
+    await runs.finish(as_service, [nobody], now=NOW)
+    worker_id = await enlist(as_service)
+    ids = await submit_many(
+        as_service, [submission("a", {}, priority="critical", key=f"k{n}") for n in range(40)], now=after(hours=-1)
+    )
+    claimed = await claim(as_service, worker_id, limit=40)
+    assert [one.lease.job_id for one in claimed] == ids
+    outcomes: list[Any] = [Succeeded(), BROKEN, Snoozed(60), Snoozed(0)] * 10
+    reports = [
+        run.report(one.lease, outcome, Random(1), key="k", output="x") for one, outcome in zip(claimed, outcomes, strict=True)
+    ]
+    await _add_backlog(as_service)
+    before = await _rows_read(as_service)
+    assert len(await runs.finish(as_service, reports, now=NOW)) == 40
+    await _assert_reads_few(as_service, before, 40 * 12)
+
+
+async def test_submission_reads_only_what_it_finds(as_service: Conn) -> None:
+    """B8, B11: neither for keys nor for unique jobs, replaced ones included."""
+    await _analyze(as_service)
+
+    def batch(series: str) -> list[Submission]:
+        return [
+            submission("a", {"n": n}, key=f"{series}{n}", unique=Unique.of(on_conflict="replace" if n % 2 else "keep"))
+            for n in range(20)
+        ]
+
+    await jobs.submit(as_service, batch("first"), now=NOW)
+    await jobs.submit(as_service, batch("second"), now=NOW)
+    await _add_backlog(as_service)
+    before = await _rows_read(as_service)
+    answers = await jobs.submit(as_service, batch("third"), now=NOW)
+    assert [answer.created for answer in answers] == [False, True] * 10
+    await _assert_reads_few(as_service, before, 20 * 12)
+
+
+async def test_cancel_replay_and_sweep_read_only_what_they_find(as_service: Conn) -> None:
+    """B8, B11: all that a service does now and then, planned on empty tables and run beside the backlog."""
+    await _analyze(as_service)
+    worker_id = await enlist(as_service)
+
+    async def everything(moment: datetime) -> None:
+        ids = await submit_many(as_service, [submission("a", {}, priority="critical", start_within="1s")] * 6, now=moment)
+        async with as_service.transaction():
+            await jobs.cancel(as_service, ids[0], now=moment)
+        claimed = await claim(as_service, worker_id, limit=4, now=moment)
+        assert {one.lease.job_id for one in claimed} <= set(ids)
+        await runs.finish(as_service, [run.report(one.lease, BROKEN, Random(1)) for one in claimed[:2]], now=moment)
+        letters = await dead_letters.find(as_service, dead_letters.Filter())
+        await dead_letters.replay(as_service, [letter.id for letter in letters], now=moment)
+        assert (
+            len(await fleet.beat(as_service, worker_id, running_count=0, draining=False, refused_count=0, now=moment) or [])
+            == 2
+        )
+        await runs.abandoned(as_service, lease_s=6, limit=100, now=moment)
+        assert len(await runs.overrunning(as_service, limit=100, now=moment + timedelta(hours=1))) == 2
+        await runs.expired(as_service, limit=100, now=moment)
+        await runs.fate(as_service, claimed[0])
+        await fleet.leave(as_service, worker_id)
+        await fleet.forget_workers(as_service, now=moment)
+        await jobs.live_output(as_service, ids[1])
+        await runs.forget_output(as_service, now=moment)
+        await retention.expire_keys(as_service, now=moment)
+        await runs.finish(as_service, [run.report(one.lease, Succeeded(), Random(1)) for one in claimed[2:]], now=moment)
+
+    await everything(after(hours=-2))
+    await as_service.execute("DELETE FROM sexton.runs; ")
+    await _add_backlog(as_service)
+    before = await _rows_read(as_service)
+    await everything(after(hours=-1))
+    await _assert_reads_few(as_service, before, 600)

@@ -1,0 +1,308 @@
+"""`sexton.submit`: from any language, inside any transaction, by a role that may do nothing else; and the hints it sends."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+
+from sexton.domain.job import submission
+from sexton.domain.outcome import Released, Snoozed, Succeeded
+from sexton.errors import KeyReused
+from sexton.store import jobs, runs
+from sexton.store.database import translated_errors
+from tests.store.support import FLAKY, NOW, claim, enlist, finish, plain, run_row, snapshot, status, submit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.store.support import Conn
+
+
+async def test_every_argument_of_the_function_arrives(connection: Conn) -> None:
+    """A12: the whole of a job in one SELECT."""
+    before = await connection.fetchval("SELECT clock_timestamp()")
+    job_id = await connection.fetchval(
+        """SELECT sexton.submit('a', '{"n": 1}', delay => '1 hour', queue => 'mail', priority => 'high', tenant => 'acme',
+             name => 'n',
+             key => 'k', key_ttl => '1 day', timeout => '2 min', tags => '{x,y}', unique_by => '{task,payload.n}',
+             unique_for => '3 hours', trace => 't')"""
+    )
+    row = await run_row(connection, job_id)
+    assert row is not None
+    assert (row["state"], row["queue"], row["lane"], row["tenant"], row["timeout_s"]) == ("waiting", "mail", 1, "acme", 120.0)
+    assert timedelta(hours=1) <= row["due_at"] - before < timedelta(hours=1, minutes=1)
+    job = await connection.fetchrow("SELECT * FROM sexton.jobs")
+    assert job is not None
+    found = (plain(job["payload"]), job["name"], job["tags"], job["trace"], job["submitted_by"], job["idempotency_key"])
+    assert found == ({"n": 1}, "n", ["x", "y"], "t", await connection.fetchval("SELECT session_user::text"), "k")
+    ttl = await connection.fetchval("SELECT expires_at - $1 FROM sexton.idempotency_keys", job["submitted_at"])
+    held = await connection.fetchval("SELECT holds_until - $1 FROM sexton.unique_keys", job["submitted_at"])
+    assert (ttl, held) == (timedelta(days=1), timedelta(hours=3))
+
+
+async def test_an_instant_and_the_defaults(connection: Conn) -> None:
+    """A12, A1."""
+    job_id = await connection.fetchval("SELECT sexton.submit('a', run_at => $1)", NOW + timedelta(days=3650))
+    row = await run_row(connection, job_id)
+    assert row is not None
+    assert (row["due_at"], row["state"], row["queue"], row["lane"]) == (NOW + timedelta(days=3650), "waiting", "default", 2)
+    assert plain((await jobs.show(connection, job_id)).payload_json) == {}
+    nothing = await connection.fetchval("SELECT sexton.submit('a', NULL)")
+    assert plain((await jobs.show(connection, nothing)).payload_json) == {}
+
+
+async def test_a_job_comes_and_goes_with_the_transaction_of_its_submitter(connection: Conn, rival: Conn) -> None:
+    """A12: transactional submission."""
+    transaction = connection.transaction()
+    await transaction.start()
+    job_id = await connection.fetchval("SELECT sexton.submit('a')")
+    assert await run_row(rival, job_id) is None
+    await transaction.rollback()
+    assert await run_row(connection, job_id) is None
+    async with connection.transaction():
+        job_id = await connection.fetchval("SELECT sexton.submit('a')")
+    assert await run_row(rival, job_id) is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("''", "task: name the task"),
+        ("NULL", "task: name the task"),
+        ("'a', run_at => now(), delay => '1 s'", "run_at and delay: give one"),
+        ("'a', delay => '-1 s'", "delay: -00:00:01 is negative"),
+        ("'a', timeout => '-1 s'", "timeout: -00:00:01 is negative"),
+        ("'a', run_at => 'infinity'", "run_at: infinity is not an instant"),
+        ("'a', run_at => '-infinity'", "run_at: -infinity is not an instant"),
+        ("'a', priority => 'urgent'", 'priority: "urgent" is not a lane'),
+        ("'a', priority => ''", 'priority: "" is not a lane'),
+        ("'a', to_jsonb(repeat('x', 400000))", "payload: 400002 bytes, the limit is 262144"),
+        ("'a', unique_by => '{task,secret}'", 'unique_by: "secret" is not a part of a job'),
+        ("'a', unique_by => '{}'", "unique_by: name at least one part"),
+    ],
+)
+async def test_a_bad_argument_is_refused_by_name(connection: Conn, call: str, message: str) -> None:
+    """F2, A12: the message names the argument and changes nothing."""
+    before = await snapshot(connection)
+    with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
+        await connection.execute(f"SELECT sexton.submit({call})")
+    assert str(refused.value).startswith(message)
+    assert await snapshot(connection) == before
+
+
+async def test_a_key_used_for_another_body_is_refused_with_a_hint(connection: Conn) -> None:
+    """A10, A12."""
+    await connection.execute("SELECT sexton.submit('a', key => 'k')")
+    with pytest.raises(KeyReused) as refused, translated_errors():
+        await connection.execute("SELECT sexton.submit('b', key => 'k')")
+    assert getattr(refused.value.__cause__, "hint", "").startswith("Use a new key")
+
+
+async def test_the_same_call_from_another_time_zone_is_the_same_body(connection: Conn) -> None:
+    """A10, B9: the fingerprint is of the instant, not of how the session would write it."""
+    call = "SELECT sexton.submit('a', key => 'k', run_at => '2036-01-01 12:00+00')"
+    ids = set()
+    for zone in ("UTC", "America/New_York", "Asia/Kathmandu"):
+        await connection.execute(f"SET timezone = '{zone}'")
+        ids.add(await connection.fetchval(call))
+    assert len(ids) == 1
+
+
+@pytest.fixture
+async def clerk(connection: Conn, database_url: str) -> AsyncIterator[Conn]:
+    """A connection of a role that has USAGE on the schema and EXECUTE on `submit`, and nothing else."""
+    name = f"clerk_{await connection.fetchval('SELECT oid FROM pg_database WHERE datname = current_database()')}"
+    await connection.execute(f"""
+        CREATE ROLE {name} LOGIN;
+        GRANT USAGE ON SCHEMA sexton TO {name};
+        GRANT EXECUTE ON FUNCTION sexton.submit TO {name}""")
+    clerk = await asyncpg.connect(database_url)
+    # Like SET SESSION AUTHORIZATION at login; a local socket may not let another role in.
+    await clerk.execute(f"SET SESSION AUTHORIZATION {name}")
+    yield clerk
+    await clerk.close()
+    await connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+async def test_a_role_with_two_grants_may_submit(clerk: Conn, connection: Conn) -> None:
+    """A12, F1: the function runs as its owner, and the submitter's own name is kept."""
+    job_id = await clerk.fetchval("SELECT sexton.submit('a', '{\"n\": 1}', key => 'k', unique_by => '{task}')")
+    shown = await jobs.show(connection, job_id)
+    assert shown.submitted_by == await clerk.fetchval("SELECT session_user::text")
+
+
+async def test_a_role_that_may_submit_makes_missing_partitions_too(clerk: Conn, connection: Conn) -> None:
+    """A12, rule 16."""
+    for row in await connection.fetch(
+        "SELECT inhrelid::regclass::text AS child FROM pg_inherits WHERE inhrelid::regclass::text LIKE '%\\_2%'"
+    ):
+        await connection.execute(f"DROP TABLE IF EXISTS {row['child']}")
+    job_id = await clerk.fetchval("SELECT sexton.submit('a')")
+    assert await status(connection, job_id) == "pending"
+
+
+async def test_a_role_that_may_submit_can_do_nothing_else(clerk: Conn, connection: Conn) -> None:
+    """F1: no table can be read or changed, no other function called that does anything."""
+    await submit(connection)
+    for row in await connection.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relkind IN ('r', 'p')"
+    ):
+        for statement in ("SELECT FROM {}", "DELETE FROM {}", "TRUNCATE {}", "DROP TABLE {}", "INSERT INTO {} DEFAULT VALUES"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await clerk.execute(statement.format(f"sexton.{row['relname']}"))
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await clerk.execute("CREATE TABLE sexton.mine (n int)")
+    callable_ = await connection.fetch(
+        """SELECT proname FROM pg_proc WHERE pronamespace = 'sexton'::regnamespace
+           AND has_function_privilege($1, oid, 'EXECUTE') AND proname NOT LIKE 'test_only%' ORDER BY 1""",
+        await clerk.fetchval("SELECT session_user::text"),
+    )
+    assert [row["proname"] for row in callable_] == ["submit", "uuid7_floor"]
+
+
+async def test_no_function_of_the_schema_is_open_to_everybody(connection: Conn) -> None:
+    """F1: a later migration that adds a function must revoke it; pure ones are listed here by name."""
+    rows = await connection.fetch(
+        """SELECT proname FROM pg_proc WHERE pronamespace = 'sexton'::regnamespace AND proname NOT LIKE 'test_only%'
+           AND has_function_privilege('public', oid, 'EXECUTE')"""
+    )
+    assert [row["proname"] for row in rows] == ["uuid7_floor"]
+
+
+async def test_every_function_that_runs_as_its_owner_has_a_fixed_search_path(connection: Conn) -> None:
+    """F1: with pg_temp last, so that nobody's temporary objects come first."""
+    rows = await connection.fetch(
+        "SELECT proname, proconfig FROM pg_proc WHERE pronamespace = 'sexton'::regnamespace AND prosecdef"
+    )
+    assert [row["proname"] for row in rows] == ["submit"]
+    assert "search_path=sexton, pg_temp" in rows[0]["proconfig"]
+
+
+async def test_temporary_objects_and_search_paths_cannot_hijack_a_submission(clerk: Conn, connection: Conn) -> None:
+    """F1: nothing of the caller's is called or written as the owner."""
+    database = await connection.fetchval("SELECT current_database()")
+    name = await clerk.fetchval("SELECT session_user::text")
+    await connection.execute(f'GRANT CREATE, TEMPORARY ON DATABASE "{database}" TO {name}')
+    await clerk.execute("""
+        CREATE SCHEMA evil;
+        CREATE FUNCTION evil.own() RETURNS void LANGUAGE plpgsql AS $$
+          BEGIN RAISE EXCEPTION 'hijacked as %', current_user; END $$;
+        CREATE FUNCTION evil.pg_notify(text, text) RETURNS void LANGUAGE sql AS 'SELECT evil.own()';
+        CREATE FUNCTION evil.jsonb_array_length(jsonb) RETURNS int LANGUAGE sql AS 'SELECT evil.own(); SELECT 1';
+        CREATE FUNCTION evil.coalesce_text(text, text) RETURNS text LANGUAGE sql AS 'SELECT evil.own(); SELECT $1';
+        CREATE FUNCTION evil.eq(uuid, uuid) RETURNS boolean LANGUAGE sql AS 'SELECT evil.own(); SELECT true';
+        CREATE OPERATOR evil.= (LEFTARG = uuid, RIGHTARG = uuid, FUNCTION = evil.eq);
+        CREATE TEMPORARY TABLE jobs (id uuid); CREATE TEMPORARY TABLE runs (id uuid); CREATE TEMPORARY TABLE tasks (name text);
+        CREATE TEMPORARY TABLE idempotency_keys (tenant text); CREATE TEMPORARY TABLE unique_keys (tenant text);
+        CREATE FUNCTION pg_temp.announce(text[], boolean) RETURNS void LANGUAGE sql AS 'SELECT evil.own()';
+        SET search_path = evil, pg_temp, pg_catalog""")
+    job_id = await clerk.fetchval("SELECT sexton.submit('a', key => 'k', unique_by => '{task}')")
+    assert await status(connection, job_id) == "pending"
+    await connection.execute(f'DROP SCHEMA evil CASCADE; REVOKE ALL ON DATABASE "{database}" FROM {name}')
+
+
+# Hints.
+
+
+@asynccontextmanager
+async def _heard(listener: Conn) -> AsyncIterator[list[tuple[str, str]]]:
+    """What was announced inside the block, read at its end without waiting: PostgreSQL delivers before it answers."""
+    heard: list[tuple[str, str]] = []
+
+    def hear(_connection: object, _pid: int, channel: str, payload: object) -> None:
+        heard.append((channel, str(payload)))
+
+    for channel in ("sexton_ready", "sexton_due", "sexton_cancel"):
+        await listener.add_listener(channel, hear)
+    yield heard
+    await listener.execute("SELECT 1")
+    await asyncio.sleep(0)
+    for channel in ("sexton_ready", "sexton_due", "sexton_cancel"):
+        await listener.remove_listener(channel, hear)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [("sexton_ready", "default")]),
+        ({"queue": "mail"}, [("sexton_ready", "mail")]),
+        ({"delay": "2.9s"}, [("sexton_due", "")]),
+        ({"delay": "3s"}, []),
+        ({"delay": "1h"}, []),
+    ],
+)
+async def test_a_submission_announces_only_what_a_sleeper_would_miss(
+    connection: Conn, rival: Conn, options: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    """B10: due now wakes workers of that queue, due soon wakes schedulers, later wakes nobody."""
+    async with _heard(rival) as heard:
+        await submit(connection, **options)
+    assert heard == expected
+
+
+async def test_a_batch_announces_each_queue_once(connection: Conn, rival: Conn) -> None:
+    """B10."""
+    async with _heard(rival) as heard:
+        await jobs.submit(connection, [submission("a", {}, queue=f"q{n % 2}") for n in range(50)], now=NOW)
+    assert sorted(heard) == [("sexton_ready", "q0"), ("sexton_ready", "q1")]
+
+
+async def test_a_duplicate_announces_nothing(connection: Conn, rival: Conn) -> None:
+    """A10, B10."""
+    await submit(connection, key="k")
+    async with _heard(rival) as heard:
+        await submit(connection, key="k")
+    assert heard == []
+
+
+async def test_a_rolled_back_submission_announces_nothing(connection: Conn, rival: Conn) -> None:
+    """A12, B10."""
+    transaction = connection.transaction()
+    async with _heard(rival) as heard:
+        await transaction.start()
+        await submit(connection)
+        await transaction.rollback()
+    assert heard == []
+
+
+async def test_hints_can_be_silenced_per_call_and_per_database(connection: Conn, rival: Conn, database_url: str) -> None:
+    """B10: everything still runs, on polling."""
+    async with _heard(rival) as heard:
+        await jobs.submit(connection, [submission("a", {})], notify=False, now=NOW)
+    assert heard == []
+    await connection.execute(
+        f'ALTER DATABASE "{await connection.fetchval("SELECT current_database()")}" SET sexton.notify = off'
+    )
+    silenced = await asyncpg.connect(database_url)
+    async with _heard(rival) as heard:
+        await submit(silenced)
+        await silenced.execute("SELECT sexton.submit('a')")
+        await runs.announce(silenced, ["default"], due_soon=True)
+    await silenced.close()
+    assert heard == []
+
+
+async def test_a_run_that_comes_back_is_announced_when_somebody_could_miss_it(connection: Conn, rival: Conn) -> None:
+    """B10, C12: a hand-back wakes workers, a short snooze wakes schedulers, a long retry or an end nobody."""
+    worker_id = await enlist(connection)
+    cases: list[tuple[Any, list[tuple[str, str]]]] = [
+        (Released("drain"), [("sexton_ready", "default")]),
+        (Snoozed(1.0), [("sexton_due", "")]),
+        (Snoozed(60.0), []),
+        (FLAKY, []),
+        (Succeeded(), []),
+    ]
+    for outcome, expected in cases:
+        await submit(connection)
+        (claimed,) = await claim(connection, worker_id)
+        async with _heard(rival) as heard:
+            await finish(connection, claimed.lease, outcome)
+        assert heard == expected, outcome
+        if isinstance(outcome, Released):
+            (claimed,) = await claim(connection, worker_id)
+            await finish(connection, claimed.lease, Succeeded())

@@ -1,0 +1,171 @@
+"""The table of legal transitions, held against the database: the trigger made from it, and the schema's own CHECKs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from sexton.domain.outcome import Cancelled, Lost, Missed, Released, Snoozed, Succeeded
+from sexton.domain.states import TRANSITIONS, Event, RunState, Status
+from sexton.store import dead_letters, jobs, runs
+from tests import transitions
+from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, run_row, submit
+
+if TYPE_CHECKING:
+    from sexton.domain.run import Lease
+    from tests.store.support import Conn
+
+INSERT = """
+INSERT INTO sexton.runs (id, job_id, fire_at, due_at, lane, partition, at_most_once, state, origin, queue, tenant, task,
+                         worker_id, claimed_at)
+VALUES ($1, $1, $2, $2, 2, 0, false, $3, 'now', 'default', 'default', 'a', $4, $5)
+"""
+STATES: list[RunState | None] = [None, *RunState]
+CHANGES = [(before, target) for before in STATES for target in STATES if before != target]
+
+
+async def _put(connection: Conn, state: str) -> None:
+    """A run in any state, past the trigger."""
+    await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
+    lease = (uuid4(), NOW) if state == "running" else (None, None)
+    await connection.execute(INSERT, uuid4(), NOW, state, *lease)
+    await connection.execute("ALTER TABLE sexton.runs ENABLE TRIGGER test_only_watch")
+
+
+async def _move(connection: Conn, before: str | None, target: str | None) -> None:
+    lease = (uuid4(), NOW) if target == "running" else (None, None)
+    if before is None:
+        await connection.execute(INSERT, uuid4(), NOW, target, *lease)
+    elif target is None:
+        await connection.execute("DELETE FROM sexton.runs")
+    else:
+        claiming = target == "running"
+        await connection.execute(
+            "UPDATE sexton.runs SET state = $1, worker_id = $2, claimed_at = $3, token = token + $4, attempt = attempt + $4",
+            target,
+            *lease,
+            int(claiming),
+        )
+
+
+@pytest.mark.made_up_rows
+@pytest.mark.parametrize(("before", "target"), CHANGES, ids=lambda state: state or "nothing")
+async def test_only_the_changes_in_the_table_pass(connection: Conn, before: RunState | None, target: RunState | None) -> None:
+    """B1: the states of a run are one table; anything else is refused."""
+    if before is not None:
+        await _put(connection, before)
+    if any((source, goal) == (before, target) for _, source, goal in TRANSITIONS):
+        await _move(connection, before, target)
+    else:
+        with pytest.raises(asyncpg.PostgresError) as refused:
+            await _move(connection, before, target)
+        assert refused.value.sqlstate == transitions.REJECTED
+
+
+@pytest.mark.made_up_rows
+@pytest.mark.parametrize(
+    "change",
+    [
+        "token = token + 1",
+        "state = 'ready', worker_id = NULL, claimed_at = NULL, token = 0",
+        "state = 'ready', worker_id = NULL, claimed_at = NULL, attempt = attempt - 2",
+        "state = 'ready', worker_id = NULL, claimed_at = NULL, lost_count = lost_count + 2",
+        "state = 'ready', worker_id = NULL, claimed_at = NULL, job_id = gen_random_uuid()",
+        "worker_id = gen_random_uuid()",
+        "due_at = due_at + interval '1 s'",
+    ],
+)
+async def test_a_change_that_cheats_on_fence_or_budget_is_refused(connection: Conn, change: str) -> None:
+    """C4: the token grows with a claim only and never shrinks; a lease never changes hands while it runs."""
+    worker_id = await enlist(connection)
+    await submit(connection)
+    await claim(connection, worker_id)
+    with pytest.raises(asyncpg.PostgresError) as refused:
+        await connection.execute(f"UPDATE sexton.runs SET {change}")
+    assert refused.value.sqlstate == transitions.REJECTED
+
+
+async def test_the_schema_knows_exactly_the_states_of_the_domain(connection: Conn) -> None:
+    """B1: the CHECKs and the enums name the same words."""
+    assert await _words(connection, "runs", "state_is_known") == set(RunState)
+    assert await _words(connection, "executions", "status_is_known") == set(Status)
+    assert await _words(connection, "endings", "status_is_final") == {"completed", "failed", "cancelled"}
+
+
+async def _words(connection: Conn, table: str, constraint: str) -> set[str]:
+    definition = await connection.fetchval(
+        "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = $1 AND conrelid = ('sexton.' || $2)::regclass",
+        constraint,
+        table,
+    )
+    return set(re.findall(r"'(\w+)'", definition))
+
+
+@pytest.mark.made_up_rows
+@pytest.mark.parametrize(
+    ("state", "worker_id", "claimed_at"),
+    [
+        ("running", None, None),
+        ("ready", UUID(int=7), None),
+        ("ready", None, NOW),
+        ("running", UUID(int=7), None),
+        ("napping", None, None),
+    ],
+)
+async def test_a_run_has_a_lease_exactly_while_it_is_running(
+    connection: Conn, state: str, worker_id: object, claimed_at: object
+) -> None:
+    """B1: the schema itself refuses a running run without a lease and a lease without a running run."""
+    await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
+    with pytest.raises(asyncpg.CheckViolationError):
+        await connection.execute(INSERT, uuid4(), NOW, state, worker_id, claimed_at)
+
+
+async def test_every_transition_of_the_table_happens_through_the_store(connection: Conn) -> None:
+    """B1: the table promises nothing that the store cannot do; the trigger records what passed."""
+    await connection.execute("""
+        CREATE TABLE sexton.test_only_seen (source text, target text);
+        CREATE FUNCTION sexton.test_only_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+          INSERT INTO sexton.test_only_seen
+          VALUES (CASE WHEN TG_OP <> 'INSERT' THEN OLD.state END, CASE WHEN TG_OP <> 'DELETE' THEN NEW.state END);
+          RETURN NULL; END $$;
+        CREATE TRIGGER test_only_note AFTER INSERT OR UPDATE OR DELETE ON sexton.runs
+          FOR EACH ROW EXECUTE FUNCTION sexton.test_only_note()""")
+    worker_id = await enlist(connection)
+
+    async def taken() -> Lease:
+        await submit(connection)
+        (claimed,) = await claim(connection, worker_id)
+        return claimed.lease
+
+    for outcome in (Succeeded(), BROKEN, Cancelled(), Released("drain"), Lost("gone"), Snoozed(5), Snoozed(0), FLAKY):
+        lease = await taken()
+        answer = await finish(connection, lease, outcome)
+        assert answer is not None
+        if answer.state is not None:
+            await _cancel(connection, lease.job_id)
+    missed = await submit(connection, delay="1h", start_within="1s")
+    for promote in (False, True):
+        if promote:
+            missed = await submit(connection, delay="1h", start_within="1s")
+            await runs.promote(connection, partitions=range(64), limit=10, now=after(hours=1))
+        (overdue,) = await runs.expired(connection, limit=10, now=after(hours=2))
+        assert overdue.lease.job_id == missed
+        await finish(connection, overdue.lease, Missed("too late"), now=after(hours=2))
+    (letter, *_) = await dead_letters.find(connection, dead_letters.Filter())
+    await dead_letters.replay(connection, [letter.id], now=NOW)
+
+    seen = {tuple(row) for row in await connection.fetch("SELECT DISTINCT source, target FROM sexton.test_only_seen")}
+    legal = {(source, target) for _, source, target in TRANSITIONS}
+    assert seen == legal
+    assert {event for event, _, _ in TRANSITIONS} == set(Event)
+
+
+async def _cancel(connection: Conn, job_id: object) -> None:
+    async with connection.transaction():
+        await jobs.cancel(connection, job_id, now=NOW)  # type: ignore[arg-type]
+    assert await run_row(connection, job_id) is None  # type: ignore[arg-type]

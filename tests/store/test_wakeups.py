@@ -1,0 +1,79 @@
+"""The listener: hears hints, and comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from sexton.store import runs
+from sexton.store.wakeups import CANCEL, DUE, READY, Listener
+from tests.store.support import submit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.store.support import Conn
+
+BACKENDS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'sexton listener' AND datname = current_database()"
+
+
+@asynccontextmanager
+async def _listening(url: str, *channels: str) -> AsyncIterator[tuple[Listener, asyncio.Queue[tuple[str, str]]]]:
+    heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    listener = Listener(url, channels, lambda channel, payload: heard.put_nowait((channel, payload)), retry_s=0.01)
+    task = asyncio.create_task(listener.run())
+    try:
+        yield listener, heard
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_every_channel_is_heard_once_at_the_start(database_url: str) -> None:
+    """B10: hints may have been missed before."""
+    async with _listening(database_url, READY, DUE, CANCEL) as (listener, heard):
+        first = [await heard.get() for _ in range(3)]
+        assert first == [(READY, ""), (DUE, ""), (CANCEL, "")]
+        assert listener.connected
+
+
+async def test_a_submission_and_an_announcement_are_heard(database_url: str, connection: Conn) -> None:
+    """B10."""
+    async with _listening(database_url, READY, DUE) as (_, heard):
+        for _ in range(2):
+            await heard.get()
+        await submit(connection, queue="mail")
+        assert await heard.get() == (READY, "mail")
+        await runs.announce(connection, [], due_soon=True)
+        assert await heard.get() == (DUE, "")
+
+
+async def test_the_listener_comes_back_after_its_backend_was_terminated(database_url: str, connection: Conn) -> None:
+    """B10, D4: with the empty hint again, and on the same channels."""
+    async with _listening(database_url, READY) as (listener, heard):
+        await heard.get()
+        for _ in range(3):
+            (row,) = await connection.fetch(BACKENDS)
+            await connection.fetch("SELECT pg_terminate_backend($1)", row["pid"])
+            assert await heard.get() == (READY, "")
+            assert listener.connected
+        await submit(connection)
+        assert await heard.get() == (READY, "default")
+
+
+async def test_the_listener_waits_for_a_server_that_is_not_there(database_url: str) -> None:
+    """D4: it keeps trying and says that it is not connected."""
+    async with _listening("postgresql://127.0.0.1:1/nothing", READY) as (listener, heard):
+        await asyncio.sleep(0.05)
+        assert not listener.connected
+        assert heard.empty()
+
+
+async def test_a_cancelled_listener_leaves_no_connection(database_url: str, connection: Conn) -> None:
+    """F4: connections are budgeted."""
+    async with _listening(database_url, READY) as (listener, heard):
+        await heard.get()
+    assert not listener.connected
+    while await connection.fetch(BACKENDS):  # noqa: ASYNC110  (only the server knows)
+        await asyncio.sleep(0.005)
