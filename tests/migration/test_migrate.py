@@ -191,10 +191,10 @@ async def test_the_script_run_twice_by_accident_fails_and_changes_nothing(empty:
     async with empty.connection() as connection:
         await connection.execute(text)
     before = await _catalogue(empty_database_url)
-    connection = await asyncpg.connect(empty_database_url)
+    second = await asyncpg.connect(empty_database_url)
     with pytest.raises(asyncpg.PostgresError):
-        await connection.execute(text)
-    await connection.close()
+        await second.execute(text)
+    await second.close()
     assert await _catalogue(empty_database_url) == before
 
 

@@ -106,6 +106,15 @@ async def test_errors_of_the_driver_become_ours(database: Postgres, query: str, 
             await inside.fetch(query, *arguments)
 
 
+async def test_errors_of_whoever_uses_a_transaction_are_left_alone(database: Postgres, connection: Conn) -> None:
+    """C6: a handler's FileNotFoundError inside ctx.transaction() is not an outage of the database."""
+    with pytest.raises(FileNotFoundError):
+        async with database.transaction() as session:
+            await session.execute("CREATE TABLE public.half_done ()")
+            raise FileNotFoundError("of the handler's own")
+    assert await connection.fetchval("SELECT to_regclass('public.half_done')") is None
+
+
 async def test_a_deadlock_is_contention(database: Postgres) -> None:
     """Rule 16: nothing was changed, and trying again is safe."""
     async with database.transaction() as setup:

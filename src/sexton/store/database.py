@@ -56,6 +56,24 @@ class Database(Protocol):
         """An async context manager around a connection inside one transaction."""
 
 
+class Session:
+    """A pooled connection whose errors are ours: what the driver raises is translated, what its user raises is left alone."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw  # the driver's own, for a handler inside ctx.transaction()
+
+    async def fetch(self, query: str, *args: Any) -> list[Row]:
+        with translated_errors():
+            rows: list[Row] = await self.raw.fetch(query, *args)
+        return rows
+
+    async def execute(self, query: str, timeout_s: float | None = None) -> Any:
+        with translated_errors():
+            return await self.raw.execute(query, timeout=timeout_s)
+
+
 class Postgres:
     """The real `Database`."""
 
@@ -81,28 +99,36 @@ class Postgres:
         return cls(pool, url, direct=direct)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    async def connection(self) -> AsyncIterator[Session]:
         if not self.direct:
-            async with self.transaction() as connection:
-                yield connection
+            async with self.transaction() as session:
+                yield session
             return
-        with translated_errors():
-            async with self._pool.acquire(timeout=CONNECT_TIMEOUT_S) as connection:
-                yield connection
+        async with self._acquired() as session:
+            yield session
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
+    async def transaction(self) -> AsyncIterator[Session]:
+        async with self._acquired() as session:
+            await session.execute("BEGIN" if self.direct else _POOLED_BEGIN)
+            try:
+                yield session
+            except BaseException:
+                with suppress(DatabaseUnavailable):  # a connection that broke has rolled back by itself
+                    await session.execute("ROLLBACK")
+                raise
+            if await session.execute("COMMIT") != "COMMIT":  # PostgreSQL answers a failed transaction with ROLLBACK
+                raise Contention("a statement of this transaction had failed, so all of it was rolled back")
+
+    @asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[Session]:
         with translated_errors():
-            async with self._pool.acquire(timeout=CONNECT_TIMEOUT_S) as connection:
-                await connection.execute("BEGIN" if self.direct else _POOLED_BEGIN)
-                try:
-                    yield connection
-                except BaseException:
-                    with suppress(*_UNAVAILABLE):  # a connection that broke has rolled back by itself
-                        await connection.execute("ROLLBACK")
-                    raise
-                if await connection.execute("COMMIT") != "COMMIT":  # PostgreSQL answers a failed transaction with ROLLBACK
-                    raise Contention("a statement of this transaction had failed, so all of it was rolled back")
+            raw = await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
+        try:
+            yield Session(raw)
+        finally:
+            with translated_errors():
+                await self._pool.release(raw)
 
     async def close(self) -> None:
         try:

@@ -16,6 +16,7 @@ from sexton.errors import SchemaMismatch
 from .database import Connection, Postgres, Row
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+_PATIENCE_S = 3600.0  # for another node's migration as for our own
 _LOCK = "SELECT pg_advisory_xact_lock(7307, 0)"
 _LEDGER = """
 CREATE SCHEMA IF NOT EXISTS sexton;
@@ -50,12 +51,12 @@ def known() -> list[Migration]:
 async def migrate(database: Postgres) -> list[str]:
     """Brings the schema up to date and answers with the titles of what it applied."""
     async with database.transaction() as connection:
-        await connection.execute(_LOCK)
+        await connection.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
+        await connection.execute(_LOCK, timeout_s=_PATIENCE_S)
         await connection.execute(_LEDGER)
         pending = _pending(await _applied(connection))
         for migration in pending:
-            await connection.execute("SET LOCAL statement_timeout = 0")
-            await connection.execute(migration.sql)
+            await connection.execute(migration.sql, timeout_s=_PATIENCE_S)
             await connection.fetch(
                 "INSERT INTO sexton.migrations (number, name, checksum) VALUES ($1, $2, $3)",
                 migration.number,

@@ -38,7 +38,7 @@ class Transaction:
             self._entered = await self._own.__aenter__()
         else:
             self._entered = self._connection
-        return self._entered
+        return getattr(self._entered, "raw", self._entered)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> bool | None:
         if error is None:
