@@ -21,9 +21,8 @@ from sexton.store.embedded import EmbeddedPostgres
 from tests.pgbouncer import find_pgbouncer, pgbouncer
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager
 
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 HOW_TO_GET = {

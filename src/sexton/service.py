@@ -98,12 +98,12 @@ async def repeat(service: Service, wake: Wake, *, clock: Clock, emit: Emit, dice
 
 
 async def insist(name: str, attempt: Callable[[], Awaitable[T]], *, clock: Clock, emit: Emit, dice: Rng) -> T:
-    """Tries until the database is there."""
+    """Tries until the database is there and nobody is in the way."""
     outage = Outage(name, clock, emit, dice)
     while True:
         try:
             answer = await attempt()
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, Contention) as error:
             await asyncio.sleep(outage.failed(error))
         else:
             outage.over()

@@ -108,10 +108,14 @@ async def test_errors_of_the_driver_become_ours(database: Postgres, query: str, 
 
 async def test_errors_of_whoever_uses_a_transaction_are_left_alone(database: Postgres, connection: Conn) -> None:
     """C6: a handler's FileNotFoundError inside ctx.transaction() is not an outage of the database."""
-    with pytest.raises(FileNotFoundError):
+
+    async def fails_of_its_own() -> None:
         async with database.transaction() as session:
             await session.execute("CREATE TABLE public.half_done ()")
             raise FileNotFoundError("of the handler's own")
+
+    with pytest.raises(FileNotFoundError):
+        await fails_of_its_own()
     assert await connection.fetchval("SELECT to_regclass('public.half_done')") is None
 
 

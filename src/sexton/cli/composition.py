@@ -7,15 +7,16 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import tomllib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import uvloop
 
 from sexton.client.app import App
 from sexton.clock import Clock, SystemClock
-from sexton.errors import SextonError
+from sexton.errors import DataRefused, SextonError
 from sexton.ids import Rng, entropy
 from sexton.service import insist
 from sexton.settings import Settings
@@ -43,14 +44,37 @@ def database_url(settings: Settings) -> str:
     return settings.database_url.get_secret_value()
 
 
+def read_settings() -> Settings:
+    try:
+        return Settings()
+    except tomllib.TOMLDecodeError as error:
+        raise SextonError(f"sexton.toml: {error}") from error
+
+
+async def open_database(settings: Settings, *, size: int) -> Postgres:
+    with _address("SEXTON_DATABASE_URL"):
+        return await Postgres.open(database_url(settings), size=size)
+
+
+@contextmanager
+def _address(name: str) -> Iterator[None]:
+    """The driver's own words about an address may hold a part of its password."""
+    try:
+        yield
+    except (ValueError, DataRefused):
+        raise SextonError(
+            f"{name} is not an address of PostgreSQL, such as postgresql://user:password@host:5432/dbname; "
+            "special characters in the password are written as %2F, %40 and so on"
+        ) from None
+
+
 @asynccontextmanager
 async def ground(settings: Settings, *, adopt: bool) -> AsyncIterator[Ground]:
     clock, emit, dice = SystemClock(), Events(logs.write), entropy()
 
-    async def opened() -> Postgres:
-        return await Postgres.open(database_url(settings), size=settings.pool_size)
-
-    database = await insist("database", opened, clock=clock, emit=emit, dice=dice)
+    database = await insist(
+        "database", lambda: open_database(settings, size=settings.pool_size), clock=clock, emit=emit, dice=dice
+    )
     try:
         await migrate.require_current(database)
         if adopt:
@@ -68,7 +92,9 @@ async def _direct_url(settings: Settings, database: Postgres) -> str | None:
         return database.url
     if settings.direct_url is not None:
         url = settings.direct_url.get_secret_value()
-        if not await is_direct(url):
+        with _address("SEXTON_DIRECT_URL"):
+            direct = await is_direct(url)
+        if not direct:
             raise SextonError(
                 "SEXTON_DIRECT_URL leads through a pooler as well; give the address of the PostgreSQL server itself"
             )
@@ -81,14 +107,17 @@ def load_app(path: str) -> App:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     module_name, _, attribute = path.partition(":")
-    if not module_name:
+    if not module_name or module_name.startswith("."):
         raise SextonError(f"{path!r} names no module; give the app as module:attribute")
     try:
-        found = getattr(importlib.import_module(module_name), attribute or "app")
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            raise SextonError(f"{path}: {module_name} needs {error.name!r}, which is not installed here") from error
         raise SextonError(f"{path}: there is no module {error.name!r} here; run from the folder that holds it") from error
-    except AttributeError:
-        raise SextonError(f"{path}: module {module_name!r} has no {attribute or 'app'!r}") from None
+    if not hasattr(module, attribute or "app"):
+        raise SextonError(f"{path}: module {module_name!r} has no {attribute or 'app'!r}")
+    found = getattr(module, attribute or "app")
     if not isinstance(found, App):
         raise SextonError(f"{path}: is a {type(found).__name__}, not a sexton.App")
     return found

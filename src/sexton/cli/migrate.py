@@ -10,20 +10,19 @@ import typer
 from sexton.settings import Settings
 from sexton.store import cluster
 from sexton.store import migrate as migrations
-from sexton.store.database import Postgres
 
-from .composition import database_url
+from .composition import open_database, read_settings
 
 
 def migrate(
     show: Annotated[bool, typer.Option("--print", help="Print the SQL that would run, and run nothing.")] = False,
 ) -> None:
     """Bring the database's schema up to date. Safe from many machines at once."""
-    asyncio.run(_migrate(database_url(Settings()), show=show))
+    asyncio.run(_migrate(read_settings(), show=show))
 
 
-async def _migrate(url: str, *, show: bool) -> None:
-    database = await Postgres.open(url, size=1)
+async def _migrate(settings: Settings, *, show: bool) -> None:
+    database = await open_database(settings, size=1)
     try:
         if show:
             typer.echo(await migrations.script(database) or "-- nothing to do")

@@ -8,16 +8,23 @@ from typing import Annotated
 import typer
 
 from sexton.scheduler.process import Scheduler
-from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.telemetry import logs
 from sexton.worker.process import WorkerProcess
 
-from .composition import ground, load_app, serve
+from .composition import ground, load_app, read_settings, serve
 
 Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a database that was copied or restored from elsewhere.")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")]
-LogLevel = Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.")]
+
+
+def _known_level(level: str) -> str:
+    if level.upper() not in logs.LEVELS:
+        raise typer.BadParameter(f"{level!r} is unknown; use {', '.join(logs.LEVELS[:-1])} or {logs.LEVELS[-1]}")
+    return level.upper()
+
+
+LogLevel = Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.", callback=_known_level)]
 
 
 def worker(
@@ -27,8 +34,8 @@ def worker(
     log_level: LogLevel = "INFO",
 ) -> None:
     """Run a worker for the tasks of an app until SIGTERM."""
-    logs.configure(level=log_level.upper(), json=log_json)
-    settings, registry = Settings(), load_app(app).registry
+    logs.configure(level=log_level, json=log_json)
+    settings, registry = read_settings(), load_app(app).registry
 
     async def run(stop: asyncio.Event) -> None:
         async with ground(settings, adopt=adopt) as on:
@@ -52,8 +59,8 @@ def worker(
 
 def scheduler(adopt: Adopt = False, log_json: LogJson = False, log_level: LogLevel = "INFO") -> None:
     """Run a scheduler node until SIGTERM."""
-    logs.configure(level=log_level.upper(), json=log_json)
-    settings = Settings()
+    logs.configure(level=log_level, json=log_json)
+    settings = read_settings()
 
     async def run(stop: asyncio.Event) -> None:
         async with ground(settings, adopt=adopt) as on:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from sexton.clock import Clock
+from sexton.errors import Contention
 from sexton.store import dead_letters, fleet, retention, runs
 from sexton.store.database import Database
 from sexton.telemetry.events import Emit
@@ -25,7 +28,8 @@ class Janitor:
         async with self._database.connection() as connection:
             await retention.make_partitions(connection, now=now)
         for parent in ("executions", "endings", "jobs"):
-            await retention.drop_partitions(self._database, parent, keep_s=self._history_s, now=now)
+            with suppress(Contention):  # a long reader holds it: all else goes on, and the next pass tries again
+                await retention.drop_partitions(self._database, parent, keep_s=self._history_s, now=now)
         async with self._database.connection() as connection:
             await retention.expire_keys(connection, now=now)
             await dead_letters.expire(connection, keep_s=self._dead_letter_s, now=now)

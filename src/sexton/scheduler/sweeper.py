@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
+
 from sexton.clock import Clock
 from sexton.domain.outcome import Lost, Missed, Outcome, TimedOut
-from sexton.domain.run import report
+from sexton.domain.run import Lease, report
 from sexton.errors import DatabaseUnavailable
 from sexton.ids import Rng
 from sexton.store import fleet, runs
@@ -107,7 +109,7 @@ class Sweeper:
                 if found:
                     reports = [
                         report(
-                            run.lease,
+                            _as_at_its_claim(run),
                             outcome(run),
                             self._dice,
                             started_s=0.0 if run.held_s is not None else None,
@@ -119,3 +121,10 @@ class Sweeper:
             ended += len(found)
             if len(found) < BATCH:
                 return ended
+
+
+def _as_at_its_claim(run: runs.Overdue) -> Lease:
+    """A report takes the time it was held from what was left before the deadline when it was claimed, not from what is now."""
+    if run.held_s is None or run.lease.deadline_left_s is None:
+        return run.lease
+    return msgspec.structs.replace(run.lease, deadline_left_s=run.lease.deadline_left_s + run.held_s)

@@ -4,6 +4,7 @@ metric or a logger for what an event already says."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -149,7 +150,7 @@ Emit = Callable[[Event], None]
 
 
 class Events:
-    """A list of subscribers. A subscriber must be quick and must not raise."""
+    """A list of subscribers. They must be quick; one that raises (a log on a closed pipe) breaks nothing it observes."""
 
     def __init__(self, *subscribers: Emit) -> None:
         self._subscribers = list(subscribers)
@@ -159,7 +160,8 @@ class Events:
 
     def __call__(self, event: Event) -> None:
         for subscriber in self._subscribers:
-            subscriber(event)
+            with suppress(Exception):
+                subscriber(event)
 
 
 def unheard(_event: Event) -> None:

@@ -12,6 +12,8 @@ import structlog
 
 from . import events
 
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
 _WARNINGS = (
     events.LeaseLost,
     events.WorkerLost,
@@ -26,6 +28,8 @@ _WORDS = re.compile(r"(?<!^)(?=[A-Z])")
 
 def configure(*, level: str = "INFO", json: bool = False) -> None:
     """For the command line: structured lines on standard error."""
+    if level not in LEVELS:
+        raise ValueError(f"level: {level!r} is unknown; use {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
         processors=[

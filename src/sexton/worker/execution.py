@@ -16,6 +16,8 @@ from typing import Any, Protocol
 import msgspec
 
 from sexton.clock import Clock
+from sexton.domain.duration import seconds
+from sexton.domain.fault import Invalid
 from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
 from sexton.domain.run import Claimed, Report, report
@@ -125,6 +127,11 @@ class Execution:
             self._stop(Lost("the lease was lost"))
 
     @property
+    def stopping(self) -> bool:
+        """It has been asked to stop."""
+        return self._verdict is not None
+
+    @property
     def lease_s(self) -> float | None:
         return self.claimed.lease.policy.lease_s
 
@@ -189,7 +196,7 @@ class Execution:
             case _ if self._verdict is not None:
                 return self._verdict
             case RetryLater():
-                return Failed(info_of(error), retry_after_s=error.delay_s)
+                return Failed(info_of(error), retry_after_s=_retry_after_s(error))
             case _:
                 return Failed(info_of(error))
 
@@ -202,12 +209,18 @@ class Execution:
             self._bench.dropped(self)
         else:
             self.phase = Phase.REPORTING
-            self._bench.ended(self, self._report(outcome))
+            self._bench.ended(self, self._written(outcome))
         if self._handle is None or self._handle.freed.done():
             self._bench.freed(self)
         else:
             self._bench.undead(self)
             self._handle.freed.add_done_callback(lambda _: self._bench.freed(self))
+
+    def _written(self, outcome: Outcome) -> Report:
+        try:
+            return self._report(outcome)
+        except Exception as error:  # of the handler's making, whatever it is: its slot and its lease must not hang on it
+            return self._report(Failed(ErrorInfo.of(error), permanent=True))
 
     def _report(self, outcome: Outcome) -> Report:
         result = None
@@ -239,7 +252,7 @@ def encoded_result(result: object) -> msgspec.Raw:
     would only repeat it."""
     try:
         encoded = _encode(result)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # a cycle, or the result's own code
         raise PermanentError(f"result: cannot be written as JSON: {error}") from None
     if len(encoded) > RESULT_BYTES_LIMIT:
         raise PermanentError(
@@ -255,3 +268,11 @@ def _arguments(claimed: Claimed) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise PermanentError(f"payload: a Python task takes an object of arguments, not {claimed.payload_json[:40]}")
     return arguments
+
+
+def _retry_after_s(error: RetryLater) -> float | None:
+    """A hint that is no span of time is none: the job's own policy decides alone."""
+    try:
+        return seconds(error.delay_s, field="delay_s")
+    except Invalid:
+        return None

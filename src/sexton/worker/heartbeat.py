@@ -24,7 +24,8 @@ from sexton.telemetry.events import Emit, LoopStalled, Reconciled
 from .execution import Execution, Phase
 from .holdings import Holdings
 
-# Cut off from the database, we stop our own work this long before others may take it: first by asking, then by force.
+# Cut off from the database, we stop our own work this long before others may take it: first by asking, then by force;
+# of a short lease, at most a third and a twelfth.
 ASK_S = 2.0
 FORCE_S = 0.5
 PULSE_S = 0.25
@@ -96,11 +97,14 @@ class Heartbeat:
         the database is there again. Called now and then, because a beat may also just hang."""
         silent_s = self._clock.monotonic() - self._beat_sent_at
         for execution in self._holdings.all():
-            left_s = max(self._lease_s, execution.lease_s or 0.0) - silent_s
-            if left_s <= ASK_S and execution.phase in (Phase.TAKEN, Phase.RUNNING):
+            lease_s = max(self._lease_s, execution.lease_s or 0.0)
+            left_s = lease_s - silent_s
+            if left_s > min(ASK_S, lease_s / 3) or execution.phase not in (Phase.TAKEN, Phase.RUNNING):
+                continue
+            if not execution.stopping:
                 self._post(partial(execution.release, "the database could not be reached"))
-                if left_s <= FORCE_S:
-                    self._post(execution.force)
+            elif left_s <= min(FORCE_S, lease_s / 12):  # never along with the asking: a task needs a moment to be cancelled
+                self._post(execution.force)
 
     async def _beat(self, sent_at: float) -> None:
         held_before = self._holdings.all()

@@ -6,6 +6,7 @@ present pace (rule 11), and goes back if that turns out wrong.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from uuid import UUID
@@ -29,6 +30,8 @@ LAST_LOOK_S = 0.015  # longer than submitters hold back notifications (10 ms): o
 GATHER_S = 0.005  # under load, let slots gather rather than claim one by one
 RESCUE_S = 5.0
 PACE_WINDOW_S = 0.02
+TURN_S = 0.5  # at least this often only what can start at once is claimed, for what must not be taken ahead
+POLL_S_MAX = 2.0  # rule 12: no longer where something could become ready unannounced
 
 
 class Slots:
@@ -65,12 +68,15 @@ class Intake:
         self.tasks = list(tasks)
         self._transport, self._holdings = transport, holdings
         self._worker_id, self._begin, self._takes_ahead = worker_id, begin, takes_ahead
-        self._poll_s, self._clock, self._emit, self._dice = poll_s, clock, emit, dice
+        self._poll_s, self._clock, self._emit, self._dice = min(poll_s, POLL_S_MAX), clock, emit, dice
         self._backlog: deque[Execution] = deque()
         self._more_waits = False  # the last claim was as large as it might be
         self._owes_a_look = False
         self._is_starting = False
-        self._only_free_slots = False
+        self._claiming = asyncio.Lock()
+        self._claimed_ahead = False  # by the last claim
+        self._claimed_at_once_at = clock.monotonic()
+        self._found_at_most_once = False  # by the last claim that might
         self._rescued_at = clock.monotonic()
         self._pace_per_s = 0.0
         self._paced_at = clock.monotonic()
@@ -84,7 +90,7 @@ class Intake:
         limit, ahead = self._how_many()
         if limit <= 0:
             self._more_waits = True  # for all we know; a slot that frees wakes us
-            return self._poll_s
+            return min(self._poll_s, STALE_S) if self._backlog else self._poll_s
         if self._more_waits and self._backlog and limit < min(self.slots.limit // 4, 250):
             return GATHER_S
         claimed = await self._take(limit, ahead=ahead)
@@ -112,16 +118,33 @@ class Intake:
         """Takes no more, and hands back what has not started."""
         self.open = False
         while self._backlog:
-            self._backlog.popleft().release(reason)
+            execution = self._backlog.popleft()
+            if execution.claimed.lease.at_most_once:
+                self._start(execution)  # its claim was its start: handed back, it would be buried
+            else:
+                execution.release(reason)
+
+    async def at_rest(self) -> None:
+        """Returns when no claim is under way."""
+        async with self._claiming:
+            pass
 
     async def _take(self, limit: int, *, ahead: bool) -> list[Claimed]:
         sent_at = self._clock.monotonic()
+        async with self._claiming:
+            return await self._take_now(limit, sent_at, ahead=ahead)
+
+    async def _take_now(self, limit: int, sent_at: float, *, ahead: bool) -> list[Claimed]:
         with self._holdings.claiming():
             claimed = await self._transport.take(self._worker_id(), self.tasks, limit, ahead=ahead)
             for run in claimed:
                 execution = self._begin(run, sent_at)
                 self._holdings.add(execution)
                 self._backlog.append(execution)
+        self._claimed_ahead = ahead
+        if not ahead:
+            self._claimed_at_once_at = sent_at
+            self._found_at_most_once = any(run.lease.at_most_once for run in claimed)
         if claimed:
             self._emit(ClaimedEvent(self._worker_id(), len(claimed)))
         if self.open:
@@ -131,12 +154,12 @@ class Intake:
         return claimed
 
     def _how_many(self) -> tuple[int, bool]:
-        """How many to claim, and whether more than there are free slots for. Every second claim takes only what can start at
-        once, so that runs which must not be taken ahead get their turn."""
+        """How many to claim, and whether more than there are free slots for. Now and then, and every second time while there
+        are any, it is the turn of runs that must not be taken ahead: then what was taken ahead runs out first."""
         free = self.slots.free - len(self._backlog)
         ahead = min(int(self._pace() * AHEAD_S), AHEAD_LIMIT) if self._takes_ahead else 0
-        self._only_free_slots = not self._only_free_slots
-        if ahead <= 0 or (self._only_free_slots and free > 0):
+        is_time = self._found_at_most_once or self._clock.monotonic() - self._claimed_at_once_at >= TURN_S
+        if ahead <= 0 or (self._claimed_ahead and is_time):
             return min(free, CLAIM_LIMIT), False
         return min(free + ahead, CLAIM_LIMIT), True
 
@@ -147,12 +170,15 @@ class Intake:
         try:
             while self._backlog and self.slots.free > 0:
                 execution = self._backlog.popleft()
-                if execution.phase is Phase.TAKEN:  # not cancelled or lost meanwhile
-                    self.slots.used += 1
-                    self._started_count += 1
-                    execution.start()
+                self._start(execution)
         finally:
             self._is_starting = False
+
+    def _start(self, execution: Execution) -> None:
+        if execution.phase is Phase.TAKEN:  # not cancelled or lost meanwhile
+            self.slots.used += 1
+            self._started_count += 1
+            execution.start()
 
     def _return_stale(self) -> None:
         oldest_allowed = self._clock.monotonic() - STALE_S
@@ -160,10 +186,11 @@ class Intake:
             self._backlog.popleft().release("taken ahead, but no slot came free")
 
     def _pace(self) -> float:
-        """Starts per second of late."""
+        """Starts per second of late; what was before weighs half as much with every window that passes."""
         elapsed_s = self._clock.monotonic() - self._paced_at
         if elapsed_s >= PACE_WINDOW_S:
-            self._pace_per_s = 0.5 * self._pace_per_s + 0.5 * self._started_count / elapsed_s
+            kept = 0.5 ** (elapsed_s / PACE_WINDOW_S)
+            self._pace_per_s = kept * self._pace_per_s + (1 - kept) * self._started_count / elapsed_s
             self._paced_at += elapsed_s
             self._started_count = 0
         return self._pace_per_s

@@ -20,7 +20,7 @@ from sexton.settings import Settings
 from sexton.store import fleet
 from sexton.store.database import Postgres
 from sexton.store.wakeups import CANCEL, READY, Listener
-from sexton.telemetry.events import Emit
+from sexton.telemetry.events import Emit, ServiceFailed
 
 from .heartbeat import OwnThread
 from .worker import Worker
@@ -59,7 +59,7 @@ class WorkerProcess:
         self._beat_soon: Callable[[], object] = lambda: None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set or too many of its threads are zombies; then drains."""
+        """Until `stop` is set, too many of its threads are zombies or its heartbeat fails for good; then drains."""
         worker = self.worker
         await insist("worker", self._enlist, clock=self._clock, emit=self._emit, dice=self._dice)
         loop = asyncio.get_running_loop()
@@ -98,6 +98,13 @@ class WorkerProcess:
             pass  # the sweeper notices by itself when our beat stops
 
     async def _beat(self, loop: asyncio.AbstractEventLoop, stop_beating: asyncio.Event) -> None:
+        try:
+            await self._keep_beating(loop, stop_beating)
+        except Exception as error:  # without a heart, others would take our runs while we go on with them
+            self._emit(ServiceFailed("heartbeat", error))
+            loop.call_soon_threadsafe(self.worker.exhausted.set)
+
+    async def _keep_beating(self, loop: asyncio.AbstractEventLoop, stop_beating: asyncio.Event) -> None:
         """The heartbeat's own thread: its own loop, its own connection."""
         database = await insist(
             "heartbeat",

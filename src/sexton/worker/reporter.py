@@ -5,7 +5,7 @@ While one batch is on its way the next one gathers, so an idle worker reports at
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from uuid import UUID
 
 from sexton.clock import Clock
@@ -15,7 +15,7 @@ from sexton.errors import DataRefused
 from sexton.ids import Rng
 from sexton.service import Wake
 from sexton.store import runs
-from sexton.store.database import Connection, Database
+from sexton.store.database import Database
 from sexton.telemetry.events import Emit, Ended, LeaseLost
 
 from .execution import Execution, Phase
@@ -46,47 +46,57 @@ class Reporter:
         batch = [self._pending[index] for index in range(min(BATCH, len(self._pending)))]
         if batch:
             self._again.clear()
-            async with self._database.connection() as connection:
-                await self._send(connection, batch)
+            # Some may be settled already, if this is a second try after a failure half-way.
+            await self._send([item for item in batch if item[0].phase is not Phase.GONE])
             # Only now: a batch whose reply was lost is sent again, and found recorded.
             for _ in batch:
                 self._pending.popleft()
             self._pending.extend(self._again)
         return 0.0 if self._pending else REST_S
 
-    async def _send(self, connection: Connection, batch: list[tuple[Execution, Report]]) -> None:
+    async def _send(self, batch: list[tuple[Execution, Report]]) -> None:
+        if not batch:
+            return
         try:
-            finished = await runs.finish(connection, [outcome for _, outcome in batch], now=self._clock.database_now())
+            finished = await self._finish([outcome for _, outcome in batch])
         except DataRefused as refusal:
-            await self._bisect(connection, batch, refusal)
+            await self._bisect(batch, refusal)
             return
         accepted = {row.run_id for row in finished}
+        if len(accepted) < len(batch):
+            # Swept while its report waited and claimed again by us, a run is here under two tokens: history knows which counts.
+            accepted -= {run_id for run_id, times in Counter(outcome.run_id for _, outcome in batch).items() if times > 1}
         for execution, outcome in batch:
             if outcome.run_id in accepted:
                 self._accepted(execution, outcome)
             else:
-                await self._unaccepted(connection, execution, outcome)
+                await self._unaccepted(execution, outcome)
 
-    async def _bisect(self, connection: Connection, batch: list[tuple[Execution, Report]], refusal: DataRefused) -> None:
+    async def _finish(self, reports: list[Report]) -> list[runs.Finished]:
+        # On a connection of its own, because the driver's errors become ours where it is given back.
+        async with self._database.connection() as connection:
+            return await runs.finish(connection, reports, now=self._clock.database_now())
+
+    async def _bisect(self, batch: list[tuple[Execution, Report]], refusal: DataRefused) -> None:
         """One report the database cannot keep must not hold back the others: it becomes a permanent failure that says so."""
         if len(batch) > 1:
             middle = len(batch) // 2
-            await self._send(connection, batch[:middle])
-            await self._send(connection, batch[middle:])
+            await self._send(batch[:middle])
+            await self._send(batch[middle:])
             return
         execution, outcome = batch[0]
         refused = Failed(
             ErrorInfo("sexton.errors.DataRefused", f"PostgreSQL refused what the handler returned: {refusal}"), permanent=True
         )
         plain = report(execution.claimed.lease, refused, self._dice, started_s=outcome.started_s, took_s=outcome.took_s)
-        finished = await runs.finish(connection, [plain], now=self._clock.database_now())
-        if finished:
+        if await self._finish([plain]):
             self._accepted(execution, plain)
         else:
-            await self._unaccepted(connection, execution, plain)
+            await self._unaccepted(execution, plain)
 
-    async def _unaccepted(self, connection: Connection, execution: Execution, outcome: Report) -> None:
-        fate = await runs.fate(connection, execution.claimed, outcome.status)
+    async def _unaccepted(self, execution: Execution, outcome: Report) -> None:
+        async with self._database.connection() as connection:
+            fate = await runs.fate(connection, execution.claimed, outcome.status)
         if fate.recorded:  # by the last try whose reply was lost, or by ctx.transaction()
             self._accepted(execution, outcome)
         elif fate.held:  # a cancel came between; the next statement sees it

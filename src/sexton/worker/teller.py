@@ -32,12 +32,18 @@ class Teller:
         self._database, self._holdings, self._worker_id, self._clock = database, holdings, worker_id, clock
 
     async def run_once(self) -> float:
-        said = []
+        said, voices = [], []
         for execution in self._holdings.all():
             voice = None if execution.context is None else said_by(execution.context)
             if execution.phase is Phase.RUNNING and voice is not None and voice.changed:
                 said.append(_Words(execution.claimed.lease.run_id, execution.claimed.lease.token, *voice.take()))
+                voices.append(voice)
         if said:
-            async with self._database.connection() as connection:
-                await runs.tell(connection, self._worker_id(), said, now=self._clock.database_now())
+            try:
+                async with self._database.connection() as connection:
+                    await runs.tell(connection, self._worker_id(), said, now=self._clock.database_now())
+            except BaseException:
+                for voice in voices:
+                    voice.changed = True  # not shown yet
+                raise
         return REST_S

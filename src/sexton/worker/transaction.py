@@ -46,6 +46,7 @@ class Transaction:
             try:
                 await self._finish()
             except BaseException as failure:
+                self._execution.ending = False
                 if self._own is not None:
                     await self._own.__aexit__(type(failure), failure, failure.__traceback__)
                 raise
@@ -61,8 +62,12 @@ class Transaction:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
         if error is None:
             self._execution.ending = True
-            query, arguments = runs.finish_statement([self._report()], now=self._clock.database_now())
-            self._check(foreign.run_sync(self._connection, query, *arguments))
+            try:
+                query, arguments = runs.finish_statement([self._report()], now=self._clock.database_now())
+                self._check(foreign.run_sync(self._connection, query, *arguments))
+            except BaseException:
+                self._execution.ending = False
+                raise
 
     async def _finish(self) -> None:
         outcome = self._report()

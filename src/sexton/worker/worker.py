@@ -192,6 +192,8 @@ class Worker:
     async def _until_idle(self, patience_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
+                for intake in self.intakes:
+                    await intake.at_rest()
                 while self._executing():
                     self._an_end.clear()
                     await self._an_end.wait()
