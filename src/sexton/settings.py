@@ -4,9 +4,9 @@ the names; nothing reads the environment at import."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -51,6 +51,12 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         """`SEXTON_WORKER_QUEUES=mail,default`"""
         return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _beats_fit_the_lease(self) -> Self:
+        if 2 * self.beat_s > self.lease_s:
+            raise ValueError(f"lease_s of {self.lease_s:g} leaves no room for a missed beat; beat_s may be half of it at most")
+        return self
 
     @classmethod
     def settings_customise_sources(

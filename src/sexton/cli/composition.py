@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import os
 import signal
@@ -139,4 +140,8 @@ def serve(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
             loop.add_signal_handler(number, asked)
         await run(stop)
 
+    # What is loaded by now stays. A busy worker makes hundreds of thousands of short-lived objects a second; looking through
+    # them as often as by default costs it 10 µs of every job.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     uvloop.run(main())

@@ -38,5 +38,9 @@ def main() -> None:
 
 def _plain(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        return "; ".join(f"SEXTON_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
+        return "; ".join(f"{_variable(fault['loc'])}{fault['msg']}" for fault in error.errors())
     return str(error)
+
+
+def _variable(location: tuple[int | str, ...]) -> str:
+    return f"SEXTON_{'_'.join(map(str, location)).upper()}: " if location else ""

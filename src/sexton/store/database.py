@@ -27,6 +27,8 @@ _SERVER_SETTINGS = {
     "lock_timeout": f"{LOCK_TIMEOUT_S}s",
     "idle_in_transaction_session_timeout": "60s",
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "tcp_keepalives_idle": "5",

@@ -92,6 +92,11 @@ class Heartbeat:
         await self._beat(self._clock.monotonic())
         return self._beat_s
 
+    @property
+    def is_overdue(self) -> bool:
+        """Nothing new should be taken: it would have to be handed back at once."""
+        return self._clock.monotonic() - self._beat_sent_at >= self._lease_s - min(ASK_S, self._lease_s / 3)
+
     def watch(self) -> None:
         """No beat got through for most of a lease: others may take our runs soon, so we stop them first. The reports wait until
         the database is there again. Called now and then, because a beat may also just hang."""

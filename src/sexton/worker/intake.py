@@ -55,6 +55,7 @@ class Intake:
         *,
         worker_id: Callable[[], UUID],
         begin: Callable[[Claimed, float], Execution],
+        may_claim: Callable[[], bool] = lambda: True,
         takes_ahead: bool,
         poll_s: float,
         clock: Clock,
@@ -67,6 +68,7 @@ class Intake:
         self.open = True
         self.tasks = list(tasks)
         self._transport, self._holdings = transport, holdings
+        self._may_claim = may_claim
         self._worker_id, self._begin, self._takes_ahead = worker_id, begin, takes_ahead
         self._poll_s, self._clock, self._emit, self._dice = min(poll_s, POLL_S_MAX), clock, emit, dice
         self._backlog: deque[Execution] = deque()
@@ -83,8 +85,8 @@ class Intake:
         self._started_count = 0
 
     async def run_once(self) -> float:
-        if not self.open:
-            return self._poll_s
+        if not self.open or not self._may_claim():
+            return self._poll_s / 4
         self._start_waiting()
         self._return_stale()
         limit, ahead = self._how_many()

@@ -61,6 +61,7 @@ class Worker:
         self.exhausted = asyncio.Event()  # too many zombies: only a new process helps
         self._database, self._registry, self._settings = database, registry, settings
         self._clock, self._emit, self._dice = clock, emit, dice
+        self._heartbeat: Heartbeat | None = None
         self._zombies: set[Execution] = set()
         self._an_end = asyncio.Event()
         self.holdings = Holdings()
@@ -100,6 +101,7 @@ class Worker:
                     self.holdings,
                     worker_id=lambda: self.worker_id,
                     begin=self._begin,
+                    may_claim=lambda: self._heartbeat is None or not self._heartbeat.is_overdue,
                     takes_ahead=not is_process,
                     poll_s=poll_s,
                     clock=clock,
@@ -124,7 +126,7 @@ class Worker:
 
     def make_heartbeat(self, database: Database, post: Callable[[Callable[[], None]], object]) -> Heartbeat:
         """On a database of its own, for it runs in a thread of its own; `post` carries its calls to the event loop."""
-        return Heartbeat(
+        self._heartbeat = Heartbeat(
             database,
             self,
             self.holdings,
@@ -137,6 +139,7 @@ class Worker:
             emit=self._emit,
             dice=self._dice,
         )
+        return self._heartbeat
 
     async def enlist(self, connection: Connection) -> None:
         now = self._clock.database_now()

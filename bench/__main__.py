@@ -1,0 +1,158 @@
+"""`python -m bench SCENARIO [--json]`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sexton.settings import Settings
+
+from . import machine
+from .bed import fresh_bed, machine_to_ourselves
+from .scenario import Figures, Options, Scenario
+from .scenarios import ALL
+
+REPORTED_SETTINGS = (
+    "worker_concurrency",
+    "pool_size",
+    "notify",
+    "lease_s",
+    "beat_s",
+    "sweep_s",
+    "poll_s",
+    "promote_limit",
+)
+
+
+def main() -> None:
+    arguments = _parser().parse_args()
+    names = list(ALL) if arguments.scenario == "all" else [arguments.scenario]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server and the processes end with us
+    progress = Console(stderr=True)
+    console = Console()
+    for name in names:
+        scenario = ALL[name]
+        with progress.status(name) if progress.is_terminal else nullcontext() as status:
+
+            def say(what: str, prefix: str = name, status: Any = status) -> None:
+                if status is not None:
+                    status.update(f"{prefix}: {what}")
+
+            outcome = asyncio.run(_measure(scenario, arguments, say))
+        if arguments.json:
+            print(json.dumps(outcome), flush=True)
+        else:
+            console.print(_table(scenario, outcome))
+
+
+async def _measure(scenario: Scenario, arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+    options = Options(jobs=arguments.jobs, workers=arguments.workers)
+    repetitions: list[Figures] = []
+    postgres: dict[str, Any] = {}
+    for number in range(1, arguments.repeat + 1):
+
+        def say_which(what: str, number: int = number) -> None:
+            say(what if arguments.repeat == 1 else f"{number} of {arguments.repeat}: {what}")
+
+        with nullcontext() if arguments.shared else machine_to_ourselves(say_which):
+            say_which("starting PostgreSQL")
+            async with fresh_bed(
+                external_url=os.environ.get("SEXTON_DATABASE_URL"),
+                bin_dir=arguments.postgres_bin,
+                concurrency=arguments.concurrency,
+                say=say_which,
+            ) as bed:
+                postgres = await bed.server.description()
+                repetitions.append(_rounded(await scenario.run(bed, options)))
+    settings = Settings().model_dump(include=set(REPORTED_SETTINGS))
+    if arguments.concurrency is not None:
+        settings["worker_concurrency"] = arguments.concurrency
+    return {
+        "scenario": scenario.name,
+        **scenario.best(repetitions),
+        "spread": _spread(repetitions),
+        "repetitions": len(repetitions),
+        "options": {"jobs": arguments.jobs, "workers": arguments.workers},
+        "targets": {key: target._asdict() for key, target in scenario.targets.items()},
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine.description(),
+        "postgres": postgres,
+        "sexton": {"version": version("sexton"), "settings": settings},
+    }
+
+
+def _spread(repetitions: Sequence[Figures]) -> dict[str, dict[str, float]]:
+    """Lowest, middle and highest of each figure; the figures themselves are those of the best repetition."""
+    spread = {}
+    for key in repetitions[0]:
+        values = [figures[key] for figures in repetitions]
+        if all(isinstance(value, int | float) for value in values):
+            spread[key] = {"min": min(values), "median": statistics.median(values), "max": max(values)}
+    return spread
+
+
+def _rounded(figures: Figures) -> Figures:
+    return {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in figures.items()}
+
+
+def _table(scenario: Scenario, outcome: dict[str, Any]) -> Table:
+    conditions = (
+        f"{outcome['machine']['cores']} x {outcome['machine']['cpu']}, PostgreSQL {outcome['postgres']['version']}, "
+        f"best of {outcome['repetitions']}"
+    )
+    table = Table(
+        "", "best", "min", "median", "max", "must", "goal", title=f"{scenario.name}: {scenario.about}", caption=conditions
+    )
+    for key, spread in outcome["spread"].items():
+        value, target = outcome[key], scenario.targets.get(key)
+        shown, must, goal = f"{value:,.6g}", "", ""
+        if target is not None:
+            colour = "red"
+            if target.reached(target.must, value):
+                colour = "green" if target.reached(target.goal, value) else "yellow"
+            shown, must, goal = f"[{colour}]{shown}[/]", f"{target.must:,g}", f"{target.goal:,g}"
+        table.add_row(key, shown, *(f"{spread[part]:,.6g}" for part in ("min", "median", "max")), must, goal)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    return table
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures Sexton: the scenarios of DESIGN §6.")
+    about = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in ALL.values())
+    parser.add_argument("scenario", choices=[*ALL, "all"], help=about, metavar="SCENARIO")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    parser.add_argument("--jobs", type=_positive, help="how many jobs, instead of the scenario's own number")
+    parser.add_argument("--workers", type=_positive, default=1, help="worker processes (drain, herd, latency, timer)")
+    parser.add_argument("--concurrency", type=_positive, help="SEXTON_WORKER_CONCURRENCY of each worker")
+    parser.add_argument("--repeat", type=_positive, default=1, help="repetitions, each on a database of its own")
+    parser.add_argument(
+        "--postgres-bin", type=Path, help="a folder with another PostgreSQL's programs; with pg_stat_statements if it has that"
+    )
+    parser.add_argument("--shared", action="store_true", help="do not wait until other benchmarks on this machine have ended")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("give 1 or more")
+    return number
+
+
+if __name__ == "__main__":
+    main()

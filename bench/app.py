@@ -1,0 +1,28 @@
+"""The app whose workers are measured: `python -m sexton worker bench.app:app`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sexton import App
+
+from . import record
+
+PAD = "x" * 180  # makes a payload of about 200 bytes
+
+
+async def note(ctx: Any, number: int, pad: str) -> None:
+    """The no-op job: says that it has started."""
+    record.append(number)
+
+
+async def nap(ctx: Any, number: int, pad: str) -> None:
+    """Runs until its worker is killed."""
+    record.append(number)
+    await asyncio.sleep(600)
+
+
+app = App()
+app.task(note)
+app.task(timeout=0)(nap)

@@ -1,0 +1,59 @@
+"""Many runs due at one instant, submitted ahead: when the last of them starts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+
+from bench.bed import Bed
+from bench.scenario import Figures, Options, Scenario, Target, lags, per_job_us
+
+JOBS = 50_000
+SUBMITTED_PER_S = 5_000  # slower than any machine we know
+QUIET_S = 1.0  # between the last submission and the instant, at least
+
+
+async def run(bed: Bed, options: Options) -> Figures:
+    jobs = options.jobs or JOBS
+    bed.start_scheduler()
+    for _ in range(options.workers):
+        bed.start_worker()
+    await bed.until_ready()
+    await bed.warm_up()
+    warm = bed.record.count
+
+    due = time.time() + 3.0 + QUIET_S + jobs / SUBMITTED_PER_S
+    due_at = datetime.fromtimestamp(due, UTC)
+    bed.say(f"submitting {jobs:,} jobs for one instant")
+    await bed.submit(bed.notes(range(jobs), lambda _: due_at))
+    ahead_s = due - time.time()
+    if ahead_s < QUIET_S:
+        raise RuntimeError("submitting took so long that the instant came first; this machine is too busy to measure")
+    bed.say(f"{jobs:,} jobs are due in {ahead_s:.0f} s")
+    await asyncio.sleep(ahead_s - 0.2)
+    usage_since = bed.meter()
+    await bed.until_started(warm + jobs, within_s=60 + jobs / 500)
+    empty = "SELECT NOT EXISTS (SELECT FROM sexton.runs)"
+    await bed.until(lambda: bed.server.monitor.fetchval(empty), within_s=60, every_s=0.02)
+    usage = usage_since()
+
+    starts = bed.record.first_starts()
+    lags_s = [at - due for at in starts.values()]
+    return {
+        **lags(lags_s),
+        "lag_min_s": min(lags_s),
+        "jobs_per_s": jobs / max(lags_s),
+        "cpu_us_per_job_worker": per_job_us(usage.worker_s, jobs),
+        "cpu_us_per_job_scheduler": per_job_us(usage.scheduler_s, jobs),
+        "cpu_us_per_job_server": per_job_us(usage.server_s, jobs),
+        "jobs_seen": len(starts),
+        "steal_pct": usage.steal_pct,
+        "elsewhere_pct": usage.elsewhere_pct,
+        "hot_statements": await bed.server.hot_statements(),
+    }
+
+
+SCENARIO = Scenario(
+    "herd", "50,000 runs due at one instant, one scheduler and one worker", {"lag_max_s": Target(5.0, 3.0)}, run
+)

@@ -1,0 +1,60 @@
+"""An idle system: from a submission to the start of its handler."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+from bench.app import PAD
+from bench.bed import Bed
+from bench.scenario import Figures, Options, Scenario, Target, percentile
+
+JOBS = 200
+SPACING_S = (0.020, 0.050)
+
+
+async def run(bed: Bed, options: Options) -> Figures:
+    jobs = options.jobs or JOBS
+    bed.start_scheduler()
+    for _ in range(options.workers):
+        bed.start_worker()
+    await bed.until_ready()
+    await bed.warm_up()
+    warm = bed.record.count
+
+    bed.say(f"submitting {jobs:,} single jobs")
+    usage_since = bed.meter()
+    dice = random.Random(0)
+    calls: list[tuple[float, float]] = []
+    for number in range(jobs):
+        called_at = time.time()
+        await bed.note.submit(number, PAD)
+        calls.append((called_at, time.time()))
+        await asyncio.sleep(dice.uniform(*SPACING_S))
+    await bed.until_started(warm + jobs, within_s=30)
+    usage = usage_since()
+
+    starts = bed.record.first_starts()
+    from_return_s = [starts[number] - returned_at for number, (_, returned_at) in enumerate(calls)]
+    from_call_s = [starts[number] - called_at for number, (called_at, _) in enumerate(calls)]
+    submit_s = [returned_at - called_at for called_at, returned_at in calls]
+    return {
+        "latency_p50_s": percentile(from_return_s, 50),
+        "latency_p99_s": percentile(from_return_s, 99),
+        "latency_max_s": max(from_return_s),
+        "latency_from_call_p50_s": percentile(from_call_s, 50),
+        "latency_from_call_p99_s": percentile(from_call_s, 99),
+        "submit_p50_s": percentile(submit_s, 50),
+        "submit_p99_s": percentile(submit_s, 99),
+        "steal_pct": usage.steal_pct,
+        "elsewhere_pct": usage.elsewhere_pct,
+    }
+
+
+SCENARIO = Scenario(
+    "latency",
+    "idle system, single submissions to start",
+    {"latency_p50_s": Target(0.005, 0.002), "latency_p99_s": Target(0.025, 0.010)},
+    run,
+)

@@ -1,0 +1,47 @@
+"""Runs spread over some seconds: how late each starts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+
+from bench.bed import Bed
+from bench.scenario import Figures, Options, Scenario, Target, lags
+
+JOBS = 500
+SPAN_S = 5.0
+LEAD_S = 3.0
+
+
+async def run(bed: Bed, options: Options) -> Figures:
+    jobs = options.jobs or JOBS
+    bed.start_scheduler()
+    for _ in range(options.workers):
+        bed.start_worker()
+    await bed.until_ready()
+    await bed.warm_up()
+    warm = bed.record.count
+
+    bed.say(f"{jobs:,} jobs over {SPAN_S:g} s")
+    base = time.time() + LEAD_S
+    due = [base + SPAN_S * number / jobs for number in range(jobs)]
+    await bed.submit(bed.notes(range(jobs), lambda number: datetime.fromtimestamp(due[number], UTC)))
+    usage_since = bed.meter()
+    await asyncio.sleep(base + SPAN_S - time.time())
+    await bed.until_started(warm + jobs, within_s=30)
+    usage = usage_since()
+    starts = bed.record.first_starts()
+    return {
+        **lags([starts[number] - due[number] for number in range(jobs)]),
+        "steal_pct": usage.steal_pct,
+        "elsewhere_pct": usage.elsewhere_pct,
+    }
+
+
+SCENARIO = Scenario(
+    "timer",
+    "500 runs spread over 5 s",
+    {"lag_p50_s": Target(0.010, 0.003), "lag_p99_s": Target(0.040, 0.015)},
+    run,
+)

@@ -1,0 +1,112 @@
+"""The tasks that the workers of these tests run. Each writes to the journal what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+from sexton import App, Context, Retry
+
+from .journal import note, note_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OFTEN = 1_000
+
+
+async def nap(ctx: Context, seconds: float = 0.0) -> float:
+    await note("start", ctx)
+    if seconds:
+        await asyncio.sleep(seconds)
+    await note("end", ctx)
+    return seconds
+
+
+async def increment(ctx: Context) -> None:
+    """The effect and the end of the run commit together."""
+    await note("start", ctx)
+    async with ctx.transaction() as connection:
+        await connection.execute("UPDATE public.counter SET value = value + 1")
+
+
+async def flaky(ctx: Context) -> int:
+    await note("start", ctx)
+    if ctx.attempt == 1:
+        raise ConnectionError("the first attempt always fails")
+    await note("end", ctx)
+    return ctx.attempt
+
+
+def busy(ctx: Context, seconds: float) -> int:
+    """Pure Python that never lets go of the interpreter by itself."""
+    note_sync("start", ctx)
+    count, until = 0, time.monotonic() + seconds
+    while time.monotonic() < until:
+        count += 1
+    note_sync("end", ctx)
+    return count
+
+
+async def hang(ctx: Context, seconds: float, mark: str) -> str:
+    """Blocks the event loop, but only the first time: `mark` is a file that it leaves then."""
+    await note("start", ctx)
+    is_first = _leave(mark)
+    if is_first:
+        time.sleep(seconds)  # noqa: ASYNC251  (that is the point)
+    await note("end", ctx)
+    return "hung" if is_first else "did not hang"
+
+
+def _leave(mark: str) -> bool:
+    try:
+        with open(mark, "x"):
+            return True
+    except FileExistsError:
+        return False
+
+
+def polite(ctx: Context) -> None:
+    note_sync("start", ctx)
+    while not ctx.cancelled:
+        time.sleep(0.005)
+    note_sync("told", ctx)
+    ctx.check_cancelled()
+
+
+def deaf(ctx: Context, seconds: float) -> None:
+    note_sync("start", ctx)
+    time.sleep(seconds)
+    note_sync("end", ctx)
+
+
+def child(ctx: Context, seconds: float = 60.0) -> None:
+    """In a process of its own, with one that it starts itself, and deaf."""
+    with subprocess.Popen(["sleep", str(seconds)]) as offspring:
+        note_sync("start", ctx, str(offspring.pid))
+    note_sync("end", ctx)
+
+
+_TASKS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+    (nap, {"timeout": 0, "max_lost": OFTEN}),
+    (increment, {"max_lost": OFTEN, "retry": Retry.after("100ms", "100ms", "100ms", "100ms", "100ms")}),
+    (flaky, {"retry": Retry.after("200ms")}),
+    (busy, {"timeout": 0}),
+    (hang, {"timeout": 0}),
+    (polite, {"timeout": 0}),
+    (deaf, {"timeout": 0}),
+    (child, {"timeout": 0, "process": True}),
+]
+
+
+def make(database_url: str | None = None) -> App:
+    """The same app on both sides: with a URL for the test that submits, without for the worker that reads its settings."""
+    made = App(database_url)
+    for function, options in _TASKS:
+        made.task(**options)(function)
+    return made
+
+
+app = make()

@@ -1,0 +1,156 @@
+"""Workers and schedulers as real processes, under names, with all that can happen to a process.
+
+Whatever becomes of the test, none of them outlives it: each leads a session of its own, is killed when the cluster closes,
+and by the kernel if pytest itself is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from . import journal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+ROOT = Path(__file__).parents[2]
+APP = "tests.process.apps:app"
+POLL_S = 0.02
+PATIENCE_S = 30.0
+
+# Everything about leases faster than by default, so that a test may wait for one to run out.
+SHORT = {"lease_s": 3.0, "beat_s": 0.4, "loop_stall_s": 1.2, "sweep_s": 0.25}
+
+
+def size(name: str, default: int) -> int:
+    """How much of something: in the suite enough to fail, by an environment variable (SEXTON_TEST_…) as much as one likes."""
+    return int(os.environ.get(f"SEXTON_TEST_{name}", default))
+
+
+class StartCluster(Protocol):
+    def __call__(self, url: str = ..., /, **settings: object) -> Cluster: ...
+
+
+@dataclass
+class Member:
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    log_path: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+
+class Cluster:
+    def __init__(self, directory: Path, database_url: str, settings: Mapping[str, object] | None = None) -> None:
+        """`settings` by the names of `Settings`; what a member is started with comes on top."""
+        self.journal_directory = directory / "journal"
+        self._log_directory = directory / "log"
+        for made in (self.journal_directory, self._log_directory):
+            made.mkdir(parents=True)
+        self._settings: dict[str, object] = {"database_url": database_url, **(settings or {})}
+        self._members: dict[str, Member] = {}
+
+    def close(self) -> None:
+        for member in self._members.values():
+            if member.process.poll() is None:
+                os.killpg(member.pid, signal.SIGKILL)
+            member.process.wait()
+
+    def __getitem__(self, name: str) -> Member:
+        return self._members[name]
+
+    def worker(self, name: str, *arguments: str, app: str = APP, **settings: object) -> Member:
+        return self._start(name, ["worker", app, *arguments], settings)
+
+    def scheduler(self, name: str, *arguments: str, **settings: object) -> Member:
+        return self._start(name, ["scheduler", *arguments], settings)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, and gone when this returns."""
+        os.kill(self[name].pid, signal.SIGKILL)
+        self[name].process.wait()
+
+    def restart(self, name: str) -> Member:
+        """A new process under the old name and log, as a supervisor would."""
+        member = self[name]
+        assert member.process.poll() is not None, f"{name} still runs"
+        return self._launch(name, member.command, member.environment, member.log_path)
+
+    def pause(self, name: str) -> None:
+        os.kill(self[name].pid, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        os.kill(self[name].pid, signal.SIGCONT)
+
+    def terminate(self, name: str) -> None:
+        os.kill(self[name].pid, signal.SIGTERM)
+
+    async def exit_code(self, name: str, *, within_s: float = PATIENCE_S) -> int:
+        await self.until(lambda: self[name].process.poll() is not None, f"{name} to exit", within_s=within_s)
+        return self[name].process.returncode
+
+    async def until(self, holds: Callable[[], Any | Awaitable[Any]], what: str, *, within_s: float = PATIENCE_S) -> float:
+        """Waits for a condition and answers with how long that took. If it never holds, the logs tell what happened instead."""
+        began = time.monotonic()
+        while True:
+            answer = holds()
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if answer:
+                return time.monotonic() - began
+            if time.monotonic() - began > within_s:
+                raise AssertionError(f"waited {within_s:g} s in vain for {what}\n{self.logs()}")
+            await asyncio.sleep(POLL_S)
+
+    async def until_ready(self, *names: str) -> None:
+        """Until each of them (all, if none is named) has said that it has joined."""
+        for name in names or self._members:
+            word = "worker joined" if self[name].command[3] == "worker" else "leadership changed"
+            await self.until(lambda name=name, word=word: word in self[name].log, f"{name} to join")  # type: ignore[misc]
+
+    def lines(self, what: str) -> list[journal.Line]:
+        return [line for line in journal.read(self.journal_directory) if line.what == what]
+
+    def logs(self) -> str:
+        """The last words of everybody."""
+        return "\n".join(f"--- {name}\n{member.log[-2500:]}" for name, member in self._members.items())
+
+    def _start(self, name: str, arguments: list[str], settings: Mapping[str, object]) -> Member:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("SEXTON_")}
+        environment |= {f"SEXTON_{key.upper()}": str(value) for key, value in {**self._settings, **settings}.items()}
+        environment[journal.DIRECTORY_VARIABLE] = str(self.journal_directory)
+        command = [sys.executable, "-m", "sexton", *arguments]
+        return self._launch(name, command, environment, self._log_directory / f"{name}.log")
+
+    def _launch(self, name: str, command: list[str], environment: dict[str, str], log_path: Path) -> Member:
+        running = self._members.get(name)
+        assert running is None or running.process.poll() is not None, f"{name} still runs"
+        with log_path.open("ab") as log:
+            process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        member = Member(name, command, environment, log_path, process)
+        self._members[name] = member
+        return member

@@ -1,0 +1,50 @@
+"""A cluster of real processes per test, and the way the test talks to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .apps import make
+from .cluster import Cluster, StartCluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from sexton import App
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was measured, whether it passed or not."""
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    for text in (text for report in reports for name, text in report.user_properties if name == "figure"):
+        terminalreporter.write_line(f"measured: {text}")
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Shows a measurement in the summary of the test run."""
+    return lambda text: record_property("figure", text)
+
+
+@pytest.fixture
+def start_cluster(tmp_path: Path, database_url: str) -> Iterator[StartCluster]:
+    """Makes clusters on the test's database, or on another; their processes end with the test."""
+    started: list[Cluster] = []
+
+    def start(url: str = database_url, /, **settings: object) -> Cluster:
+        cluster = Cluster(tmp_path / f"cluster{len(started)}", url, settings)
+        started.append(cluster)
+        return cluster
+
+    yield start
+    for cluster in started:
+        cluster.close()
+
+
+@pytest.fixture
+async def app(database_url: str) -> AsyncIterator[App]:
+    async with make(database_url) as app:
+        yield app

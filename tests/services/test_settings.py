@@ -1,0 +1,93 @@
+"""Settings: from the environment or a file, checked, frozen, and silent about what is secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from sexton.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, where `sexton.toml` is looked for."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_setting_has_a_default() -> None:
+    settings = Settings()
+    assert settings.database_url is None
+    assert settings.worker_queues == ("default",)
+
+
+@pytest.mark.parametrize(
+    ("text", "queues"),
+    [
+        ("mail", ("mail",)),
+        ("mail,default", ("mail", "default")),
+        (" mail , default ,", ("mail", "default")),
+    ],
+)
+def test_queues_come_as_a_list_with_commas(monkeypatch: pytest.MonkeyPatch, text: str, queues: tuple[str, ...]) -> None:
+    """C11."""
+    monkeypatch.setenv("SEXTON_WORKER_QUEUES", text)
+    assert Settings().worker_queues == queues
+
+
+def test_numbers_and_switches_come_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEXTON_WORKER_CONCURRENCY", "7")
+    monkeypatch.setenv("SEXTON_LEASE_S", "12.5")
+    monkeypatch.setenv("SEXTON_NOTIFY", "off")
+    settings = Settings()
+    assert (settings.worker_concurrency, settings.lease_s, settings.notify) == (7, 12.5, False)
+
+
+def test_the_environment_beats_the_file_and_code_beats_both(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "sexton.toml").write_text('worker_queues = ["mail", "print"]\npool_size = 5\nlease_s = 9\nbeat_s = 2.5\n')
+    monkeypatch.setenv("SEXTON_POOL_SIZE", "6")
+    monkeypatch.setenv("SEXTON_LEASE_S", "10")
+    settings = Settings(lease_s=11)
+    assert settings.worker_queues == ("mail", "print")
+    assert (settings.beat_s, settings.pool_size, settings.lease_s) == (2.5, 6, 11)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("POOL_SIZE", "many"),
+        ("POOL_SIZE", "0"),
+        ("WORKER_CONCURRENCY", "-1"),
+        ("WORKER_CONCURRENCY", "10001"),
+        ("LEASE_S", "0"),
+        ("POLL_S", "soon"),
+        ("PROMOTE_LIMIT", "0"),
+        ("HISTORY_DAYS", "0"),
+        ("NOTIFY", "perhaps"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """F2, F4."""
+    monkeypatch.setenv(f"SEXTON_{name}", value)
+    with pytest.raises(ValidationError) as raised:
+        Settings()
+    assert [error["loc"] for error in raised.value.errors()] == [(name.lower(),)]
+
+
+def test_a_connection_string_is_never_shown() -> None:
+    """F5."""
+    settings: Any = Settings(
+        database_url="postgresql://sexton:hunter2@host/db",  # type: ignore[arg-type]
+        direct_url="postgresql://sexton:hunter2@host/db",  # type: ignore[arg-type]
+    )
+    for shown in (repr(settings), str(settings), settings.model_dump_json(), str(settings.model_dump())):
+        assert "hunter2" not in shown
+    assert settings.database_url.get_secret_value().endswith("hunter2@host/db")
+
+
+def test_they_do_not_change_once_read() -> None:
+    with pytest.raises(ValidationError):
+        Settings().pool_size = 9
