@@ -141,7 +141,7 @@ def serve(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
         await run(stop)
 
     # What is loaded by now stays. A busy worker makes hundreds of thousands of short-lived objects a second; looking through
-    # them as often as by default costs it 10 µs of every job.
+    # them as often as by default costs it microseconds of every one.
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(10_000, 20, 20)
     uvloop.run(main())

@@ -210,11 +210,13 @@ class Execution:
         else:
             self.phase = Phase.REPORTING
             self._bench.ended(self, self._written(outcome))
-        if self._handle is None or self._handle.freed.done():
+        # Context and handle know this execution too: letting go of them here frees all three without the garbage collector.
+        handle, self._handle, self.context = self._handle, None, None
+        if handle is None or handle.freed.done():
             self._bench.freed(self)
         else:
             self._bench.undead(self)
-            self._handle.freed.add_done_callback(lambda _: self._bench.freed(self))
+            handle.freed.add_done_callback(lambda _: self._bench.freed(self))
 
     def _written(self, outcome: Outcome) -> Report:
         try:
