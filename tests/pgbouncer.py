@@ -52,9 +52,7 @@ def pgbouncer(url: str, *, pool_size: int = 2) -> Iterator[str]:
         directory = Path(name)
         (directory / "pgbouncer.ini").write_text(
             CONFIGURATION.format(
-                upstream=" ".join(
-                    f"{key}={upstream[key]}" for key in ("host", "port", "user", "password") if key in upstream
-                ),
+                upstream=" ".join(f"{key}={upstream[key]}" for key in ("host", "port", "user", "password") if key in upstream),
                 port=PORT,
                 directory=directory,
                 pool_size=pool_size,

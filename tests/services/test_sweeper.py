@@ -72,6 +72,16 @@ class TestTheDead:
         await sweeper.run_once()
         assert await rig.state(job_id) == "running"
 
+    async def test_one_that_beat_for_a_while_and_then_died_is_found_a_lease_after_its_last_beat(self, rig: Rig) -> None:
+        """C4."""
+        hand, sweeper = await rig.worker(), rig.sweeper()
+        job_id = await running(rig, hand, timeout=0)
+        await watch(rig, sweeper, 3, beat=hand)
+        await watch(rig, sweeper, LEASE_S - 1)
+        assert await rig.state(job_id) == "running"
+        await watch(rig, sweeper, 1)
+        assert await rig.state(job_id) == "ready"
+
     async def test_a_long_gap_between_two_looks_counts_little(self, rig: Rig) -> None:
         """Rule 8: the sweeper itself was paused; that says nothing about the others."""
         hand, sweeper = await rig.worker(), rig.sweeper()

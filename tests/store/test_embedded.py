@@ -130,9 +130,7 @@ def test_root_hands_the_server_to_another_user(server: EmbeddedPostgres) -> None
     assert psutil.Process(pid_of(server)).uids().real == server.data_dir.stat().st_uid != 0
 
 
-def test_the_callers_libpq_variables_do_not_reach_it(
-    own_postgres_server: StartServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_callers_libpq_variables_do_not_reach_it(own_postgres_server: StartServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGOPTIONS", "-c nonsense=on")
     monkeypatch.setenv("PGPORT", "1")
     assert own_postgres_server().pid is not None
