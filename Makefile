@@ -9,7 +9,8 @@ MAKEFLAGS += --no-builtin-rules
 BIN := .venv/bin
 UV := $(BIN)/uv
 INSTALLED := .venv/.installed
-STORE_TESTS = $(wildcard tests/store tests/migration)
+# What depends on the server; drivers and the embedded server itself are tested once.
+STORE_TESTS = tests/store tests/migration --ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py
 
 PYTEST_ARGS ?=
 SEEDS ?= 0-199
@@ -32,8 +33,7 @@ dev: setup ## Run API, scheduler and worker over an embedded PostgreSQL
 
 .PHONY: test
 test: lint system ## Lint, then every test on PostgreSQL 18, then the store's on 15 and 16 (PYTEST_ARGS=…)
-	$(BIN)/pytest -n 2 --ignore=tests/process $(PYTEST_ARGS)
-	$(BIN)/pytest tests/process $(PYTEST_ARGS)
+	$(BIN)/pytest -n 3 $(PYTEST_ARGS)
 	$(BIN)/pytest -n 2 $(STORE_TESTS) --postgres=15 $(PYTEST_ARGS)
 	$(BIN)/pytest -n 2 $(STORE_TESTS) --postgres=16 $(PYTEST_ARGS)
 
