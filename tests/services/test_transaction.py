@@ -171,6 +171,7 @@ class TestOnOurPool:
 
         with pytest.raises(LeaseLost) as raised:
             await pays()
+        assert await rig.execute("SELECT FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'") == [], "at once"
         hand.stage.handles[0].raises(raised.value)
         await hand.report()
         assert await effects(rig) == 0
