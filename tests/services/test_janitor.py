@@ -33,6 +33,7 @@ async def partitions(rig: Rig, parent: str) -> list[str]:
 
 async def fail(rig: Rig, hand: HandWorker, error: Exception, **options: Any) -> UUID:
     job_id = await rig.submit(**options)
+    await hand.beat()
     await hand.take()
     hand.stage.running[0].raises(error)
     await hand.report()
@@ -157,6 +158,7 @@ async def test_a_transient_failure_comes_back_by_itself_so_often_and_no_more(rig
         run = await rig.run(job_id)
         assert run is not None
         assert (run["state"], run["origin"], run["seq"], run["attempt"]) == ("ready", "replay", replays, 0)
+        await hand.beat()
         await hand.take()
         hand.stage.running[0].raises(ConnectionError("try later"))
         await hand.report()
