@@ -1,0 +1,85 @@
+"""A database that breaks where the world tells it to: at every statement boundary, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from typing import Any
+
+from sexton.errors import DatabaseUnavailable
+from sexton.store.database import Connection, Postgres
+
+
+class Fault(StrEnum):
+    NONE = "none"
+    REFUSED = "connection dropped before the statement"
+    REPLY_LOST = "reply lost after the statement"
+    CRASH_BEFORE = "crash before the statement"
+    CRASH_AFTER = "crash after the statement"
+
+
+FLAWS_OF_THE_LINE = (Fault.REFUSED, Fault.REPLY_LOST, Fault.REPLY_LOST)  # a lost reply is the one that deceives
+ALL_FAULTS = (Fault.REFUSED, Fault.REPLY_LOST, Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
+
+
+class Crash(BaseException):
+    """The process is gone, with everything it had in memory."""
+
+
+class FaultyDatabase:
+    """Stands between a service and PostgreSQL; `draw` says what happens to the next statement."""
+
+    def __init__(self, real: Postgres, draw: Callable[[], Fault]) -> None:
+        self._real, self._draw = real, draw
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        async with self._real.connection() as connection:
+            yield FaultyConnection(connection, self._draw)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """BEGIN and COMMIT are statements too: the reply to a COMMIT may be lost like any other."""
+        async with self._real.connection() as connection:
+            faulty = FaultyConnection(connection, self._draw)
+            try:
+                await faulty.execute("BEGIN")
+                yield faulty
+                await faulty.execute("COMMIT")
+            finally:
+                if faulty.begun:  # what has not committed by now never does: the server rolls back when a connection breaks
+                    await connection.execute("ROLLBACK")
+
+
+class FaultyConnection:
+    def __init__(self, real: Connection, draw: Callable[[], Fault]) -> None:
+        self._real, self._draw = real, draw
+        self.begun = False
+
+    async def fetch(self, query: str, *args: Any) -> list[Any]:
+        fault = self._before()
+        rows = await self._real.fetch(query, *args)
+        self._after(fault)
+        return rows
+
+    async def execute(self, query: str) -> Any:
+        fault = self._before()
+        answer = await self._real.execute(query)
+        self.begun = query == "BEGIN" or (self.begun and query not in ("COMMIT", "ROLLBACK"))
+        self._after(fault)
+        return answer
+
+    def _before(self) -> Fault:
+        fault = self._draw()
+        if fault is Fault.REFUSED:
+            raise DatabaseUnavailable(fault)
+        if fault is Fault.CRASH_BEFORE:
+            raise Crash(fault)
+        return fault
+
+    def _after(self, fault: Fault) -> None:
+        if fault is Fault.REPLY_LOST:
+            raise DatabaseUnavailable(fault)
+        if fault is Fault.CRASH_AFTER:
+            raise Crash(fault)

@@ -1,0 +1,116 @@
+"""The second witness: what the actors saw with their own eyes, kept outside the database."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from .actors import SETTINGS
+
+if TYPE_CHECKING:
+    from sexton.domain.job import Submission
+    from sexton.store.dead_letters import Risen
+    from sexton.store.jobs import Submitted
+
+    from .actors import SimulatedHandle, WorkerActor
+    from .world import World
+
+
+@dataclass
+class _Start:
+    worker: WorkerActor
+    handle: SimulatedHandle
+    started_s: float
+
+
+class Journal:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._numbers = 0
+        self._starts: dict[UUID, list[_Start]] = {}
+        self._cancelled: set[UUID] = set()
+        self._at_most_once: set[UUID] = set()
+        self._declared_dead: set[UUID] = set()
+        self.acknowledged: set[UUID] = set()
+        self.submitted_count = 0
+        self.replayed_count = 0
+        self.last_progress_s = 0.0  # when something started or ended
+        # Run, worker, token (and status) of the reports that a worker takes for recorded, and of the results that it dropped.
+        self.accepted: list[tuple[UUID, UUID | None, int, str]] = []
+        self.refused: list[tuple[UUID, UUID, int]] = []
+        self.violations: list[str] = []
+        self.seen: Counter[str] = Counter()
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def submitted(self, job: Submission, answer: Submitted) -> None:
+        self.submitted_count += 1
+        self.acknowledged.add(answer.id)
+        if job.at_most_once:
+            self._at_most_once.add(answer.id)
+
+    def any_job(self, dice: Random) -> UUID | None:
+        return dice.choice(sorted(self.acknowledged)) if self.acknowledged else None
+
+    def cancelled(self, job_id: UUID, asked_count: int) -> None:
+        if asked_count == 0:
+            self._cancelled.add(job_id)
+            self.seen["cancelled pending"] += 1
+        else:
+            self.seen["cancelled running"] += 1
+
+    def claimed(self, worker_id: UUID) -> None:
+        if worker_id in self._declared_dead:
+            self.violations.append(f"a worker that was declared dead claims nothing: {worker_id}")
+
+    def worker_lost(self, worker_id: UUID) -> None:
+        """A live worker that nothing ailed may not be declared dead, and an outage that hit all alike ails nobody."""
+        self._declared_dead.add(worker_id)
+        for actor in self._world.live_workers():
+            ailed = actor.was_cut_off_since(actor.beaten_s) or actor.stood_still_since(actor.beaten_s)
+            if actor.worker.worker_id == worker_id and not ailed:
+                self.violations.append(f"no worker is taken for dead because of an outage: {actor.name}")
+
+    def look_at_the_silent(self) -> None:
+        """A worker that cannot beat stops its work before others may take it; one that stands still does so when it wakes."""
+        now = self._world.clock.monotonic()
+        for actor in self._world.live_workers():
+            if actor.is_paused or self._world.is_rushing(actor):
+                continue
+            for handle in actor.running:
+                lease_s = max(SETTINGS.lease_s, handle.lease.policy.lease_s or 0.0)
+                if not handle.done.done() and now - actor.beaten_s >= lease_s:
+                    self.violations.append(f"a worker that could not beat for a lease executes nothing: {actor.name}")
+
+    def replayed(self, risen: list[Risen]) -> None:
+        self.replayed_count += len(risen)
+        for run in risen:
+            self._at_most_once.discard(run.job_id)
+
+    def started(self, worker: WorkerActor, handle: SimulatedHandle) -> None:
+        lease = handle.lease
+        before = self._starts.setdefault(lease.run_id, [])
+        if lease.job_id in self._cancelled:
+            self.violations.append(f"a cancelled job never starts: {lease.job_id}")
+        if before and lease.job_id in self._at_most_once:
+            self.violations.append(f"an at-most-once job starts once: {lease.job_id}")
+        if any(start.handle.lease.token >= lease.token for start in before):
+            self.violations.append(f"a token grows with every claim: {lease.run_id}")
+        # Two at once is only possible while the first stands still and cannot know, and for the grace it then gives its
+        # handler: a partition is no excuse.
+        now = self._world.clock.monotonic()
+        for start in before:
+            excused = start.worker.stood_still_since(max(start.started_s, now - SETTINGS.worker_grace_s))
+            if not start.handle.done.done() and start.worker.alive and not excused:
+                self.violations.append(f"no run is under two live leases: {lease.run_id}")
+        self.last_progress_s = now
+        before.append(_Start(worker, handle, now))
+        self._world.note(f"{worker.name} starts {lease.run_id} under token {lease.token}")
+        self.seen["started"] += 1
+        if before[:-1]:
+            self.seen["started again"] += 1

@@ -1,0 +1,260 @@
+"""Take a safeguard away and the search must find the harm. A safeguard whose absence nobody notices is not one.
+
+| safeguard | its absence is caught by |
+|---|---|
+| the fence: worker and token in every report | `test_without_any_fence_…`: a report stands in history under its own lease |
+| the token beside the worker's id | `test_without_the_token_…`: the same |
+| a requested cancel allows no further attempt (rule 9) | `test_without_the_rule_of_cancel_…`: the trigger on `runs` |
+| reconciliation of claims whose reply was lost (rule 7) | `test_without_reconciliation_…`: every job ends |
+| a report is kept until it is answered | `test_without_keeping_reports_…`: every job ends |
+| what became of a report that changed nothing (rule 7) | `test_without_asking_for_its_fate_…`, both ways |
+| only time spent watching counts (rule 8) | `test_without_watching_…`: an outage kills nobody |
+| a worker that is cut off stops itself | `test_without_stopping_itself_…`: it executes nothing |
+| a hand-back is reported after the handler stopped | `test_without_stopping_first_…`: no run is under two live leases |
+| only a worker that is enlisted and alive claims | `test_without_asking_who_lives_…`: its worker was enlisted |
+| at most once: a lost start is buried (rule 11) | `test_without_burying_…`: an at-most-once job starts once |
+| `ctx.transaction()` rolls back without the lease | `test_without_the_check_in_a_transaction_…`: no effect without completion |
+| the row of an idempotency key | `test_without_the_row_of_a_key_…`: a key gives one job |
+| anybody promotes what is overdue (rule 12) | `test_without_anybody_who_looks_around_…`: every job ends |
+| leadership | by nobody, as it should be: `test_without_any_leader_…` |
+
+Only one statement is in flight here, so what matters between two of them is shown with two connections in `tests/store`:
+SKIP LOCKED, the state re-checked behind it, lock-then-decide in cancel and unique, the compare-and-set on a beat. So is a
+report twice in one batch (`test_finish.py`), which a worker never sends. The worker's id in the fence is not missed while the
+token is there: tokens never repeat within a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from sexton.dispatch.postgres import PostgresTransport
+from sexton.domain import retry
+from sexton.domain.outcome import Released
+from sexton.scheduler.leadership import BEAT_S, Leadership
+from sexton.scheduler.promoter import Promoter
+from sexton.scheduler.sweeper import Sweeper, _Sighting
+from sexton.store import runs
+from sexton.worker.execution import Execution, Phase
+from sexton.worker.heartbeat import Heartbeat
+from sexton.worker.reporter import Reporter
+from sexton.worker.transaction import Transaction
+
+from .invariants import Violation
+from .world import World
+
+pytestmark = pytest.mark.timeout(300)
+
+FreshDatabases = Callable[[], AbstractAsyncContextManager[str]]
+BUDGET = 60  # seeds
+
+
+async def found(
+    harm: str, databases: FreshDatabases, prepare: Callable[[World], Any] | None = None, *, first_seed: int = 1000
+) -> bool:
+    """Runs seeds until one breaks the invariant of that name; a safeguard may hold up several. Where it begins only saves
+    time: a harm shows in one of two to eight seeds."""
+    for seed in range(first_seed, first_seed + BUDGET):
+        async with databases() as url, World(url, seed) as world:
+            if prepare is not None:
+                await prepare(world)
+            try:
+                await world.run()
+            except (Violation, asyncpg.PostgresError) as violation:
+                if harm in str(violation):
+                    return True
+    return False
+
+
+async def rewrite(world: World, function: str, *removed: tuple[str, str]) -> None:
+    (row,) = await world.observer.fetch(f"SELECT pg_get_functiondef('sexton.{function}'::regproc) AS body")
+    body = row["body"]
+    for before, after in removed:
+        assert before in body, f"the safeguard is not where this test takes it away: {before}"
+        body = body.replace(before, after)
+    await world.observer.execute(body)
+
+
+async def without_any_fence(world: World) -> None:
+    await rewrite(world, "finish_runs", ("AND r.token = x.token AND r.worker_id IS NOT DISTINCT FROM x.worker_id", ""))
+
+
+async def without_tokens(world: World) -> None:
+    await rewrite(
+        world,
+        "finish_runs",
+        ("AND r.token = x.token", ""),
+        ("AND r.token = b.token", ""),
+    )
+
+
+async def without_the_rule_of_cancel(world: World) -> None:
+    await rewrite(
+        world,
+        "finish_runs",
+        ("AND (x.next = 'end' OR r.cancel_requested_at IS NOT NULL)", "AND x.next = 'end'"),
+        ("AND r.cancel_requested_at IS NULL\n    RETURNING r.id, r.state", "\n    RETURNING r.id, r.state"),
+    )
+
+
+async def without_the_row_of_a_key(world: World) -> None:
+    await rewrite(world, "submit_jobs", ("IF jobs @? '$[*].key' THEN", "IF false THEN"))
+
+
+async def test_without_any_fence_a_late_report_ends_the_next_attempt(fresh_databases: FreshDatabases) -> None:
+    assert await found("stands in history under its own lease", fresh_databases, without_any_fence, first_seed=1003)
+
+
+async def test_without_the_token_a_worker_ends_its_own_next_attempt(fresh_databases: FreshDatabases) -> None:
+    assert await found("stands in history under its own lease", fresh_databases, without_tokens, first_seed=1005)
+
+
+async def test_without_the_rule_of_cancel_a_cancelled_run_goes_on(fresh_databases: FreshDatabases) -> None:
+    assert await found("goes on though its cancel was requested", fresh_databases, without_the_rule_of_cancel)
+
+
+async def test_without_the_row_of_a_key_a_submission_sent_again_is_a_second_job(fresh_databases: FreshDatabases) -> None:
+    assert await found("an idempotency key gives one job", fresh_databases, without_the_row_of_a_key, first_seed=1005)
+
+
+async def test_without_reconciliation_a_lost_reply_loses_the_run(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: object) -> None: ...
+
+    monkeypatch.setattr(Heartbeat, "_return_the_unknown", nothing)
+    assert await found("every job ends", fresh_databases, first_seed=1004)
+
+
+async def test_without_keeping_reports_a_lost_connection_loses_the_run(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be sent is forgotten."""
+    run_once = Reporter.run_once
+
+    async def send_and_forget(self: Reporter) -> float:
+        try:
+            return await run_once(self)
+        except Exception:
+            self._pending.clear()
+            raise
+
+    monkeypatch.setattr(Reporter, "run_once", send_and_forget)
+    assert await found("every job ends", fresh_databases, first_seed=1002)
+
+
+@pytest.mark.parametrize(
+    ("belief", "harm"),
+    [
+        (runs.Fate(recorded=False, held=False), "a result that stands in history was not counted as lost"),
+        (runs.Fate(recorded=True, held=False), "a report that was accepted stands in history under its own lease"),
+    ],
+    ids=["lost", "recorded"],
+)
+async def test_without_asking_for_its_fate_a_worker_is_wrong_about_its_report(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch, belief: runs.Fate, harm: str
+) -> None:
+    async def believe(*_: object) -> runs.Fate:
+        return belief
+
+    monkeypatch.setattr(runs, "fate", believe)
+    assert await found(harm, fresh_databases)
+
+
+async def test_without_watching_an_outage_kills_the_living(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweeper believes its clock instead of what it saw."""
+
+    def believe_the_clock(self: Sweeper, beats: dict[UUID, int]) -> dict[UUID, int]:
+        now = self._clock.monotonic()
+        since: dict[tuple[UUID, int], float] = self.__dict__.setdefault("since", {})
+        silent_s = {worker_id: now - since.setdefault((worker_id, beat), now) for worker_id, beat in beats.items()}
+        self._sightings = {worker_id: _Sighting(beat, silent_s[worker_id]) for worker_id, beat in beats.items()}
+        return {worker_id: beat for worker_id, beat in beats.items() if silent_s[worker_id] >= self._lease_s}
+
+    monkeypatch.setattr(Sweeper, "_observe", believe_the_clock)
+    assert await found("no worker is taken for dead because of an outage", fresh_databases, first_seed=1005)
+
+
+async def test_without_stopping_first_a_handed_back_run_is_in_two_hands(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hand-back is reported while the handler still runs."""
+
+    def hand_back_at_once(self: Execution, reason: str) -> None:
+        if self.phase in (Phase.TAKEN, Phase.RUNNING):
+            self.phase = Phase.RUNNING
+            self._end(Released(reason))
+
+    monkeypatch.setattr(Execution, "release", hand_back_at_once)
+    assert await found("no run is under two live leases", fresh_databases, first_seed=1002)
+
+
+async def test_without_stopping_itself_a_worker_that_is_cut_off_runs_on(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Heartbeat, "watch", lambda _self: None)
+    assert await found("a worker that could not beat for a lease executes nothing", fresh_databases)
+
+
+async def test_without_asking_who_lives_a_worker_claims_before_anybody_knows_it(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = runs._CLAIM.replace("AND EXISTS (SELECT FROM sexton.workers w WHERE w.id = $2 AND w.lost_at IS NULL)", "")
+    assert claim != runs._CLAIM
+    monkeypatch.setattr(runs, "_CLAIM", claim)
+    assert await found("a run that is leased has a worker that was enlisted", fresh_databases)
+
+
+async def test_without_burying_what_may_start_once_starts_twice(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "_bury_lost", lambda _reason, _standing: retry.RetryIn(0.0, "loss"))
+    assert await found("an at-most-once job starts once", fresh_databases)
+
+
+async def test_without_the_check_in_a_transaction_an_effect_outlives_its_lease(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Transaction, "_check", lambda _self, _finished: None)
+    assert await found("an effect without its job's completion", fresh_databases, first_seed=1001)
+
+
+async def lead_nothing(_self: Leadership) -> float:
+    return BEAT_S
+
+
+async def rescue_nothing(_self: PostgresTransport) -> int:
+    return 0
+
+
+@pytest.mark.parametrize("helper", ["schedulers", "workers"])
+async def test_without_any_leader_what_is_overdue_is_still_promoted(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch, helper: str
+) -> None:
+    """Rule 12, and the only test here that finds nothing: either kind of helper is enough."""
+    monkeypatch.setattr(Leadership, "run_once", lead_nothing)
+    if helper == "schedulers":
+        monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
+    else:
+        monkeypatch.setattr(Promoter, "_time_to_look_around", lambda _self: False)
+    for seed in range(2):
+        async with fresh_databases() as url, World(url, seed) as world:
+            await world.run()
+            assert bool(world.journal.seen["Promoted"]) is (helper == "schedulers")
+
+
+async def test_without_anybody_who_looks_around_what_waits_waits_for_ever(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Leadership, "run_once", lead_nothing)
+    monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
+    monkeypatch.setattr(Promoter, "_time_to_look_around", lambda _self: False)
+    assert await found("every job ends", fresh_databases)

@@ -1,0 +1,53 @@
+"""What kind of trouble a seed has, and how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from .actors import SETTINGS
+from .faults import ALL_FAULTS, FLAWS_OF_THE_LINE, Fault
+
+LONG_S = 4 * SETTINGS.lease_s  # longer than anybody may be silent
+
+
+@dataclass(frozen=True)
+class Weather:
+    """Each seed has its own, and half of them are sieges: a storm of small faults hides what one long silence would show, a
+    crash forgets what a lost reply did, and a handler that ends at once is seldom there when trouble comes."""
+
+    faults: tuple[Fault, ...]
+    fault_rate: float  # per statement
+    trouble_rate: float  # per step
+    trouble_s: tuple[float, ...]
+    aim: float  # how much of the trouble looks for a worker that executes something
+    handler_s: tuple[float, float]
+    clock_is_set: bool  # else some jobs have a lease of their own, which is measured by the database's clock
+
+    @classmethod
+    def of(cls, dice: Random) -> Weather:
+        return cls._storm(dice) if dice.random() < 0.5 else cls._siege(dice)
+
+    @classmethod
+    def _storm(cls, dice: Random) -> Weather:
+        return cls(
+            faults=dice.choice([FLAWS_OF_THE_LINE, ALL_FAULTS]),
+            fault_rate=dice.choice([0.01, 0.03, 0.05]),
+            trouble_rate=dice.choice([0.01, 0.03, 0.06]),
+            trouble_s=(1.0, 4.0, LONG_S),
+            aim=dice.choice([0.2, 0.9]),
+            handler_s=dice.choice([(0.0, 3.0), (1.0, 8.0), (5.0, 30.0)]),
+            clock_is_set=dice.choice([True, False]),
+        )
+
+    @classmethod
+    def _siege(cls, dice: Random) -> Weather:
+        return cls(
+            faults=ALL_FAULTS,
+            fault_rate=dice.choice([0.0, 0.002]),
+            trouble_rate=dice.choice([0.015, 0.03]),
+            trouble_s=(4.0, LONG_S, LONG_S),
+            aim=0.9,
+            handler_s=dice.choice([(5.0, 30.0), (10.0, 40.0)]),
+            clock_is_set=False,
+        )

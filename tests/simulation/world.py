@@ -1,0 +1,302 @@
+"""A small cluster in one thread: real services on real PostgreSQL, one statement in flight, a seed for every choice, and time
+that moves only between steps. The same seed gives the same history."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from sexton.clock import ManualClock
+from sexton.errors import Contention, DatabaseUnavailable
+from sexton.store.database import Postgres
+from sexton.telemetry import events
+from tests import transitions
+
+from . import invariants
+from .actors import SETTINGS, Action, Actor, PeopleActor, SchedulerActor, WorkerActor
+from .faults import FLAWS_OF_THE_LINE, Crash, Fault, FaultyDatabase
+from .journal import Journal
+from .weather import Weather
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+FAULTY_STEP_COUNT = 350
+# Between two steps. Slow enough for every service to keep its own pace of a second or two; faster when only the end is awaited.
+BRISK_S = [0.0, 0.0, 0.01, 0.05, 0.2, 0.6]
+CALM_S = [0.0, 0.05, 0.3, 1.0]
+STUCK_S = 90.0  # nothing starts or ends for so long, though no fault is left: no handler takes half of it
+# Where a fault hurts most, there are more of them.
+TENDER, TENDER_ACTIONS = 4, {"submit", "intake", "handler", "reporter"}
+
+_PREPARE = """
+DO $$ DECLARE child regclass; BEGIN  -- those of today: simulated time has its own, and the product makes what it misses
+  FOR child IN SELECT inhrelid::regclass FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent WHERE p.relkind = 'p' LOOP
+    EXECUTE format('DROP TABLE %s', child);
+  END LOOP;
+END $$;
+CREATE SEQUENCE public.simulated_ids;
+CREATE OR REPLACE FUNCTION sexton.uuid7(micros bigint) RETURNS uuid LANGUAGE sql VOLATILE AS $$
+  SELECT encode(int8send(((micros / 1000) << 16) | 28672 | ((micros % 1000) * 4096 / 1000))
+                || int8send((-9223372036854775808)::bigint | nextval('public.simulated_ids')), 'hex')::uuid
+$$;
+CREATE TABLE public.effects (job_id uuid NOT NULL);
+"""
+
+
+class UnsteadyClock(ManualClock):
+    def step(self, span: timedelta) -> None:
+        """The database's clock is set; nobody's monotonic clock notices."""
+        self._now += span
+
+
+class World:
+    def __init__(self, url: str, seed: int, *, job_limit: int = 40) -> None:
+        self.seed, self.job_limit = seed, job_limit
+        self.dice = Random(seed)
+        self.weather = Weather.of(self.dice)
+        self.clock = UnsteadyClock(START)
+        self.journal = Journal(self)
+        self.faults_on = True
+        self.history: list[str] = []
+        self.statement_count = 0
+        self.checked_statement_count = -1
+        self.live_count = 0
+        self.actors: list[Actor] = []
+        self._url = url
+        self._ids = count(1)
+        self._names = count(1)
+        self._outage_until_s: float | None = None
+        self._rush: tuple[list[Actor], int] | None = None  # who has just come back, and how many steps they do at once
+        self._acting = ""  # the action under way
+        self._notifications: list[str] = []
+
+    async def __aenter__(self) -> World:
+        # Its one long query is planned once: a plan per step would cost more than all the rest.
+        self.observer: Any = await asyncpg.connect(self._url, server_settings={"plan_cache_mode": "force_generic_plan"})
+        await self.observer.execute(_PREPARE)
+        await transitions.install(self.observer)
+        await self.observer.add_listener("sexton_ready", self._notified)
+        await self.observer.add_listener("sexton_due", self._notified)
+        self._real = await Postgres.open(self._url, size=2)
+        self.actors = [PeopleActor(self)]
+        self.actors += [SchedulerActor(self, self._name("scheduler")) for _ in range(2)]
+        self.actors += [WorkerActor(self, self._name("worker")) for _ in range(3)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._real.close()
+        await self.observer.close()
+
+    # What actors need of the world
+
+    def database_for(self, actor: Actor) -> FaultyDatabase:
+        return FaultyDatabase(self._real, lambda: self._draw(actor))
+
+    def new_id(self) -> UUID:
+        return UUID(int=next(self._ids) << 64)
+
+    def heard(self, event: events.Event) -> None:
+        self.journal.seen[type(event).__name__] += 1
+        match event:
+            case events.Claimed(worker_id):
+                self.journal.claimed(worker_id)
+            case events.WorkerLost(worker_id):
+                self.journal.worker_lost(worker_id)
+            case events.Ended(worker_id, _, run_id, token, _, status):
+                self.journal.accepted.append((run_id, worker_id, token, status))
+                self.journal.last_progress_s = self.clock.monotonic()
+            case events.LeaseLost(worker_id, _, run_id, token):
+                self.journal.refused.append((run_id, worker_id, token))
+            case _:
+                pass
+
+    def note(self, what: str) -> None:
+        self.history.append(f"{self.clock.monotonic():8.2f} {what}")
+
+    def is_rushing(self, actor: Actor) -> bool:
+        return self._rush is not None and actor in self._rush[0]
+
+    def live_workers(self) -> list[WorkerActor]:
+        return [actor for actor in self.actors if isinstance(actor, WorkerActor)]
+
+    # One life of the cluster
+
+    async def run(self) -> None:
+        for _ in range(FAULTY_STEP_COUNT):
+            await self.step()
+        self.faults_on = False  # no new ones; those that are there run their course
+        quiet_since_s = self.clock.monotonic()
+        while await self.step() or not self._at_rest():
+            if self.clock.monotonic() - max(quiet_since_s, self.journal.last_progress_s) > STUCK_S:
+                break
+        await invariants.check_end(self)
+
+    async def step(self) -> int:
+        """Answers with how many runs are live."""
+        actor, action = self._next()
+        self._acting = action.name
+        self.note(f"{actor.name} {action.name}")
+        if action.woken is not None:
+            action.woken.clear()
+        try:
+            rest_s = await action.run()
+        except (DatabaseUnavailable, Contention):
+            rest_s = self.dice.uniform(0.05, 1.0)
+        except Crash:
+            self.journal.seen["crashed"] += 1
+            self.replace(actor)
+            rest_s = 0.0
+        action.due_s = self.clock.monotonic() + rest_s
+        await asyncio.sleep(0)  # callbacks of ended handlers
+        live_count = await invariants.check(self)
+        self._deliver_notifications()
+        if self._rush is None:
+            self._pass_time()
+        return live_count
+
+    def _next(self) -> tuple[Actor, Action]:
+        now = self.clock.monotonic()
+        if self._outage_until_s is not None and self._outage_until_s <= now:
+            self._outage_until_s = None
+            awake = [actor for actor in self.actors if not actor.is_paused]
+            for actor in awake:
+                actor.wake("heartbeat", "sweeper")  # as if all had been about to try again
+            self._begin_rush(awake, self.dice.randint(4, 12))
+        for actor in self.actors:
+            if actor.resume(now):
+                self._begin_rush([actor], self.dice.randint(1, 10))
+        rushing = self._rushing(now)
+        if rushing is not None:
+            return rushing
+        ready = [
+            (actor, action) for actor in self.actors if not actor.is_paused for action in actor.actions if action.is_due(now)
+        ]
+        if not ready:
+            self._move(0.25)
+            return self._next()
+        # A heartbeat has a thread of its own: only a fault may delay it.
+        late = [(actor, action) for actor, action in ready if action.name == "heartbeat" and action.due_s < now - 1.0]
+        return self.dice.choice(late or ready)
+
+    def _begin_rush(self, actors: list[Actor], step_count: int) -> None:
+        """What waited for the end of a pause or an outage happens at once, in any order: a worker may report before it has
+        heard that it is dead, or stop its work before either; a sweeper may look before anybody beats."""
+        for actor in actors:
+            if self.dice.random() < 0.2:
+                actor.feel_time()
+        others, left = self._rush or ([], 0)
+        self._rush = (others + actors, left + step_count)
+
+    def _rushing(self, now: float) -> tuple[Actor, Action] | None:
+        if self._rush is None:
+            return None
+        actors, left = self._rush
+        ready = [(actor, action) for actor in actors if actor.alive for action in actor.actions if action.is_due(now)]
+        if not ready or not left:
+            self._rush = None
+            for actor in actors:
+                actor.feel_time()
+            return None
+        self._rush = (actors, left - 1)
+        return self.dice.choice(ready)
+
+    def _pass_time(self) -> None:
+        self._move(self.dice.choice(BRISK_S if self.faults_on else CALM_S))
+        if self.faults_on and self.dice.random() < self.weather.trouble_rate:
+            self._make_trouble()
+
+    def _make_trouble(self) -> None:
+        span_s = self.dice.choice(self.weather.trouble_s)
+        until_s = self.clock.monotonic() + span_s
+        how_long = "past the lease" if span_s > SETTINGS.lease_s else "briefly"
+        kinds = {"pause": 4, "partition": 3, "outage": 2, "drain": 1, "clock": int(self.weather.clock_is_set)}
+        match self.dice.choices(list(kinds), weights=list(kinds.values()))[0]:
+            case "pause":
+                victim = self._victim()
+                victim.pause(until_s)
+                what, whom = f"{victim.kind} paused {how_long}", victim.name
+            case "partition":
+                victim = self._victim()
+                victim.cut_off(until_s)
+                what, whom = f"{victim.kind} cut off {how_long}", victim.name
+            case "outage":
+                self._outage_until_s = until_s
+                what, whom = f"outage {how_long}", "all"
+            case "drain":
+                worker = self.dice.choice(self.live_workers())
+                worker.drain()
+                what, whom = "worker drained", worker.name
+            case _:
+                sign = self.dice.choice([1, -1])
+                self.clock.step(timedelta(seconds=sign * span_s))
+                what, whom = f"clock set {'forward' if sign > 0 else 'back'}", "the database"
+        self.journal.seen[what] += 1
+        self.note(f"TROUBLE {what}, {span_s:g} s: {whom}")
+
+    def _victim(self) -> Actor:
+        """One that nothing ails yet, if there is one: two troubles at once excuse more than either."""
+        nodes = [actor for actor in self.actors if not isinstance(actor, PeopleActor)]
+        now = self.clock.monotonic()
+        well = [actor for actor in nodes if not actor.is_paused and actor.partitioned_until_s <= now] or nodes
+        busy = [actor for actor in well if isinstance(actor, WorkerActor) and actor.executing_count]
+        if busy and self.dice.random() < self.weather.aim:
+            return self.dice.choice(busy)
+        return self.dice.choice(well)
+
+    def _move(self, span_s: float) -> None:
+        self.clock.move(timedelta(seconds=span_s))
+        for actor in self.actors:
+            if not actor.is_paused:
+                actor.feel_time()
+
+    def _draw(self, actor: Actor) -> Fault:
+        self.statement_count += 1
+        now = self.clock.monotonic()
+        if (self._outage_until_s is not None and now < self._outage_until_s) or now < actor.partitioned_until_s:
+            return Fault.REFUSED
+        rate = self.weather.fault_rate * (TENDER if self._acting in TENDER_ACTIONS else 1)
+        if not self.faults_on or self.dice.random() > rate:
+            return Fault.NONE
+        fault = self.dice.choice(FLAWS_OF_THE_LINE if isinstance(actor, PeopleActor) else self.weather.faults)
+        self.journal.seen[str(fault)] += 1
+        self.note(f"FAULT {actor.name}: {fault}")
+        return fault
+
+    def replace(self, dead: Actor) -> None:
+        """A process is gone with its memory; its supervisor starts a new one."""
+        dead.alive = False
+        kind = type(dead)
+        index = self.actors.index(dead)
+        if kind is WorkerActor:
+            self.actors[index] = WorkerActor(self, self._name("worker"))
+        elif kind is SchedulerActor:
+            self.actors[index] = SchedulerActor(self, self._name("scheduler"))
+
+    def _name(self, kind: str) -> str:
+        return f"{kind}-{next(self._names)}"
+
+    def _notified(self, _connection: object, _pid: int, channel: str, _payload: object) -> None:
+        self._notifications.append(channel)
+
+    def _deliver_notifications(self) -> None:
+        """Hints may be lost or come twice. The observer has heard of them together with the answer to its last query."""
+        for channel in self._notifications:
+            times = self.dice.choice([0, 1, 1, 2]) if self.faults_on else 1
+            self.journal.seen[f"notified {times} times"] += 1
+            for actor in self.actors:
+                for _ in range(times):
+                    actor.wake("intake" if channel == "sexton_ready" else "promoter")
+        self._notifications.clear()
+
+    def _at_rest(self) -> bool:
+        """All that was to come has come, late reports included."""
+        return (
+            self.journal.submitted_count >= self.job_limit
+            and not any(actor.is_paused for actor in self.actors)
+            and not any(len(worker.worker.holdings) for worker in self.live_workers())
+        )
