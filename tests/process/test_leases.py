@@ -201,11 +201,11 @@ async def test_a_worker_cut_off_asks_before_it_forces_and_is_not_exhausted_by_it
         await worker.enlist(connection)
         submissions = [submission("nap", {"seconds": 60}) for _ in range(Settings().worker_zombie_limit + 1)]
         await jobs.submit(connection, submissions, now=clock.database_now())
-    clock.move(timedelta(seconds=60))  # without a beat
     intake = next(each for each in worker.intakes if "nap" in each.tasks)
     await intake.run_once()
     assert len(worker.holdings) == len(submissions)
     await asyncio.sleep(0)  # they begin
+    clock.move(timedelta(seconds=60))  # without a beat
 
     heartbeat.watch()
     assert not worker.exhausted.is_set()
