@@ -16,7 +16,7 @@ import pytest
 
 from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.retry import Retry
-from sexton.errors import LeaseLost, PermanentError, RetryLater
+from sexton.errors import LeaseLost, PermanentError, RetryLater, Snooze
 from sexton.handlers.context import Context
 from sexton.store import jobs
 from sexton.telemetry import events
@@ -193,6 +193,18 @@ class TestRaises:
         assert row is not None
         assert (execution.status, row["state"], row["attempt"], row["lost_count"]) == ("snoozed", "waiting", 0, 0)
         assert (row["due_at"] - rig.clock.database_now()).total_seconds() == 600
+
+    async def test_an_exception_that_nobody_can_make_sense_of_costs_its_run_and_never_a_slot(self, rig: Rig) -> None:
+        """Rule 15: whatever the report stumbles over, there is one."""
+
+        async def odd(ctx: Context) -> None:
+            error = Snooze(5)
+            error.delay_s = "soon"  # type: ignore[assignment]
+            raise error
+
+        _, execution = await run(rig, odd, deadline=100)
+        assert execution.status == "failed"
+        assert [letter.permanent for letter in await rig.letters()] == [True]
 
     @pytest.mark.parametrize("kind", ["async", "thread"])
     async def test_sys_exit_in_a_handler_ends_the_handler_and_not_the_worker(self, rig: Rig, kind: str) -> None:

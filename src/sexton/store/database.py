@@ -174,6 +174,8 @@ _UNAVAILABLE = (
     asyncpg.DiskFullError,
     asyncpg.QueryCanceledError,
     asyncpg.ProtocolViolationError,
+    asyncpg.InvalidAuthorizationSpecificationError,  # a wrong password, until somebody mends it
+    asyncpg.InvalidCatalogNameError,  # no such database, or not yet
 )
 _CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 
