@@ -23,6 +23,7 @@ from sexton.scheduler.sweeper import Sweeper
 from sexton.service import Wake
 from sexton.settings import Settings
 from sexton.store import dead_letters, jobs
+from sexton.store.sql import statements
 from sexton.worker.execution import Phase
 from sexton.worker.worker import Worker
 
@@ -38,6 +39,7 @@ PLAIN, EFFECT = "plain", "effect"
 SETTINGS = Settings(worker_concurrency=12, worker_grace_s=2.0, lease_s=6.0, beat_s=1.5, sweep_s=1.5, promote_limit=5)
 
 NEVER_S = 1e9
+BEAT = statements("fleet")["beat"]
 
 Step = Callable[[], Awaitable[float]]
 
@@ -50,6 +52,7 @@ class Action:
     run: Step
     due_s: float = 0.0
     woken: Wake | None = None
+    weight: Callable[[], int] = lambda: 1  # how many of its kind wait
 
     def is_due(self, now_s: float) -> bool:
         return self.due_s <= now_s or (self.woken is not None and self.woken.is_set)
@@ -96,6 +99,9 @@ class Actor:
 
     def feel_time(self) -> None:
         """Time has passed for this process."""
+
+    def answered(self, query: str) -> None:
+        """The reply to one of its statements has come through."""
 
     def wake(self, *names: str) -> None:
         for action in self.actions:
@@ -169,7 +175,7 @@ class WorkerActor(Actor):
             Action("intake", self.worker.intakes[0].run_once, woken=self.worker.intakes[0].wake),
             Action("reporter", self.worker.reporter.run_once, woken=self.worker.reporter.wake),
             Action("teller", self._tell, due_s=NEVER_S),
-            Action("handler", self._end_one, due_s=NEVER_S),
+            Action("handler", self._end_one, due_s=NEVER_S, weight=lambda: max(1, len(self._ripe()))),
         ]
         self._teller, self._handlers = self.actions[-2:]
 
@@ -191,6 +197,10 @@ class WorkerActor(Actor):
             self._heartbeat.watch()  # several times a second: the first asks, a later one forces
             self._heartbeat.watch()
 
+    def answered(self, query: str) -> None:
+        if query == BEAT:
+            self.beaten_s = self._world.clock.monotonic()
+
     def drain(self) -> None:
         """SIGTERM without patience: take no more, stop what runs, hand it back, leave."""
         self.worker.draining = True
@@ -203,9 +213,7 @@ class WorkerActor(Actor):
             self._world.replace(self)
             return 0.0
         self.worker.pulse.felt_at = self._world.clock.monotonic()
-        rest_s = await self._heartbeat.run_once()
-        self.beaten_s = self._world.clock.monotonic()
-        return rest_s
+        return await self._heartbeat.run_once()
 
     async def _tell(self) -> float:
         await self.worker.teller.run_once()
@@ -214,7 +222,7 @@ class WorkerActor(Actor):
     async def _end_one(self) -> float:
         """One of the handlers whose time has come ends, somehow."""
         dice, now = self._world.dice, self._world.clock.monotonic()
-        ripe = [handle for handle in self.running if handle.ends_s <= now and not handle.done.done()]
+        ripe = self._ripe()
         if ripe:
             handle = dice.choice(ripe)
             if handle.call.task == PLAIN and dice.random() < 0.2:
@@ -226,6 +234,10 @@ class WorkerActor(Actor):
         self.running = [handle for handle in self.running if not handle.done.done()]
         return min((handle.ends_s for handle in self.running), default=NEVER_S) - now
 
+    def _ripe(self) -> list[SimulatedHandle]:
+        now = self._world.clock.monotonic()
+        return [handle for handle in self.running if handle.ends_s <= now and not handle.done.done()]
+
     async def _end(self, handle: SimulatedHandle, dice: Random) -> None:
         try:
             outcome = self._outcome(handle, dice)
@@ -236,6 +248,8 @@ class WorkerActor(Actor):
                         raise outcome
         except (DatabaseUnavailable, Contention, LeaseLost, ValueError, PermanentError, Snooze) as error:
             outcome = error
+        if isinstance(outcome, LeaseLost):
+            self._world.journal.seen["effect rolled back"] += 1
         if handle.done.done():
             return
         if isinstance(outcome, BaseException):

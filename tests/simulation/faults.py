@@ -28,21 +28,22 @@ class Crash(BaseException):
 
 
 class FaultyDatabase:
-    """Stands between a service and PostgreSQL; `draw` says what happens to the next statement."""
+    """Stands between a service and PostgreSQL; `draw` says what happens to the next statement, `answered` hears of the query
+    whose reply came through."""
 
-    def __init__(self, real: Postgres, draw: Callable[[], Fault]) -> None:
-        self._real, self._draw = real, draw
+    def __init__(self, real: Postgres, draw: Callable[[], Fault], answered: Callable[[str], None]) -> None:
+        self._real, self._draw, self._answered = real, draw, answered
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         async with self._real.connection() as connection:
-            yield FaultyConnection(connection, self._draw)
+            yield FaultyConnection(connection, self._draw, self._answered)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """BEGIN and COMMIT are statements too: the reply to a COMMIT may be lost like any other."""
         async with self._real.connection() as connection:
-            faulty = FaultyConnection(connection, self._draw)
+            faulty = FaultyConnection(connection, self._draw, self._answered)
             try:
                 await faulty.execute("BEGIN")
                 yield faulty
@@ -53,14 +54,15 @@ class FaultyDatabase:
 
 
 class FaultyConnection:
-    def __init__(self, real: Connection, draw: Callable[[], Fault]) -> None:
-        self._real, self._draw = real, draw
+    def __init__(self, real: Connection, draw: Callable[[], Fault], answered: Callable[[str], None]) -> None:
+        self._real, self._draw, self._answered = real, draw, answered
         self.begun = False
 
     async def fetch(self, query: str, *args: Any) -> list[Any]:
         fault = self._before()
         rows = await self._real.fetch(query, *args)
         self._after(fault)
+        self._answered(query)
         return rows
 
     async def execute(self, query: str) -> Any:

@@ -41,6 +41,7 @@ class Journal:
         # Run, worker, token (and status) of the reports that a worker takes for recorded, and of the results that it dropped.
         self.accepted: list[tuple[UUID, UUID | None, int, str]] = []
         self.refused: list[tuple[UUID, UUID, int]] = []
+        self.told_dead: set[UUID] = set()  # workers that have heard it themselves
         self.violations: list[str] = []
         self.seen: Counter[str] = Counter()
 
@@ -75,6 +76,11 @@ class Journal:
             ailed = actor.was_cut_off_since(actor.beaten_s) or actor.stood_still_since(actor.beaten_s)
             if actor.worker.worker_id == worker_id and not ailed:
                 self.violations.append(f"no worker is taken for dead because of an outage: {actor.name}")
+
+    def refused_by(self, worker_id: UUID, run_id: UUID, token: int) -> None:
+        """One that was told it is dead lets go of everything, even of a run with a longer lease that nobody has taken yet."""
+        if worker_id not in self.told_dead:
+            self.refused.append((run_id, worker_id, token))
 
     def look_at_the_silent(self) -> None:
         """A worker that cannot beat stops its work before others may take it; one that stands still does so when it wakes."""

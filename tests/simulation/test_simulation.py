@@ -30,6 +30,7 @@ MUST_BE_REACHED = {str(fault) for fault in Fault if fault is not Fault.NONE} | {
     "clock set back",
     "clock set forward",
     "crashed",
+    "effect rolled back",
     "notified 0 times",
     "notified 2 times",
     "outage briefly",

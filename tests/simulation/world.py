@@ -95,7 +95,7 @@ class World:
     # What actors need of the world
 
     def database_for(self, actor: Actor) -> FaultyDatabase:
-        return FaultyDatabase(self._real, lambda: self._draw(actor))
+        return FaultyDatabase(self._real, lambda: self._draw(actor), actor.answered)
 
     def new_id(self) -> UUID:
         return UUID(int=next(self._ids) << 64)
@@ -110,8 +110,10 @@ class World:
             case events.Ended(worker_id, _, run_id, token, _, status):
                 self.journal.accepted.append((run_id, worker_id, token, status))
                 self.journal.last_progress_s = self.clock.monotonic()
+            case events.DeclaredLost(worker_id):
+                self.journal.told_dead.add(worker_id)
             case events.LeaseLost(worker_id, _, run_id, token):
-                self.journal.refused.append((run_id, worker_id, token))
+                self.journal.refused_by(worker_id, run_id, token)
             case _:
                 pass
 
@@ -181,7 +183,7 @@ class World:
             return self._next()
         # A heartbeat has a thread of its own: only a fault may delay it.
         late = [(actor, action) for actor, action in ready if action.name == "heartbeat" and action.due_s < now - 1.0]
-        return self.dice.choice(late or ready)
+        return self._pick(late or ready)
 
     def _begin_rush(self, actors: list[Actor], step_count: int) -> None:
         """What waited for the end of a pause or an outage happens at once, in any order: a worker may report before it has
@@ -203,7 +205,10 @@ class World:
                 actor.feel_time()
             return None
         self._rush = (actors, left - 1)
-        return self.dice.choice(ready)
+        return self._pick(ready)
+
+    def _pick(self, ready: list[tuple[Actor, Action]]) -> tuple[Actor, Action]:
+        return self.dice.choices(ready, weights=[action.weight() for _, action in ready])[0]
 
     def _pass_time(self) -> None:
         self._move(self.dice.choice(BRISK_S if self.faults_on else CALM_S))
