@@ -485,6 +485,18 @@ class TestStopping:
             await rig.sweeper().run_once()
             await rig.cancel(job_id)
 
+    async def test_a_handler_that_lost_its_lease_is_forced_soon_whatever_its_grace(self, rig: Rig) -> None:
+        """C4: another worker may have begun it by now."""
+        hand, job_id = await start(rig, timeout=0, listens=False, grace=60)
+        hand.held[0].lose()
+        rig.move(0.9)
+        assert not hand.stage.handles[0].forced
+        rig.move(0.1)
+        assert hand.stage.handles[0].forced
+        await rig.execute("DELETE FROM sexton.workers")
+        await rig.sweeper().run_once()
+        await rig.cancel(job_id)
+
     async def test_a_lost_lease_inside_a_transaction_ends_as_lost(self, rig: Rig) -> None:
         """C6: whoever holds the run now decides about it; our report changes nothing."""
         hand, job_id = await start(rig)
@@ -495,6 +507,7 @@ class TestStopping:
         assert await rig.statuses(job_id) == ["lost"]
         assert await rig.state(job_id) == "ready"
         assert (hand.held, hand.intake.slots.used) == ([], 0)
+        assert (len(rig.of(events.LeaseLost)), rig.of(events.Ended)) == (1, [])
 
     async def test_its_own_thread_sees_the_flag(self, rig: Rig) -> None:
         """A5: a plain function is asked through its context."""

@@ -112,6 +112,21 @@ class TestOnOurPool:
         assert rig.of(events.LeaseLost) == []
         assert hand.intake.slots.used == 0
 
+    @pytest.mark.parametrize("end", ["raises", "declared dead"])
+    async def test_what_follows_the_commit_does_not_change_what_is_told(self, rig: Rig, end: str) -> None:
+        """C6: history has its success, so the event says so, whatever the handler or the worker met afterwards."""
+        hand, job_id, context = await started(rig)
+        async with context.transaction() as connection:
+            await connection.execute(EFFECT.format(job_id))
+        if end == "raises":
+            hand.stage.handles[0].raises(ValueError("after the commit"))
+        else:
+            hand.worker.declared_lost(hand.worker.worker_id)
+        await hand.report()
+        assert await rig.statuses(job_id) == ["succeeded"]
+        assert [(event.status, event.ending) for event in rig.of(events.Ended)] == [("succeeded", "completed")]
+        assert rig.of(events.LeaseLost) == []
+
     async def test_the_result_given_inside_is_kept_and_so_are_the_words(self, rig: Rig) -> None:
         """C13, C14."""
         hand, job_id, context = await started(rig)

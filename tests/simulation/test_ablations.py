@@ -154,8 +154,11 @@ async def test_without_keeping_reports_a_lost_connection_loses_the_run(
 @pytest.mark.parametrize(
     ("belief", "harm"),
     [
-        (runs.Fate(recorded=False, held=False), "a result that stands in history was not counted as lost"),
-        (runs.Fate(recorded=True, held=False), "a report that was accepted stands in history under its own lease"),
+        (runs.Fate(recorded=None, held=False), "a result that stands in history was not counted as lost"),
+        (
+            runs.Fate(recorded=runs.Recorded("succeeded", None, "completed"), held=False),
+            "a report that was accepted stands in history under its own lease",
+        ),
     ],
     ids=["lost", "recorded"],
 )

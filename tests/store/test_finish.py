@@ -86,7 +86,22 @@ async def test_a_report_counts_once(connection: Conn, outcome: Any) -> None:
     before = await snapshot(connection)
     assert await finish(connection, claimed.lease, outcome) is None
     assert await snapshot(connection) == before
-    assert await runs.fate(connection, claimed) == runs.Fate(recorded=True, held=False)
+    recorded, held = await runs.fate(connection, claimed)
+    assert recorded is not None
+    assert (recorded.status, held) == (run.status_of(outcome), False)
+
+
+async def test_fate_tells_what_stands_and_a_loss_is_never_ones_own_word(connection: Conn) -> None:
+    """C4: a worker that reports a failure after ctx.transaction() has committed hears of the success that stands there."""
+    claimed = await _taken(connection)
+    await finish(connection, claimed.lease, Succeeded(reason="done before"))
+    assert await runs.fate(connection, claimed, "failed") == runs.Fate(
+        runs.Recorded("succeeded", "done before", "completed"), False
+    )
+    swept = await _taken(connection)
+    await finish(connection, swept.lease, Lost("its worker died"))
+    for word in ("lost", "failed", "succeeded"):
+        assert await runs.fate(connection, swept, word) == runs.Fate(None, held=False)
 
 
 async def test_a_late_report_of_the_first_claim_cannot_close_the_second_of_the_same_worker(connection: Conn) -> None:
@@ -113,7 +128,7 @@ async def test_a_late_finisher_cannot_close_the_next_attempt(connection: Conn) -
     await finish(connection, overdue.lease, Lost("its worker died"), now=after(seconds=6))
     (second,) = await claim(connection, heir, now=after(seconds=7))
     assert await finish(connection, first.lease, Succeeded(), now=after(seconds=8)) is None
-    assert await runs.fate(connection, second) == runs.Fate(recorded=False, held=True)
+    assert await runs.fate(connection, second) == runs.Fate(recorded=None, held=True)
     assert await finish(connection, second.lease, Succeeded(), now=after(seconds=9)) is not None
     tries = await jobs.executions(connection, job_id)
     assert [(one.status, one.worker_id, one.token) for one in tries] == [("lost", late, 1), ("succeeded", heir, 2)]
@@ -383,7 +398,7 @@ async def test_a_retry_in_flight_loses_against_a_cancel_that_commits_first(conne
         await jobs.cancel(connection, claimed.lease.job_id, now=NOW)
         report = await blocked_task(connection, rival, finish(rival, claimed.lease, outcome))
     assert await report is None
-    assert await runs.fate(connection, claimed) == runs.Fate(recorded=False, held=True)
+    assert await runs.fate(connection, claimed) == runs.Fate(recorded=None, held=True)
     assert await finish(rival, claimed.lease, outcome) is not None
     assert await status(connection, claimed.lease.job_id) == "cancelled"
 
@@ -573,7 +588,7 @@ async def test_history_is_found_though_the_clock_was_set_back(connection: Conn) 
     """B9, D4: after a failover the new primary's clock may be behind the old one's."""
     claimed = await _taken(connection)
     await finish(connection, claimed.lease, Succeeded(), now=after(seconds=-2))
-    assert await runs.fate(connection, claimed) == runs.Fate(recorded=True, held=False)
+    assert (await runs.fate(connection, claimed)).recorded is not None
     assert len(await jobs.executions(connection, claimed.lease.job_id)) == 1
 
 
@@ -588,6 +603,13 @@ async def test_history_of_a_large_batch_is_found_in_frozen_time(connection: Conn
 
 
 # What the sweeper looks for.
+
+
+async def test_a_run_with_a_grace_of_its_own_is_not_overrunning_while_it_is_asked_to_stop(connection: Conn) -> None:
+    """C3, rule 10: the claim knows only the worker's grace."""
+    await _taken(connection, timeout=30, grace=60)
+    assert await runs.overrunning(connection, limit=10, now=after(seconds=99.9)) == []
+    assert len(await runs.overrunning(connection, limit=10, now=after(seconds=100))) == 1
 
 
 async def test_only_runs_past_timeout_and_grace_are_overrunning(connection: Conn) -> None:

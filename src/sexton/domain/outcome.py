@@ -25,8 +25,8 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         lines = "".join(traceback.format_exception(error))
         return cls(
             type=_name(type(error)),
-            message=_clean(_words(error))[:MESSAGE_LIMIT],
-            traceback=_clean(lines)[-TRACEBACK_LIMIT:],
+            message=storable(_words(error))[:MESSAGE_LIMIT],
+            traceback=storable(lines)[-TRACEBACK_LIMIT:],
             kinds=tuple(_name(kind) for kind in type(error).__mro__ if kind not in (object, BaseException)),
         )
 
@@ -46,7 +46,7 @@ def _name(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _clean(text: str) -> str:
+def storable(text: str) -> str:
     """PostgreSQL can keep neither NUL characters nor lone surrogates."""
     return text.replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from sexton.domain.outcome import storable
 from sexton.errors import PermanentError
 
 from .context import Context, ask_to_stop
@@ -44,7 +45,7 @@ from .messages import (
     frame,
 )
 from .parent_death import die_with_parent
-from .said import Said, storable
+from .said import Said
 
 # The name multiprocessing gives a main module in its children: `if __name__ == "__main__"` stays untrue, and libraries know it.
 MAIN = "__mp_main__"

@@ -16,10 +16,11 @@ import msgspec
 
 from sexton.domain.duration import Duration, seconds
 from sexton.domain.fault import Invalid
+from sexton.domain.outcome import storable
 from sexton.domain.run import Claimed
 from sexton.errors import PermanentError, Snooze
 
-from .said import Said, storable
+from .said import Said
 
 PROGRESS_BYTES_LIMIT = 16 * 1024
 

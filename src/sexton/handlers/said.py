@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from sexton.clock import SystemClock
+from sexton.domain.outcome import storable
 
 OUTPUT_LIMIT = 64 * 1024  # bytes of UTF-8, as all limits here
 HEAD_LIMIT = 16 * 1024
@@ -94,8 +95,3 @@ class Output:
     def __str__(self) -> str:
         mark = [f"… {self._left_out} lines left out …"] if self._left_out else []
         return "\n".join([*self._head, *mark, *(line for line, _ in self._tail)])
-
-
-def storable(text: str) -> str:
-    """PostgreSQL can keep neither NUL characters nor lone surrogates."""
-    return text.replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "backslashreplace").decode("utf-8")

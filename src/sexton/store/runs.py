@@ -31,8 +31,16 @@ class Finished(NamedTuple):
     state: str | None  # null: the run has ended
 
 
+class Recorded(NamedTuple):
+    """What history says of a try."""
+
+    status: str
+    reason: str | None
+    ending: str | None  # of the job, if the try was its last
+
+
 class Fate(NamedTuple):
-    recorded: bool
+    recorded: Recorded | None
     held: bool
 
 
@@ -119,7 +127,8 @@ async def fate(connection: Connection, claimed: Claimed, status: str | None = No
     (row,) = await connection.fetch(
         _SQL["fate"], lease.run_id, lease.job_id, lease.worker_id, lease.token, _floor(claimed.claimed_at), status
     )
-    return Fate(row["recorded"], row["held"])
+    status, reason, ending, held = row
+    return Fate(None if status is None else Recorded(status, reason, ending), held)
 
 
 async def tell(connection: Connection, worker_id: UUID, said: Sequence[object], *, now: datetime | None = None) -> None:

@@ -96,6 +96,9 @@ WITH moment AS MATERIALIZED (
 ), found AS MATERIALIZED (
   SELECT r.* FROM sexton.runs r
   WHERE r.state = 'running' AND r.must_end_at <= (SELECT now FROM moment)
+    -- must_end_at knows the grace of the worker; a job that brings its own has that as well
+    AND r.must_end_at + make_interval(secs => coalesce(
+      (SELECT (jobs.policy->>'grace_s')::float8 FROM sexton.jobs WHERE jobs.id = r.job_id LIMIT 1), 0)) <= (SELECT now FROM moment)
   ORDER BY r.worker_id LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 SELECT f.id, f.job_id, f.worker_id, f.token, f.attempt, f.lost_count, f.at_most_once, f.seq, f.origin,
@@ -138,12 +141,17 @@ RETURNING r.id, r.worker_id
 -- name: fate
 -- After a report that changed nothing: was it recorded before (its reply was lost), or is the lease still ours?
 -- A sweeper and the heartbeat end tries in the worker's name too, as lost, timed out or released: such a row is ours only if
--- that is what we reported. $1 run, $2 job, $3 worker, $4 token, $5 an id from before the run's claim, $6 the reported status
-SELECT
-  EXISTS (SELECT FROM sexton.executions e
-          WHERE e.job_id = $2 AND e.id >= $5 AND e.run_id = $1 AND e.worker_id = $3 AND e.token = $4
-            AND ($6::text IS NULL OR e.status = $6 OR e.status NOT IN ('lost', 'timed_out', 'released'))) AS recorded,
+-- that is what we reported, and a loss never is. What stands may be another outcome than the reported one: ctx.transaction()
+-- had committed a success before. $1 run, $2 job, $3 worker, $4 token, $5 an id from before the run's claim, $6 the reported status
+SELECT recorded.status, recorded.reason, recorded.ending,
   EXISTS (SELECT FROM sexton.runs r WHERE r.id = $1 AND r.worker_id = $3 AND r.token = $4) AS held
+FROM (SELECT) AS one LEFT JOIN LATERAL (
+  SELECT e.status, e.reason, d.status AS ending
+  FROM sexton.executions e LEFT JOIN sexton.endings d ON d.job_id = $2 AND d.execution_id = e.id
+  WHERE e.job_id = $2 AND e.id >= $5 AND e.run_id = $1 AND e.worker_id = $3 AND e.token = $4
+    AND ($6::text IS NULL OR (e.status = $6 AND $6 <> 'lost') OR e.status NOT IN ('lost', 'timed_out', 'released'))
+  LIMIT 1
+) recorded ON true
 
 -- name: tell
 -- Progress and output so far of running handlers, only where the lease still stands.

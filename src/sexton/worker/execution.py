@@ -30,6 +30,8 @@ from sexton.ids import Rng
 
 _encode = msgspec.json.Encoder().encode
 
+LOST_GRACE_S = 1.0  # another worker may have begun the run by now: there is no time for manners
+
 
 class Timer(Protocol):
     def cancel(self) -> None: ...
@@ -167,9 +169,13 @@ class Execution:
             self._end(verdict)
         elif self.phase is Phase.RUNNING and self._verdict is None and self._handle is not None:
             self._verdict = verdict
-            grace_s = self.claimed.lease.policy.grace_s
-            self._timers.append(self._bench.timers.call_later(self._bench.grace_s if grace_s is None else grace_s, self.force))
+            self._timers.append(self._bench.timers.call_later(self._grace_s(verdict), self.force))
             self._handle.ask_to_stop()
+
+    def _grace_s(self, verdict: Outcome) -> float:
+        own_s = self.claimed.lease.policy.grace_s
+        grace_s = self._bench.grace_s if own_s is None else own_s
+        return min(grace_s, LOST_GRACE_S) if isinstance(verdict, Lost) else grace_s
 
     def force(self) -> None:
         """No more patience."""
@@ -204,7 +210,7 @@ class Execution:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
-        if self._lost:
+        if self._lost and not self.ending:  # else ctx.transaction() may have recorded its success: history will tell
             self.phase = Phase.GONE
             self._bench.dropped(self)
         else:

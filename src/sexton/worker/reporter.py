@@ -97,8 +97,8 @@ class Reporter:
     async def _unaccepted(self, execution: Execution, outcome: Report) -> None:
         async with self._database.connection() as connection:
             fate = await runs.fate(connection, execution.claimed, outcome.status)
-        if fate.recorded:  # by the last try whose reply was lost, or by ctx.transaction()
-            self._accepted(execution, outcome)
+        if fate.recorded is not None:  # by the last try whose reply was lost, or by ctx.transaction()
+            self._accepted(execution, outcome, fate.recorded)
         elif fate.held:  # a cancel came between; the next statement sees it
             self._again.append((execution, outcome))
         else:
@@ -111,9 +111,11 @@ class Reporter:
         lease = execution.claimed.lease
         self._emit(LeaseLost(_held_by(execution), lease.job_id, lease.run_id, lease.token))
 
-    def _accepted(self, execution: Execution, outcome: Report) -> None:
+    def _accepted(self, execution: Execution, outcome: Report, recorded: runs.Recorded | None = None) -> None:
+        """Told as history has it, where that is known to differ from the report."""
         self._forget(execution)
         claimed = execution.claimed
+        status, reason, ending = recorded or (outcome.status, outcome.reason, outcome.ending)
         self._emit(
             Ended(
                 claimed.lease.worker_id,
@@ -121,12 +123,12 @@ class Reporter:
                 claimed.lease.run_id,
                 claimed.lease.token,
                 claimed.task,
-                outcome.status,
-                outcome.ending,
+                status,
+                ending,
                 claimed.lease.attempt,
                 (claimed.claimed_at - claimed.due_at).total_seconds() + (outcome.started_s or 0.0),
                 outcome.took_s or 0.0,
-                outcome.reason,
+                reason,
             )
         )
 
