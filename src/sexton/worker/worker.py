@@ -84,32 +84,35 @@ class Worker:
             freed=self._freed,
             undead=self._undead,
         )
-        # A run in a process has a slot of its own kind, so the two kinds are taken in separately.
-        transport = PostgresTransport(database, settings.worker_queues, grace_s=settings.worker_grace_s + 5, clock=clock)
-        self.intakes: list[Intake] = []
-        for name, is_process, limit in (
-            ("intake", False, settings.worker_concurrency),
-            ("process intake", True, settings.worker_processes),
-        ):
-            tasks = [definition.name for definition in registry if definition.process is is_process]
-            if tasks:
-                intake = Intake(
-                    name,
-                    transport,
-                    tasks,
-                    Slots(limit),
-                    self.holdings,
-                    worker_id=lambda: self.worker_id,
-                    begin=self._begin,
-                    may_claim=lambda: self._heartbeat is None or not self._heartbeat.is_overdue,
-                    takes_ahead=not is_process,
-                    poll_s=poll_s,
-                    clock=clock,
-                    emit=emit,
-                    dice=dice,
-                )
-                self.intakes.append(intake)
+        self.intakes = self._make_intakes(poll_s)
         self._intake_of = {name: intake for intake in self.intakes for name in intake.tasks}
+
+    def _make_intakes(self, poll_s: float) -> list[Intake]:
+        """A run in a process has a slot of its own kind, so the two kinds are taken in separately."""
+        settings = self._settings
+        transport = PostgresTransport(
+            self._database, settings.worker_queues, grace_s=settings.worker_grace_s + 5, clock=self._clock
+        )
+        kinds = (("intake", False, settings.worker_concurrency), ("process intake", True, settings.worker_processes))
+        return [
+            Intake(
+                name,
+                transport,
+                tasks,
+                Slots(limit),
+                self.holdings,
+                worker_id=lambda: self.worker_id,
+                begin=self._begin,
+                may_claim=lambda: self._heartbeat is None or not self._heartbeat.is_overdue,
+                takes_ahead=not is_process,
+                poll_s=poll_s,
+                clock=self._clock,
+                emit=self._emit,
+                dice=self._dice,
+            )
+            for name, is_process, limit in kinds
+            if (tasks := [definition.name for definition in self._registry if definition.process is is_process])
+        ]
 
     def _handlers(self) -> dict[str, Handler]:
         threads = ThreadSlots(self._settings.worker_concurrency + self._settings.worker_zombie_limit)
