@@ -1,0 +1,24 @@
+"""Schedules: values in, instants out. No clock, no database; the caller says what time it is."""
+
+from __future__ import annotations
+
+from .check import schedule
+from .fires import fires, jitter_of, last_fire, next_fire
+from .rule import DstRule, Jitter, Schedule, Window
+from .words import describe
+from .zone import tzdata_order, tzdata_version
+
+__all__ = [
+    "DstRule",
+    "Jitter",
+    "Schedule",
+    "Window",
+    "describe",
+    "fires",
+    "jitter_of",
+    "last_fire",
+    "next_fire",
+    "schedule",
+    "tzdata_order",
+    "tzdata_version",
+]

@@ -1,0 +1,289 @@
+"""An RFC 5545 recurrence as sets of numbers, and the wall times it names. Iteration goes month by month from any start, not
+from DTSTART on, and each search has a budget: a rule that can never fire ends, which python-dateutil's does not do
+(ADR 012). Knows nothing of zones: `zone` turns wall times into instants."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from calendar import isleap, monthrange
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, timedelta
+from enum import IntEnum
+from functools import lru_cache
+from heapq import merge
+from itertools import groupby
+
+import msgspec
+
+from sexton.domain.fault import Invalid
+
+from .cron import LAST_YEAR
+
+COUNT_LIMIT = 10_000
+_SEARCH_LIMIT = 20_000  # days or steps looked at in vain before a rule counts as over: 54 years of days, about 25 ms
+_SET_LIMIT = 20_000  # occurrences in one period from which BYSETPOS picks
+
+
+class Freq(IntEnum):
+    SECONDLY = 1
+    MINUTELY = 60
+    HOURLY = 3600
+    DAILY = 86_400
+    WEEKLY = 604_800
+    MONTHLY = 2_000_000
+    YEARLY = 3_000_000
+
+
+class Budget:
+    """Looks in vain that a search may still take. A hit fills it up again, unless `total`."""
+
+    def __init__(self, limit: int, *, total: bool = False) -> None:
+        self._limit = self.left = limit
+        self._total = total
+
+    def hit(self) -> None:
+        if not self._total:
+            self.left = self._limit
+
+
+class Recurrence(msgspec.Struct, frozen=True):
+    """Weekdays count from Monday, 0, as in RFC 5545; what the text leaves out has been filled in from `start`."""
+
+    freq: Freq
+    start: datetime
+    interval: int = 1
+    count: int | None = None
+    until: datetime | None = None  # inclusive
+    months: tuple[int, ...] = ()
+    month_days: tuple[int, ...] = ()
+    year_days: tuple[int, ...] = ()
+    weeks: tuple[int, ...] = ()
+    weekdays: tuple[tuple[int, int], ...] = ()  # (weekday, which of them), 0: all of them
+    hours: tuple[int, ...] = ()
+    minutes: tuple[int, ...] = ()
+    seconds: tuple[int, ...] = ()
+    positions: tuple[int, ...] = ()
+    week_start: int = 0
+    extra: tuple[datetime, ...] = ()
+    left_out: frozenset[datetime | date] = frozenset()
+
+    @property
+    def spaced(self) -> bool:
+        """Counts hours, minutes or seconds, so its spacing in real time survives a change of the clocks."""
+        return self.freq <= Freq.HOURLY
+
+    def walls(self, start: datetime) -> Iterator[datetime]:
+        """Every occurrence from `start` on, increasing and distinct."""
+        last = None
+        extra = (wall for wall in self.extra if wall >= start)
+        for wall in merge(self._ruled(start), extra):
+            if wall != last and wall not in self.left_out and wall.date() not in self.left_out:
+                last = wall
+                yield wall
+
+    def _ruled(self, start: datetime) -> Iterator[datetime]:
+        end = self.until if self.count is None else _last_counted(self)
+        if end is None and self.count is not None:
+            return
+        skipped = frozenset[datetime | date]()
+        if not self.positions or self.freq <= Freq.DAILY:  # otherwise a day left out still counts as a position
+            skipped = self.left_out
+        for wall in self._unbounded(max(start, self.start), Budget(_SEARCH_LIMIT), skipped):
+            if end is not None and wall > end:
+                return
+            yield wall
+
+    def counted(self) -> Iterator[datetime]:
+        """From the first occurrence on, `count` of them at most."""
+        budget = Budget(_SEARCH_LIMIT, total=True)
+        for number, wall in enumerate(self._unbounded(self.start, budget)):
+            if number == self.count or (self.until is not None and wall > self.until):
+                return
+            yield wall
+        if budget.left <= 0:
+            raise Invalid("rrule", "COUNT: takes too long to count; use UNTIL, or max_fires beside the rrule")
+
+    def _unbounded(
+        self, start: datetime, budget: Budget, skipped: frozenset[datetime | date] = frozenset()
+    ) -> Iterator[datetime]:
+        found = self._picked(start, budget, skipped) if self.positions else self._every(start, budget, skipped)
+        for wall in found:
+            if wall >= start:
+                budget.hit()
+                yield wall
+
+    def _picked(self, start: datetime, budget: Budget, skipped: frozenset[datetime | date]) -> Iterator[datetime]:
+        """BYSETPOS: only some of each period's occurrences; the period that holds `start` is looked at from its beginning."""
+        for _, members in groupby(self._every(self._period_start(start), budget, skipped), self._period):
+            found = []
+            for wall in members:
+                found.append(wall)
+                budget.left -= 1
+                if len(found) > _SET_LIMIT:
+                    raise Invalid("rrule", f"BYSETPOS: more than {_SET_LIMIT:,} occurrences to choose from in one period")
+            size = len(found)
+            chosen = {place - 1 if place > 0 else size + place for place in self.positions}
+            yield from (found[place] for place in sorted(chosen) if 0 <= place < size)
+
+    def _every(self, start: datetime, budget: Budget, skipped: frozenset[datetime | date]) -> Iterator[datetime]:
+        first_day, first_time = start.date(), start.replace(microsecond=0)
+        for day in self._dates(first_day, budget):
+            if day in skipped:
+                continue
+            midnight = datetime(day.year, day.month, day.day)  # noqa: DTZ001
+            yield from self._times(midnight, first_time if day == first_day else midnight, budget)
+            if budget.left <= 0:
+                return
+
+    def _dates(self, start: date, budget: Budget) -> Iterator[date]:
+        year, month = start.year, start.month
+        while year <= LAST_YEAR and budget.left > 0:
+            for day in self._days_of(year, month, budget):
+                if (found := date(year, month, day)) >= start:
+                    yield found
+            year, month = (year, month + 1) if month < 12 else (year + 1, 1)
+
+    def _days_of(self, year: int, month: int, budget: Budget) -> list[int]:
+        budget.left -= 1
+        if self.months and month not in self.months:
+            return []
+        if self.freq == Freq.YEARLY and (year - self.start.year) % self.interval:
+            return []
+        if self.freq == Freq.MONTHLY and (12 * (year - self.start.year) + month - self.start.month) % self.interval:
+            return []
+        length = monthrange(year, month)[1]
+        chosen: Sequence[int] = range(1, length + 1)
+        if self.month_days:
+            named = {day if day > 0 else length + 1 + day for day in self.month_days}
+            chosen = sorted(day for day in named if 1 <= day <= length)
+        budget.left -= len(chosen)
+        first = date(year, month, 1).toordinal() - 1
+        return [day for day in chosen if self._holds(first + day, year, day, length)]
+
+    def _holds(self, ordinal: int, year: int, day: int, length: int) -> bool:
+        return (
+            self._in_step(ordinal)
+            and (not self.weekdays or self._on_weekday(ordinal, year, day, length))
+            and (not self.year_days or self._on_year_day(ordinal, year))
+            and (not self.weeks or _week_of(ordinal, self.week_start) in _weeks(self.weeks, year, self.week_start))
+        )
+
+    def _in_step(self, ordinal: int) -> bool:
+        if self.interval == 1 or self.freq > Freq.WEEKLY or self.freq < Freq.DAILY:
+            return True
+        begun = self.start.toordinal()
+        if self.freq == Freq.DAILY:
+            return (ordinal - begun) % self.interval == 0
+        return (_week_of(ordinal, self.week_start) - _week_of(begun, self.week_start)) % self.interval == 0
+
+    def _on_weekday(self, ordinal: int, year: int, day: int, length: int) -> bool:
+        weekday = (ordinal - 1) % 7
+        place, size = day, length
+        if self.freq == Freq.YEARLY and not self.months:  # BYDAY=20MO counts through the year, unless months are named
+            place, size = ordinal - date(year, 1, 1).toordinal() + 1, 365 + isleap(year)
+        nth, nth_last = (place - 1) // 7 + 1, -((size - place) // 7 + 1)
+        return any(weekday == wanted and which in (0, nth, nth_last) for wanted, which in self.weekdays)
+
+    def _on_year_day(self, ordinal: int, year: int) -> bool:
+        place = ordinal - date(year, 1, 1).toordinal() + 1
+        return place in self.year_days or place - 366 - isleap(year) in self.year_days
+
+    def _times(self, midnight: datetime, earliest: datetime, budget: Budget) -> Iterator[datetime]:
+        from_second = (earliest - midnight).seconds
+        stepped = self.interval > 1 and self.spaced
+        for second in self._stepped(midnight, from_second, budget) if stepped else self._product(from_second):
+            if second >= from_second:
+                yield midnight + timedelta(seconds=second)
+
+    def _product(self, earliest: int) -> Iterator[int]:
+        """Seconds of the day, from about `earliest` on."""
+        for hour in self.hours[bisect_left(self.hours, earliest // 3600) :]:
+            minutes = self.minutes
+            if hour == earliest // 3600:
+                minutes = minutes[bisect_left(minutes, earliest // 60 % 60) :]
+            for minute in minutes:
+                for second in self.seconds:
+                    yield 3600 * hour + 60 * minute + second
+
+    def _stepped(self, midnight: datetime, earliest: int, budget: Budget) -> Iterator[int]:
+        """Seconds of this day that lie a whole number of intervals of hours, minutes or seconds from the start."""
+        unit = int(self.freq)
+        passed = self._period(midnight) - self._period(self.start)
+        place = earliest // unit
+        while True:
+            place += -(passed + place) % self.interval
+            begins = place * unit
+            if begins >= 86_400 or budget.left <= 0:
+                return
+            budget.left -= 1
+            if begins // 3600 not in self.hours:
+                place = (begins // 3600 + 1) * 3600 // unit
+            elif unit < 3600 and begins // 60 % 60 not in self.minutes:
+                place = (begins // 60 + 1) * 60 // unit
+            else:
+                yield from self._within(begins)
+                place += 1
+
+    def _within(self, begins: int) -> Iterator[int]:
+        """The seconds of the day inside one hour, minute or second."""
+        match self.freq:
+            case Freq.HOURLY:
+                for minute in self.minutes:
+                    for second in self.seconds:
+                        yield begins + 60 * minute + second
+            case Freq.MINUTELY:
+                for second in self.seconds:
+                    yield begins + second
+            case _:
+                if begins % 60 in self.seconds:
+                    yield begins
+
+    def _period(self, wall: datetime) -> int:
+        """The number of the year, month, week, day, hour, minute or second that BYSETPOS and INTERVAL count by."""
+        match self.freq:
+            case Freq.YEARLY:
+                return wall.year
+            case Freq.MONTHLY:
+                return 12 * wall.year + wall.month
+            case Freq.WEEKLY:
+                return _week_of(wall.toordinal(), self.week_start)
+            case _:
+                return (86_400 * wall.toordinal() + 3600 * wall.hour + 60 * wall.minute + wall.second) // int(self.freq)
+
+    def _period_start(self, wall: datetime) -> datetime:
+        midnight = wall.replace(hour=0, minute=0, second=0, microsecond=0)
+        match self.freq:
+            case Freq.YEARLY:
+                return midnight.replace(month=1, day=1)
+            case Freq.MONTHLY:
+                return midnight.replace(day=1)
+            case Freq.WEEKLY:
+                return midnight - timedelta(days=(wall.weekday() - self.week_start) % 7)
+            case _:
+                return midnight
+
+
+@lru_cache(maxsize=1024)
+def _last_counted(recurrence: Recurrence) -> datetime | None:
+    """COUNT as an UNTIL: counted once per process, so that a search may begin anywhere."""
+    last = None
+    for wall in recurrence.counted():
+        last = wall
+    return last
+
+
+def _week_of(ordinal: int, week_start: int) -> int:
+    return (ordinal - 1 - week_start) // 7
+
+
+@lru_cache(maxsize=1024)
+def _weeks(weeks: tuple[int, ...], year: int, week_start: int) -> frozenset[int]:
+    """The weeks so numbered that have days in this year. Week 1 is the first with at least four days in its year, so it
+    may begin in the year before, and a year may end in week 1 of the next."""
+    found = set()
+    for owner in (year - 1, year, year + 1):
+        first = _week_of(date(owner, 1, 4).toordinal(), week_start)
+        size = _week_of(date(owner + 1, 1, 4).toordinal(), week_start) - first
+        numbers = (number if number > 0 else size + 1 + number for number in weeks)
+        found |= {first + number - 1 for number in numbers if 1 <= number <= size}
+    return frozenset(found)

@@ -1,0 +1,225 @@
+"""A schedule in words, for people who do not read cron. Says what will happen, not how it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from . import cron_text, rrule_text
+from .cron import Cron, Days
+from .fires import EPOCH
+from .rrule import Freq, Recurrence
+from .rule import Schedule, Window
+
+_WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_NTH = ("", "first", "second", "third", "fourth", "fifth")
+_UNITS = {Freq.SECONDLY: "second", Freq.MINUTELY: "minute", Freq.HOURLY: "hour", Freq.DAILY: "day"}
+_PERIODS = {**_UNITS, Freq.WEEKLY: "week", Freq.MONTHLY: "month", Freq.YEARLY: "year"}
+_TIMES_LISTED = 6
+
+
+def describe(schedule: Schedule, seed: str = "") -> str:
+    """Such as "At 09:00 on Monday to Friday, New York time; 30 s of jitter"."""
+    if schedule.cron is not None:
+        said = f"{_cron(cron_text.parse(schedule.cron, dialect=schedule.dialect, seed=seed))}, {_place(schedule.timezone)}"
+    elif schedule.rrule is not None:
+        anchor = schedule.anchor_at or EPOCH
+        rule = rrule_text.parse(schedule.rrule, timezone=schedule.timezone, anchor_at=anchor)
+        said = f"{_recurrence(rule)}, {_place(schedule.timezone)}"
+    else:
+        said = f"Every {_span(schedule.every_s or 0)}, counted from {_moment(schedule.anchor_at or EPOCH)} UTC"
+    return "; ".join([said, *_limits(schedule)])
+
+
+def _limits(schedule: Schedule) -> list[str]:
+    said = []
+    if schedule.start_at is not None:
+        said.append(f"from {_moment(schedule.start_at)} UTC")
+    if schedule.end_at is not None:
+        said.append(f"until {_moment(schedule.end_at)} UTC")
+    if schedule.max_fires is not None:
+        said.append("once" if schedule.max_fires == 1 else f"at most {schedule.max_fires:,} times")
+    if schedule.exclude:
+        shown = [_silence(entry) for entry in schedule.exclude[:3]]
+        more = len(schedule.exclude) - len(shown)
+        said.append(f"not on or in {_listed([*shown, f'{more} more']) if more else _listed(shown)}")
+    if schedule.jitter is not None:
+        said.append(f"{_span(schedule.jitter.max_s)} of jitter" + (" either way" if schedule.jitter.both else ""))
+    return said
+
+
+def _silence(entry: str | Window) -> str:
+    return entry if isinstance(entry, str) else f"{_moment(entry.from_at)} to {_moment(entry.to_at)} UTC"
+
+
+def _cron(cron: Cron) -> str:
+    years = "" if cron.years is None else f" in {_runs(cron.years, str)}"
+    return _times(cron.hours, cron.minutes, cron.seconds) + _on_days(cron.days) + _in_months(cron.months) + years
+
+
+def _times(hours: Sequence[int], minutes: Sequence[int], seconds: Sequence[int]) -> str:
+    if len(hours) * len(minutes) * len(seconds) <= _TIMES_LISTED:
+        shown = [_clock(hour, minute, second) for hour in hours for minute in minutes for second in seconds]
+        return f"At {_listed(shown)}"
+    within = "" if len(hours) == 24 else f" {_hours(hours, minutes)}"
+    if len(seconds) > 1:
+        return _each(seconds, 60, "second") + ("" if len(minutes) == 60 else f" of {_minutes(minutes)}") + within
+    at_second = f" at second {seconds[0]}" if seconds[0] else ""
+    if len(minutes) > 1:
+        return _each(minutes, 60, "minute") + at_second + within
+    past = "" if minutes[0] == 0 else f" at {minutes[0]} minute{'s' * (minutes[0] > 1)} past"
+    return _every_hour(hours) + past + at_second
+
+
+def _every_hour(hours: Sequence[int]) -> str:
+    if len(hours) == 24:
+        return "Every hour"
+    if (step := _step(hours, 24)) is not None:
+        return f"Every {step} hours" + (f" from {hours[0]:02}:00" if hours[0] else "")
+    return f"In {_hour_runs(hours)}"
+
+
+def _hours(hours: Sequence[int], minutes: Sequence[int]) -> str:
+    if hours[-1] - hours[0] == len(hours) - 1 and len(hours) > 1:
+        return f"from {hours[0]:02}:{minutes[0]:02} to {hours[-1]:02}:{minutes[-1]:02}"
+    return f"in {_hour_runs(hours)}"
+
+
+def _hour_runs(hours: Sequence[int]) -> str:
+    return ("hour " if len(hours) == 1 else "hours ") + _runs(hours, str)
+
+
+def _minutes(minutes: Sequence[int]) -> str:
+    return ("minute " if len(minutes) == 1 else "minutes ") + _runs(minutes, str)
+
+
+def _each(values: Sequence[int], size: int, unit: str) -> str:
+    if len(values) == size:
+        return f"Every {unit}"
+    if (step := _step(values, size)) is not None:
+        return f"Every {step} {unit}s" + (f" from {unit} {values[0]}" if values[0] else "")
+    return f"At {unit}s {_runs(values, str)}"
+
+
+def _step(values: Sequence[int], size: int) -> int | None:
+    """The even step that goes on round the end of the dial, if there is one."""
+    steps = {later - earlier for earlier, later in pairwise(values)} | {values[0] + size - values[-1]}
+    return steps.pop() if len(steps) == 1 and len(values) > 1 else None
+
+
+def _on_days(days: Days) -> str:
+    by_date, by_weekday = _month_days(days), _week_days(days)
+    if by_date and by_weekday:
+        return f" on {by_date}{' or on ' if days.either else ' if that is '}{by_weekday}"
+    return f" on {by_date or by_weekday}" if by_date or by_weekday else ""
+
+
+def _month_days(days: Days) -> str:
+    if len(days.plain) == 31:
+        return ""
+    said = [f"the {_runs(sorted(days.plain), _ordinal)}"] if days.plain else []
+    said += [f"the day {before} before the last" if before else "the last day" for before in sorted(days.before_last)]
+    said += [f"the working day nearest the {_ordinal(day)}" for day in sorted(days.near)]
+    said += ["the last working day"] * days.last_working
+    return f"{_listed(said)} of the month"
+
+
+def _week_days(days: Days) -> str:
+    if len(days.weekdays) == 7:
+        return ""
+    said = [_weekdays(days.weekdays)] if days.weekdays else []
+    said += [f"the {_NTH[nth]} {_WEEKDAYS[day]} of the month" for day, nth in sorted(days.nth_weekdays)]
+    said += [f"the last {_WEEKDAYS[day]} of the month" for day in sorted(days.last_weekdays)]
+    return _listed(said)
+
+
+def _weekdays(days: frozenset[int]) -> str:
+    """The week begins on Monday here, so that a weekend stays together."""
+    return _runs(sorted((day - 1) % 7 for day in days), lambda day: _WEEKDAYS[(day + 1) % 7])
+
+
+def _in_months(months: Sequence[int]) -> str:
+    return "" if len(months) == 12 else f" in {_runs(months, lambda month: _MONTHS[month - 1])}"
+
+
+def _recurrence(rule: Recurrence) -> str:
+    period = _PERIODS[rule.freq]
+    said = f"Every {period}" if rule.interval == 1 else f"Every {rule.interval:,} {period}s"
+    weekdays = [_rule_weekday(day, which) for day, which in rule.weekdays]
+    said += f" on {_listed(weekdays)}" if weekdays else ""
+    said += f" on the {_listed([_ordinal(day) for day in rule.month_days])} of the month" if rule.month_days else ""
+    said += f" on day {_listed([str(day) for day in rule.year_days])} of the year" if rule.year_days else ""
+    said += f" in week {_listed([str(week) for week in rule.weeks])}" if rule.weeks else ""
+    said += _in_months(rule.months) if rule.months else ""
+    if rule.freq >= Freq.DAILY:
+        times = _times(rule.hours, rule.minutes, rule.seconds)
+        said += f" {times[0].lower()}{times[1:]}"
+    if rule.positions:
+        said += f", of these only number {_listed([str(place) for place in rule.positions])}"
+    said += f" from {_moment(rule.start)}"
+    said += f" until {_moment(rule.until)}" if rule.until else ""
+    said += f", {rule.count:,} times" if rule.count else ""
+    said += f", and {len(rule.extra)} more" if rule.extra else ""
+    return said + (f", except {len(rule.left_out)}" if rule.left_out else "")
+
+
+def _rule_weekday(day: int, which: int) -> str:
+    name = _WEEKDAYS[(day + 1) % 7]
+    if which == 0:
+        return name
+    return f"the {_ordinal(which)} {name}"
+
+
+def _ordinal(number: int) -> str:
+    if number < 0:
+        return "last" if number == -1 else f"{_ordinal(-number)} to last"
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _runs(values: Sequence[int], name: Callable[[int], str]) -> str:
+    """1, 2, 3, 5 is "1 to 3 and 5"."""
+    groups: list[list[int]] = []
+    for value in values:
+        if groups and value == groups[-1][-1] + 1:
+            groups[-1].append(value)
+        else:
+            groups.append([value])
+    said: list[str] = []
+    for group in groups:
+        if len(group) > 2:
+            said.append(f"{name(group[0])} to {name(group[-1])}")
+        else:
+            said += [name(value) for value in group]
+    return _listed(said)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _clock(hour: int, minute: int, second: int) -> str:
+    return f"{hour:02}:{minute:02}" + (f":{second:02}" if second else "")
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}" + (f":{at.second:02}" if at.second else "")
+
+
+def _place(timezone: str) -> str:
+    if timezone in ("UTC", "Etc/UTC", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT", "Universal", "Etc/Universal"):
+        return "UTC"
+    return f"{timezone.rpartition('/')[2].replace('_', ' ')} time"
+
+
+def _span(span_s: float) -> str:
+    span = timedelta(seconds=span_s)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if span_s >= size and span_s % size == 0:
+            return f"{span // timedelta(seconds=size):,} {unit}"
+    return f"{span_s:g} s"

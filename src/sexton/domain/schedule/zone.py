@@ -1,0 +1,159 @@
+"""Wall time to instants. A wall time may exist once, not at all (clocks jump over it) or twice (clocks go back); the
+schedule's DST rule says what it means then. Zones come from the `tzdata` package and never from the machine, so that all
+nodes of one version agree and `tzdata_version` is the truth."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.resources import files
+from typing import Literal, NamedTuple
+from zoneinfo import ZoneInfo
+
+from sexton.domain.fault import Invalid
+
+Gap = Literal["after", "skip"]
+Overlap = Literal["first", "last", "both"]
+Walls = Callable[[datetime], Iterator[datetime]]
+
+_NAME_LIMIT = 64
+_NEVER = timedelta(0)
+
+
+class Dst(NamedTuple):
+    """`gap`: a wall time that does not exist fires at the first instant after the gap, or not at all. `overlap`: one that
+    exists twice fires the first time, the last time, or both times."""
+
+    gap: Gap = "after"
+    overlap: Overlap = "first"
+
+
+# What a rule that counts minutes or hours gets, as in Debian's cron: it fires whenever the clock on the wall shows a
+# matching time, so its spacing in real time survives both changes.
+SPACED = Dst("skip", "both")
+
+
+def tzdata_version() -> str:
+    """The release of the IANA database in use, such as `2026a`."""
+    return str(import_module("tzdata").IANA_VERSION)
+
+
+def tzdata_order(version: str) -> tuple[int, str]:
+    """Sorts releases by age: 2026a < 2026b < 2027a."""
+    year = version[:4]
+    if not (year.isascii() and year.isdigit()):
+        raise Invalid("tzdata", f"{version!r} is not a release of the IANA database, such as 2026a")
+    return int(year), version[4:]
+
+
+@cache
+def names() -> frozenset[str]:
+    """Every name of the IANA database, links included."""
+    return frozenset(files("tzdata").joinpath("zones").read_text("ascii").split())
+
+
+def zone(name: object, *, field: str = "timezone") -> ZoneInfo:
+    """The zone; `Invalid` suggests close names."""
+    if not isinstance(name, str) or len(name) > _NAME_LIMIT or name not in names():
+        raise Invalid(field, f"{_shown(name)} is not an IANA time zone; {_suggestion(name)}")
+    return _loaded(name)
+
+
+@lru_cache(maxsize=1024)
+def _loaded(name: str) -> ZoneInfo:
+    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as stored:
+        return ZoneInfo.from_file(stored, key=name)
+
+
+def _shown(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= _NAME_LIMIT else f"{text[:_NAME_LIMIT]}…"
+
+
+def _suggestion(name: object) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= _NAME_LIMIT:
+        return 'write a name such as "America/New_York" or "UTC"'
+    by_key = {known.lower().replace("_", " "): known for known in sorted(names())}
+    wanted = name.strip().lower().replace("_", " ")
+    close = [key for key in by_key if key.rpartition("/")[2] == wanted]
+    close += [key for key in get_close_matches(wanted, by_key, n=3, cutoff=0.7) if key not in close]
+    if not close:
+        return 'write a name such as "America/New_York" or "UTC"'
+    return f"did you mean {' or '.join(by_key[key] for key in close[:3])}?"
+
+
+def wall_of(where: ZoneInfo, instant: datetime) -> datetime:
+    """What the clock on the wall shows, without a zone."""
+    return instant.astimezone(where).replace(tzinfo=None, fold=0)
+
+
+def instants(where: ZoneInfo, wall: datetime, dst: Dst) -> tuple[datetime, ...]:
+    """The instants at which this wall time fires: none, one or two, in order."""
+    before, after = _offsets(where, wall)
+    if before == after:
+        return (_utc(wall, before),)
+    if before < after:
+        return () if dst.gap == "skip" else (_change(where, _utc(wall, after), _utc(wall, before)),)
+    match dst.overlap:
+        case "first":
+            return (_utc(wall, before),)
+        case "last":
+            return (_utc(wall, after),)
+        case "both":
+            return _utc(wall, before), _utc(wall, after)
+
+
+def resolve(walls: Walls, where: ZoneInfo, dst: Dst, after: datetime) -> Iterator[datetime]:
+    """The instants of increasing wall times, strictly after `after`, increasing and distinct: wall times that meet in
+    one instant (a gap) are one fire."""
+    last = after
+    returning: deque[datetime] = deque()  # the second pass through an overlap, until the first is over
+    for wall in walls(_first_wall(where, after)):
+        for instant, *again in (found,) if (found := instants(where, wall, dst)) else ():
+            while returning and returning[0] < instant:
+                if (due := returning.popleft()) > last:
+                    yield (last := due)
+            if instant > last:
+                yield (last := instant)
+            returning.extend(again)
+    for due in returning:
+        if due > last:
+            yield (last := due)
+
+
+def _first_wall(where: ZoneInfo, after: datetime) -> datetime:
+    """The earliest wall time of which an instant may lie after `after`: in the first pass of an overlap its beginning,
+    because all of it will be seen again."""
+    wall = wall_of(where, after)
+    earlier, later = _offsets(where, wall)
+    if earlier <= later or after.astimezone(where).fold:
+        return wall
+    change = _change(where, after, _utc(wall, later))
+    return (change + later).replace(tzinfo=None)
+
+
+def _offsets(where: ZoneInfo, wall: datetime) -> tuple[timedelta, timedelta]:
+    """Before and after a change, if the wall time lies within one; otherwise twice the same."""
+    local = wall.replace(tzinfo=where)
+    return local.utcoffset() or _NEVER, local.replace(fold=1).utcoffset() or _NEVER
+
+
+def _utc(wall: datetime, offset: timedelta) -> datetime:
+    return (wall - offset).replace(tzinfo=UTC)
+
+
+def _change(where: ZoneInfo, before: datetime, after: datetime) -> datetime:
+    """The instant in (before, after] at which the offset changes. Changes fall on whole seconds."""
+    low, high = int(before.timestamp() // 1), int(-(-after.timestamp() // 1))
+    known = datetime.fromtimestamp(low, where).utcoffset()
+    while high - low > 1:
+        middle = (low + high) // 2
+        if datetime.fromtimestamp(middle, where).utcoffset() == known:
+            low = middle
+        else:
+            high = middle
+    return datetime.fromtimestamp(high, UTC)
