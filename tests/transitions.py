@@ -18,14 +18,17 @@ DECLARE
   before text := CASE WHEN TG_OP <> 'INSERT' THEN OLD.state END;
   after text := CASE WHEN TG_OP <> 'DELETE' THEN NEW.state END;
   is_claim boolean := false;
+  -- The next version of a run that nobody has begun: the only change that may touch what the run is about.
+  is_edit boolean := coalesce(
+    before <> 'running' AND after <> 'running' AND OLD.token = 0 AND NEW.job_version = OLD.job_version + 1, false);
 BEGIN
-  IF before IS NOT DISTINCT FROM after THEN
+  IF before IS NOT DISTINCT FROM after AND NOT is_edit THEN
     IF to_jsonb(OLD) - 'cancel_requested_at' <> to_jsonb(NEW) - 'cancel_requested_at' OR before <> 'running' THEN
       RAISE EXCEPTION 'run % changed without leaving %', OLD.id, before USING ERRCODE = '{rejected}';
     END IF;
     RETURN NEW;
   END IF;
-  IF NOT EXISTS (SELECT FROM (VALUES {pairs}) AS legal (source, target)
+  IF before IS DISTINCT FROM after AND NOT EXISTS (SELECT FROM (VALUES {pairs}) AS legal (source, target)
                  WHERE source IS NOT DISTINCT FROM before AND target IS NOT DISTINCT FROM after) THEN
     RAISE EXCEPTION 'run % may not go from % to %', coalesce(NEW.id, OLD.id), coalesce(before, 'nothing'),
       coalesce(after, 'nothing') USING ERRCODE = '{rejected}';
@@ -45,11 +48,10 @@ BEGIN
     IF OLD.cancel_requested_at IS NOT NULL THEN
       RAISE EXCEPTION 'run % goes on though its cancel was requested', OLD.id USING ERRCODE = '{rejected}';
     END IF;
-    IF (NEW.id, NEW.job_id, NEW.fire_at, NEW.origin, NEW.seq, NEW.job_version, NEW.partition, NEW.task, NEW.tenant,
-        NEW.at_most_once)
+    IF (NEW.id, NEW.job_id, NEW.origin, NEW.seq, NEW.partition, NEW.task, NEW.tenant, NEW.at_most_once)
        IS DISTINCT FROM
-       (OLD.id, OLD.job_id, OLD.fire_at, OLD.origin, OLD.seq, OLD.job_version, OLD.partition, OLD.task, OLD.tenant,
-        OLD.at_most_once) THEN
+       (OLD.id, OLD.job_id, OLD.origin, OLD.seq, OLD.partition, OLD.task, OLD.tenant, OLD.at_most_once)
+       OR NOT is_edit AND (NEW.fire_at, NEW.job_version) IS DISTINCT FROM (OLD.fire_at, OLD.job_version) THEN
       RAISE EXCEPTION 'run % became another', OLD.id USING ERRCODE = '{rejected}';
     END IF;
   END IF;
@@ -78,6 +80,12 @@ INVARIANTS = {
     "a live run has no execution at its present token, unless it went back": """
         SELECT r.id FROM sexton.runs r JOIN sexton.executions x ON x.run_id = r.id AND x.token = r.token
         WHERE r.state = 'running'""",
+    "the tags of a job are the ones it is found by": """
+        SELECT coalesce(j.id, t.job_id) AS id FROM (SELECT DISTINCT id, unnest(tags) AS tag FROM sexton.jobs) j
+        FULL JOIN sexton.job_tags t ON t.job_id = j.id AND t.tag = j.tag WHERE j.id IS NULL OR t.job_id IS NULL""",
+    "a live run is of its job's present version, unless it has begun": """
+        SELECT r.id FROM sexton.runs r JOIN sexton.jobs j ON j.id = r.job_id
+        WHERE r.token = 0 AND r.origin = 'now' AND r.job_version <> j.version""",
     "a completed key names its execution": """
         SELECT k.job_id AS id FROM sexton.idempotency_keys k WHERE (k.completed_at IS NULL) <> (k.execution_id IS NULL)""",
 }

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+
+def host_now() -> datetime:
+    """What this machine believes the time is: only to be compared with the database's, which decides."""
+    return datetime.now(UTC)
 
 
 class Clock(Protocol):

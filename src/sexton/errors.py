@@ -7,6 +7,7 @@ class SextonError(Exception):
     """Root of all of them."""
 
     code = "error"
+    problem: object | None = None  # the API's own document, if that is where the error came from
 
 
 class InvalidSubmission(SextonError, ValueError):
@@ -49,10 +50,16 @@ class NotAllowedIn(SextonError):
 
     code = "conflict"
 
-    def __init__(self, action: str, status: str) -> None:
-        super().__init__(f"cannot {action} a job that is {status}")
+    def __init__(self, action: str, status: str, message: str | None = None) -> None:
+        super().__init__(message or f"cannot {action} a job that is {status}")
         self.action = action
         self.status = status
+
+
+class VersionMismatch(SextonError):
+    """The job has been edited since it was read: read it again, and decide anew."""
+
+    code = "version_mismatch"
 
 
 class LeaseLost(SextonError):
@@ -84,6 +91,23 @@ class DatabaseUnavailable(SextonError):
     code = "database_unavailable"
 
 
+class ApiUnavailable(SextonError):
+    """The HTTP API cannot be reached, or is too busy. What was sent may have been done; a submission may be sent again."""
+
+    code = "api_unavailable"
+
+
+class ApiError(SextonError):
+    """The HTTP API answered with a problem that has no error of its own here. `status` is HTTP's."""
+
+    code = "api_error"
+
+    def __init__(self, message: str, *, status: int, code: str = code) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
 class Contention(SextonError):
     """Another transaction was in the way (deadlock, lock timeout); nothing was changed, and trying again is safe."""
 
@@ -100,6 +124,12 @@ class SchemaMismatch(SextonError):
     """The database's schema is not the one this version knows. The message says what to run."""
 
     code = "schema_mismatch"
+
+
+class UnsupportedServer(SextonError):
+    """This PostgreSQL is older than Sexton can work with."""
+
+    code = "unsupported_server"
 
 
 class ForeignDatabase(SextonError):

@@ -15,6 +15,11 @@ def process_id() -> uuid.UUID:
     return uuid.uuid4()
 
 
+def request_key() -> str:
+    """An idempotency key of the client's own, so that a submission whose reply was lost can be sent again."""
+    return f"client-{uuid.uuid4()}"
+
+
 def process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 

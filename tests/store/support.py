@@ -110,6 +110,8 @@ async def snapshot(connection: Connection) -> dict[str, list[str]]:
     """All rows that jobs leave behind, for "and nothing changed"."""
     tables = [
         "jobs",
+        "job_tags",
+        "job_versions",
         "runs",
         "executions",
         "endings",

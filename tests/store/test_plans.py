@@ -46,7 +46,8 @@ HOT: dict[tuple[str, str], tuple[list[Any], str]] = {
     ("runs", "overrunning"): ([NOW, 100], "runs_leased"),
     ("runs", "of_job"): ([UUID(int=2)], "run_fires_once"),
     ("fleet", "beat"): ([NOW, WORKER, 0, False, 0], "runs_leased"),
-    ("jobs", "status"): ([UUID(int=2)], "run_fires_once"),
+    ("jobs", "show"): ([f"{{{UUID(int=2)}}}", UUID(int=2), UUID(int=2)], "run_fires_once"),
+    ("editing", "lock_run"): ([UUID(int=2)], "run_fires_once"),
 }
 
 

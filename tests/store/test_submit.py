@@ -503,6 +503,17 @@ async def test_many_concurrent_duplicates_give_one_job(database_url: str) -> Non
 # Uniqueness by content.
 
 
+async def test_the_key_of_a_job_that_gave_way_to_an_equal_one_leads_to_that(connection: Conn) -> None:
+    """A10: the job it was taken for was never made, alone or twice in one batch."""
+    first = await submit(connection, payload={"n": 1}, unique=True, delay="1h")
+    again = submission("a", {"n": 1}, unique=True, delay="1h", key="k")
+    for _ in range(2):
+        assert await jobs.submit(connection, [again], now=NOW) == [(first, False)]
+    twice = submission("a", {"n": 1}, unique=True, delay="1h", key="q")
+    answers = await jobs.submit(connection, [twice, twice, submission("z", {})], now=NOW)
+    assert [(one.id == first, one.created) for one in answers] == [(True, False), (True, False), (False, True)]
+
+
 async def test_equal_jobs_are_one_while_the_first_is_pending(connection: Conn) -> None:
     """A10: keep."""
     first = await submit(connection, payload={"n": 1}, unique=True, delay="1h")

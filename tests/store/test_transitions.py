@@ -11,7 +11,7 @@ import pytest
 
 from sexton.domain.outcome import Cancelled, Lost, Missed, Released, Snoozed, Succeeded
 from sexton.domain.states import TRANSITIONS, Event, RunState, Status
-from sexton.store import dead_letters, jobs, runs
+from sexton.store import dead_letters, editing, jobs, runs
 from tests import transitions
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, run_row, submit
 
@@ -77,6 +77,7 @@ async def test_only_the_changes_in_the_table_pass(connection: Conn, before: RunS
         "state = 'ready', worker_id = NULL, claimed_at = NULL, job_id = gen_random_uuid()",
         "worker_id = gen_random_uuid()",
         "due_at = due_at + interval '1 s'",
+        "job_version = job_version + 1, lane = 0",
     ],
 )
 async def test_a_change_that_cheats_on_fence_or_budget_is_refused(connection: Conn, change: str) -> None:
@@ -158,6 +159,13 @@ async def test_every_transition_of_the_table_happens_through_the_store(connectio
         await finish(connection, overdue.lease, Missed("too late"), now=after(hours=2))
     (letter, *_) = await dead_letters.find(connection, dead_letters.Filter())
     await dead_letters.replay(connection, [letter.id], now=NOW)
+    edited = await submit(connection)
+    for delay_s in (60.0, 0.0):
+        await editing.edit(connection, edited, editing.Changes(delay_s=delay_s), now=NOW)
+        await editing.pause(connection, edited, now=NOW)
+        await editing.resume(connection, edited, now=NOW)
+    await editing.pause(connection, edited, now=NOW)
+    await _cancel(connection, edited)
 
     seen = {tuple(row) for row in await connection.fetch("SELECT DISTINCT source, target FROM sexton.test_only_seen")}
     legal = {(source, target) for _, source, target in TRANSITIONS}

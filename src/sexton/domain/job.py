@@ -23,6 +23,7 @@ NAME_LIMIT = 200
 TAG_LIMIT = 20
 TIMEOUT_S = 30.0
 MAX_LOST = 3
+_YEARS = (1970, 9000)  # with room for every deadline and offset: what PostgreSQL keeps beyond, Python cannot read
 
 _PATH = re.compile(r"payload(\.[^.]+)+")
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -132,6 +133,8 @@ def submission(
         raise Invalid("delay", "give run_at or delay, not both")
     if run_at is not None and getattr(run_at, "tzinfo", None) is None:
         raise Invalid("run_at", "give an instant with an offset, such as datetime(2026, 3, 1, 9, tzinfo=UTC)")
+    if run_at is not None and not _YEARS[0] <= run_at.year < _YEARS[1]:
+        raise Invalid("run_at", f"the year {run_at.year} must lie between {_YEARS[0]} and {_YEARS[1]}")
     return Submission(
         task=_name("task", task),
         payload=encoded_payload(payload),
@@ -190,7 +193,8 @@ def encoded_payload(payload: Any) -> msgspec.Raw:
     """The payload as JSON, refused where PostgreSQL could not keep it exactly or it is too large."""
     try:
         encoded = msgspec.json.encode(payload)
-        if b"null" in encoded:  # JSON has no infinities and no NaN; the encoder writes null for them without a word
+        # JSON has no infinities and no NaN; the encoder writes null for them without a word. What came as JSON had none.
+        if b"null" in encoded and not isinstance(payload, msgspec.Raw):
             _refuse_infinite("payload", msgspec.to_builtins(payload))
     except Invalid:
         raise

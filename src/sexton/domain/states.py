@@ -12,6 +12,7 @@ class RunState(StrEnum):
     WAITING = "waiting"  # for its time
     READY = "ready"  # due: any worker that knows the task may claim it
     RUNNING = "running"  # leased to one worker
+    PAUSED = "paused"  # by a person, until resumed
     BLOCKED = "blocked"  # by the overlap policy of its job
     PARKED = "parked"  # waiting for a limit, outside the claim index
 
@@ -29,6 +30,9 @@ class Event(StrEnum):
     CANCELLED = "cancelled"
     MISSED = "missed"
     REPLAYED = "replayed"
+    EDITED = "edited"
+    PAUSED = "paused"
+    RESUMED = "resumed"
 
 
 class Status(StrEnum):
@@ -55,7 +59,7 @@ class JobStatus(StrEnum):
     PAUSED = "paused"
 
 
-_W, _R, _X = RunState.WAITING, RunState.READY, RunState.RUNNING
+_W, _R, _X, _P = RunState.WAITING, RunState.READY, RunState.RUNNING, RunState.PAUSED
 
 # (event, from, to); None is "no row": before submission and after the end.
 TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozenset(
@@ -67,6 +71,7 @@ TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozens
         (Event.SUCCEEDED, _X, None),
         (Event.RETRIED, _X, _W),
         (Event.RETRIED, _X, _R),  # without delay
+        (Event.RETRIED, _W, _R),  # a person did not want to wait for the next attempt
         (Event.BURIED, _X, None),
         (Event.SNOOZED, _X, _W),
         (Event.SNOOZED, _X, _R),
@@ -75,9 +80,17 @@ TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozens
         (Event.CANCELLED, _X, None),
         (Event.CANCELLED, _W, None),
         (Event.CANCELLED, _R, None),
+        (Event.CANCELLED, _P, None),
         (Event.MISSED, _W, None),
         (Event.MISSED, _R, None),
+        (Event.MISSED, _P, None),
         (Event.REPLAYED, None, _R),
+        (Event.EDITED, _W, _R),  # to an earlier time; an edit that keeps the state is no transition
+        (Event.EDITED, _R, _W),
+        (Event.PAUSED, _W, _P),
+        (Event.PAUSED, _R, _P),
+        (Event.RESUMED, _P, _W),
+        (Event.RESUMED, _P, _R),
     }
 )
 

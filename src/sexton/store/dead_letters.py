@@ -67,6 +67,13 @@ async def find(connection: Connection, chosen: Filter, *, before: UUID | None = 
     return [DeadLetter(*row) for row in rows]
 
 
+async def find_ids(connection: Connection, chosen: Filter, *, limit: int) -> list[UUID]:
+    """Newest first."""
+    ids = None if chosen.ids is None else list(chosen.ids)
+    rows = await connection.fetch(_SQL["ids"], ids, chosen.task, chosen.tenant, chosen.queue, chosen.permanent, limit)
+    return [row["id"] for row in rows]
+
+
 async def replay(
     connection: Connection, ids: Collection[UUID], *, keep_key: bool = True, now: datetime | None = None
 ) -> list[Risen]:

@@ -7,6 +7,13 @@ WHERE ($1::uuid[] IS NULL OR d.id = ANY ($1)) AND ($2::text IS NULL OR d.task = 
   AND ($4::text IS NULL OR d.queue = $4) AND ($5::boolean IS NULL OR d.permanent = $5) AND ($6::uuid IS NULL OR d.id < $6)
 ORDER BY d.id DESC LIMIT $7
 
+-- name: ids
+-- As list, without what is heavy: for a replay or a discard by filter.
+SELECT id FROM sexton.dead_letters d
+WHERE ($1::uuid[] IS NULL OR d.id = ANY ($1)) AND ($2::text IS NULL OR d.task = $2) AND ($3::text IS NULL OR d.tenant = $3)
+  AND ($4::text IS NULL OR d.queue = $4) AND ($5::boolean IS NULL OR d.permanent = $5)
+ORDER BY d.id DESC LIMIT $6
+
 -- name: replay
 -- Consumes the dead letters (rule 17: DELETE … RETURNING feeds the INSERT) and gives each run a fresh budget, under its job's key.
 -- A letter whose job is gone or lives again stays where it is. $1 now, $2 ids

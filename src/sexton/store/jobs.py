@@ -16,11 +16,12 @@ from sexton.domain.outcome import Cancelled, ErrorInfo
 from sexton.errors import NotAllowedIn, NotFound
 
 from . import runs
-from .database import Connection
+from .database import Connection, Row
 from .sql import statements
 
 _SQL = statements("jobs")
 SUBMIT = _SQL["submit"]
+_OWN = 24  # columns of the job itself; those of its live run follow
 _encode = msgspec.json.Encoder().encode
 _NO_DICE = Random(0)  # noqa: S311  (a cancellation draws nothing)
 
@@ -30,34 +31,17 @@ class Submitted(NamedTuple):
     created: bool  # false: an idempotency key or a unique job stood already
 
 
-class JobView(msgspec.Struct, frozen=True):
-    id: UUID
-    version: int
-    task: str
-    tenant: str
-    queue: str
-    lane: int
-    name: str | None
-    payload_json: str
-    tags: list[str] | None
-    submitted_at: datetime
-    submitted_by: str | None
-    status: str
-    next_fire_at: datetime | None
-    attempt: int | None
-    ended_at: datetime | None
-    execution_id: UUID | None
-
-
 class Execution(msgspec.Struct, frozen=True):
-    id: UUID
+    """One try. The one that runs now has no id and no end yet, and the status `running`."""
+
+    id: UUID | None
     job_id: UUID
     run_id: UUID
     worker_id: UUID | None
     fire_at: datetime
     due_at: datetime
     started_at: datetime | None
-    ended_at: datetime
+    ended_at: datetime | None
     token: int
     job_version: int
     attempt: int
@@ -75,6 +59,36 @@ class Execution(msgspec.Struct, frozen=True):
     @property
     def error(self) -> ErrorInfo | None:
         return ErrorInfo.from_json(self.error_json)
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """A job as it stands now: its definition, and what its run, its ending and its newest try say about it."""
+
+    id: UUID
+    version: int
+    task: str
+    tenant: str
+    queue: str
+    lane: int
+    name: str | None
+    payload_json: str
+    policy_json: str | None
+    timeout_s: float | None
+    at_most_once: bool
+    idempotency_key: str | None
+    tags: list[str] | None
+    submitted_at: datetime
+    submitted_by: str | None
+    trace: str | None
+    paused_at: datetime | None
+    paused_by: str | None
+    note: str | None  # of whoever paused it
+    status: str
+    next_fire_at: datetime | None
+    attempt: int  # tries begun so far that count
+    ended_at: datetime | None
+    execution_id: UUID | None  # the one that ended it
+    last_execution: Execution | None
 
 
 class Ending(NamedTuple):
@@ -110,22 +124,60 @@ async def submit(
 
 
 async def show(connection: Connection, job_id: UUID) -> JobView:
-    rows = await connection.fetch(_SQL["status"], job_id)
-    if not rows:
+    shown = await show_many(connection, [job_id])
+    if not shown:
         raise NotFound(f"there is no job {job_id}")
-    return JobView(*rows[0])
+    return shown[0]
+
+
+async def show_many(connection: Connection, job_ids: Sequence[UUID]) -> list[JobView]:
+    """In the order given; those that are not there are left out."""
+    if not job_ids:
+        return []
+    rows = await connection.fetch(_SQL["show"], job_ids, min(job_ids), max(job_ids))
+    ended = [row["execution_id"] for row in rows if row["execution_id"] is not None]
+    begun = [row for row in rows if row["status"] in ("pending", "paused") and (row["token"] or row["origin"] == "replay")]
+    newest = {one.job_id: one for one in await tries(connection, ended)}
+    newest |= {one.job_id: one for one in await _last_tries(connection, begun)}
+    newest |= {row["id"]: _running(row) for row in rows if row["status"] == "running"}
+    return [_view(row, newest.get(row["id"])) for row in rows]
+
+
+async def tries(connection: Connection, execution_ids: Sequence[UUID]) -> list[Execution]:
+    """In the order given; those that are not there (any more) are left out."""
+    if not execution_ids:
+        return []
+    rows = await connection.fetch(_SQL["tries"], execution_ids, min(execution_ids), max(execution_ids))
+    return [Execution(*row) for row in rows]
+
+
+async def _last_tries(connection: Connection, rows: Sequence[Row]) -> list[Execution]:
+    if not rows:
+        return []
+    ids, run_ids, tokens = zip(*((row["id"], row["run_id"], row["token"]) for row in rows), strict=True)
+    found = await connection.fetch(_SQL["last_tries"], ids, run_ids, tokens, min(map(oldest_execution, ids)))
+    return [Execution(*row) for row in found]
 
 
 async def ending(connection: Connection, job_id: UUID) -> Ending | None:
     rows = await connection.fetch(_SQL["ending"], job_id)
-    return Ending(*rows[0]) if rows else None
+    if not rows:
+        return None
+    last = next(iter(await tries(connection, [rows[0]["execution_id"]])), None)  # history may be dropped before its job
+    status: str = rows[0]["status"]
+    return Ending(status, None, None, None) if last is None else Ending(status, last.result_json, last.error_json, last.reason)
 
 
 async def executions(connection: Connection, job_id: UUID) -> list[Execution]:
-    """Every try so far, oldest first. None is an hour older than a one-time job's own id, whatever became of the clock."""
-    oldest = UUID(int=max(job_id.int - (3_600_000 << 80), 0) if job_id.int >> 127 == 0 else 0)
-    rows = await connection.fetch(_SQL["executions"], job_id, oldest)
+    """Every try so far, oldest first."""
+    rows = await connection.fetch(_SQL["executions"], job_id, oldest_execution(job_id))
     return [Execution(*row) for row in rows]
+
+
+def oldest_execution(job_id: UUID) -> UUID:
+    """No execution of a one-time job is an hour older than the job's own id, whatever became of the clock. It leaves out
+    partitions."""
+    return UUID(int=max(job_id.int - (3_600_000 << 80), 0) if job_id.int >> 127 == 0 else 0)
 
 
 async def live_output(connection: Connection, job_id: UUID) -> LiveOutput | None:
@@ -148,3 +200,36 @@ async def cancel(
         await runs.request_cancel(connection, running, now=now)
         await connection.fetch("SELECT pg_notify('sexton_cancel', '')")
     return Cancellation(len(pending), len(running))
+
+
+def _running(row: Row) -> Execution:
+    return Execution(
+        id=None,
+        job_id=row["id"],
+        run_id=row["run_id"],
+        worker_id=row["worker_id"],
+        fire_at=row["fire_at"],
+        due_at=row["next_fire_at"],
+        started_at=row["claimed_at"],
+        ended_at=None,
+        token=row["token"],
+        job_version=row["job_version"],
+        attempt=row["attempt"],
+        origin=row["origin"],
+        status="running",
+        queue=row["queue"],
+        tenant=row["tenant"],
+        task=row["task"],
+        reason=None,
+        error_json=None,
+        result_json=None,
+        progress_json=row["progress"],
+        output=row["output"],
+    )
+
+
+def _view(row: Row, newest: Execution | None) -> JobView:
+    view = JobView(*(*row[:_OWN], newest))
+    if row["run_id"] is None and newest is not None:  # it has ended
+        view = msgspec.structs.replace(view, attempt=newest.attempt)
+    return view

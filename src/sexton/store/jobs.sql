@@ -1,23 +1,47 @@
 -- name: submit
 SELECT id, created FROM sexton.submit_jobs($1::jsonb, $2::boolean, $3::timestamptz)
 
--- name: status
--- A one-time job has either a live run or an ending; which of them says all. $1 job
-SELECT j.id, j.version, j.task, j.tenant, j.queue, j.lane, j.name, j.payload, j.tags, j.submitted_at, j.submitted_by,
-  CASE WHEN r.running THEN 'running' WHEN r.job_id IS NOT NULL THEN 'pending' ELSE e.status END AS status,
-  r.due_at AS next_fire_at, r.attempt, e.ended_at, e.execution_id
-FROM sexton.jobs j
+-- name: show
+-- A one-time job has either a live run or an ending; which of them says all. Every look-up is by key and one row, whatever the planner
+-- believes; the bounds leave out partitions. $1 jobs, $2 the lowest, $3 the highest of them
+SELECT j.id, j.version, j.task, j.tenant, j.queue, j.lane, j.name, j.payload, j.policy, j.timeout_s::float8, j.at_most_once, j.idempotency_key,
+  j.tags, j.submitted_at, j.submitted_by, j.trace, j.paused_at, j.paused_by, j.note,
+  coalesce(CASE WHEN r.state IN ('running', 'paused') THEN r.state WHEN r.state IS NOT NULL THEN 'pending' END, e.status) AS status,
+  r.due_at AS next_fire_at, coalesce(r.attempt, 0) AS attempt, e.ended_at, e.execution_id,
+  r.id AS run_id, r.worker_id, r.fire_at, r.claimed_at, r.token, r.job_version, r.origin, o.progress, o.output
+FROM unnest($1::uuid[]) WITH ORDINALITY AS wanted (id, ord)
+CROSS JOIN LATERAL (SELECT * FROM sexton.jobs WHERE jobs.id = wanted.id AND jobs.id BETWEEN $2 AND $3 LIMIT 1) j
 LEFT JOIN LATERAL (
-  SELECT runs.job_id, bool_or(runs.state = 'running') AS running, min(runs.due_at) AS due_at, max(runs.attempt) AS attempt
-  FROM sexton.runs WHERE runs.job_id = j.id GROUP BY runs.job_id
+  SELECT * FROM sexton.runs WHERE runs.job_id = wanted.id ORDER BY runs.state = 'running' DESC, runs.due_at LIMIT 1
 ) r ON true
-LEFT JOIN sexton.endings e ON e.job_id = j.id
-WHERE j.id = $1
+LEFT JOIN LATERAL (SELECT * FROM sexton.endings WHERE endings.job_id = wanted.id AND endings.job_id BETWEEN $2 AND $3 LIMIT 1) e ON true
+LEFT JOIN LATERAL (
+  SELECT * FROM sexton.live_output WHERE r.state = 'running' AND live_output.run_id = r.id AND live_output.token = r.token LIMIT 1
+) o ON true
+ORDER BY wanted.ord
+
+-- name: tries
+-- In the order given; the bounds leave out partitions. $1 executions, $2 the lowest, $3 the highest of them
+SELECT t.id, t.job_id, t.run_id, t.worker_id, t.fire_at, t.due_at, t.started_at, t.ended_at, t.token, t.job_version, t.attempt, t.origin, t.status,
+  t.queue, t.tenant, t.task, t.reason, t.error, t.result, t.progress, t.output
+FROM unnest($1::uuid[]) WITH ORDINALITY AS wanted (id, ord)
+CROSS JOIN LATERAL (SELECT * FROM sexton.executions WHERE executions.id = wanted.id AND executions.id BETWEEN $2 AND $3 LIMIT 1) t
+ORDER BY wanted.ord
+
+-- name: last_tries
+-- The newest of each job that waits for its next try, or again after a replay; not of a claim that came after it was looked at.
+-- $1 jobs, $2 their live runs, $3 the tokens of those, $4 an id that no execution of them is older than
+SELECT t.id, t.job_id, t.run_id, t.worker_id, t.fire_at, t.due_at, t.started_at, t.ended_at, t.token, t.job_version, t.attempt, t.origin, t.status,
+  t.queue, t.tenant, t.task, t.reason, t.error, t.result, t.progress, t.output
+FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS wanted (job_id, run_id, token)
+CROSS JOIN LATERAL (
+  SELECT * FROM sexton.executions x
+  WHERE (x.job_id, x.id) >= (wanted.job_id, $4::uuid) AND x.job_id <= wanted.job_id AND x.id >= $4
+    AND (x.run_id <> wanted.run_id OR x.token <= wanted.token)
+  ORDER BY x.job_id DESC, x.id DESC LIMIT 1) t
 
 -- name: ending
-SELECT e.status, x.result, x.error, x.reason
-FROM sexton.endings e LEFT JOIN sexton.executions x ON x.id = e.execution_id
-WHERE e.job_id = $1
+SELECT e.status, e.execution_id FROM sexton.endings e WHERE e.job_id = $1
 
 -- name: executions
 SELECT id, job_id, run_id, worker_id, fire_at, due_at, started_at, ended_at, token, job_version, attempt, origin, status, queue, tenant,

@@ -1,0 +1,39 @@
+"""A database with a past, brought up to date: what was there before a migration is found and served after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sexton.domain.job import submission
+from sexton.store import editing, jobs, migrate, search
+from sexton.store.database import Postgres
+from sexton.store.search import JobFilter
+
+if TYPE_CHECKING:
+    import pytest
+
+
+async def test_jobs_from_before_the_lists_are_found_by_all_that_they_are(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D7, A8: migration 0005 on a database that has jobs, among them tagged ones."""
+    everything = migrate.known()
+    database = await Postgres.open(empty_database_url)
+    monkeypatch.setattr(migrate, "known", lambda: [one for one in everything if one.number <= 4])
+    await migrate.migrate(database)
+    async with database.transaction() as connection:
+        documents = [submission("a", {}, delay="1h", name="n", tags=["red", "red", "blue"]), submission("a", {}, delay="1h")]
+        tagged, plain = [answer.id for answer in await jobs.submit(connection, documents)]
+    monkeypatch.undo()
+    await migrate.migrate(database)
+    async with database.transaction() as connection:
+        for chosen, expected in (
+            (JobFilter(tag="red"), [tagged]),
+            (JobFilter(name="n"), [tagged]),
+            (JobFilter(tenant="default"), [plain, tagged]),
+            (JobFilter(status="pending"), [plain, tagged]),
+        ):
+            assert [job.id for job in (await search.find_jobs(connection, chosen, limit=5)).rows] == expected
+        assert (await editing.edit(connection, tagged, editing.Changes(tags=("green",)))).version == 2
+        await editing.pause(connection, plain)
+    await database.close()
