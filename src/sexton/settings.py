@@ -21,36 +21,48 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="SEXTON_", toml_file="sexton.toml", frozen=True, extra="ignore")
 
-    database_url: SecretStr | None = None  # none: the embedded PostgreSQL in data_dir
+    database_url: SecretStr | None = None  # services need it; none: App, dev and the commands use the embedded one in data_dir
     direct_url: SecretStr | None = None  # a way around the pooler, for LISTEN and advisory locks
-    data_dir: Path | None = None  # none: under the user's data folder
+    data_dir: Path | None = None  # of the embedded PostgreSQL; none: sexton in the user's data folder
     pool_size: int = Field(default=4, ge=1, le=200)  # connections of one process, besides the listener's and the heartbeat's
     transaction_pool_size: int = Field(default=8, ge=1, le=200)  # more, in a worker, for handlers in ctx.transaction()
     notify: bool = True  # submissions wake idle workers; off: they poll
 
+    api_host: str = Field(default="127.0.0.1", min_length=1)  # loopback: whoever reaches the API may do everything
+    api_port: int = Field(default=8474, ge=0, le=65_535)  # 0: any free one
+    api_url: SecretStr | None = None  # where the command line finds the API; none: it works on the database itself
+    strict_tasks: bool = False  # refuse a job for a task that no live worker knows, instead of warning
+
     worker_concurrency: int = Field(default=100, ge=1, le=10_000)  # runs at once in one worker process
     worker_processes: int = Field(default=2, ge=1, le=512)  # child processes for tasks with process=True
-    worker_queues: Annotated[tuple[str, ...], NoDecode] = ("default",)
+    worker_queues: Annotated[tuple[str, ...], NoDecode] = ("default",)  # that a worker serves
     worker_grace_s: float = Field(default=10.0, ge=0)  # between asking a handler to stop and forcing it
     worker_drain_s: float = Field(default=25.0, ge=0)  # below the 30 s that Kubernetes waits by default
     worker_zombie_limit: int = Field(default=8, ge=1)  # threads that ignore their end before the worker drains and exits
 
     lease_s: float = Field(default=6.0, gt=0)  # silence after which a worker is dead: four beats
-    beat_s: float = Field(default=1.5, gt=0)
+    beat_s: float = Field(default=1.5, gt=0)  # between two heartbeats of a worker
     loop_stall_s: float = Field(default=4.0, gt=0)  # an event loop that hangs longer silences the heartbeat
-    sweep_s: float = Field(default=1.0, gt=0)
-    poll_s: float = Field(default=2.0, gt=0)  # an idle look without being woken; never more than rule 12's two seconds
+    sweep_s: float = Field(default=1.0, gt=0)  # between two looks for dead workers and overrun timeouts
+    poll_s: float = Field(default=2.0, gt=0)  # an idle look without being woken; a promoter waits 2 s at most (rule 12)
     pooled_poll_s: float = Field(default=0.25, gt=0)  # the same where notifications cannot pass
     promote_limit: int = Field(default=2000, ge=1, le=20_000)  # runs per promoting statement
 
-    history_days: int = Field(default=90, ge=1)
-    dead_letter_days: int = Field(default=30, ge=1)
+    history_days: int = Field(default=90, ge=1)  # executions, endings and one-time jobs; dropped by partition
+    dead_letter_days: int = Field(default=30, ge=1)  # then they are discarded
 
     @field_validator("worker_queues", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         """`SEXTON_WORKER_QUEUES=mail,default`"""
         return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+    @field_validator("worker_queues")
+    @classmethod
+    def _serves_a_queue(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("names no queue; give at least one, such as default, or leave it unset")
+        return value
 
     @model_validator(mode="after")
     def _beats_fit_the_lease(self) -> Self:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -21,11 +21,18 @@ from sexton.domain.retry import Backoff, Retry
 
 T = TypeVar("T")
 
+# What the schema says beyond the types is checked by the domain, whose words are better than a decoder's.
+_TEN_YEARS = {"minimum": 0, "maximum": 10 * 366 * 86400}
 Span = Annotated[
-    str | float | int, Meta(description='A span: "250ms", "90s", "15m", "24h", "7d", "1h30m", or a number of seconds.')
+    Annotated[str, Meta(extra_json_schema={"pattern": r"^([0-9]{1,9}(\.[0-9]{1,6})?(ms|s|m|h|d))+$"})]
+    | Annotated[float, Meta(extra_json_schema=_TEN_YEARS)]
+    | Annotated[int, Meta(extra_json_schema=_TEN_YEARS)],
+    Meta(description='A span: "250ms", "90s", "15m", "24h", "7d", "1h30m", or a number of seconds.', examples=["90s"]),
 ]
-Word = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT)]
+Word = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT, extra_json_schema={"pattern": "^[^\\u0000]*$"})]
 Instant = Annotated[datetime, Meta(tz=True, description="An instant with an offset (RFC 3339), such as 2026-03-01T09:00:00Z.")]
+
+Moment = Annotated[datetime, Meta(tz=True)]
 
 JobStatus = Literal["pending", "running", "completed", "failed", "cancelled", "paused"]
 ExecutionStatus = Literal[
@@ -100,7 +107,7 @@ class JobRequest(_Request, frozen=True, kw_only=True):
     """A job to be submitted. At most one of `run_at` and `delay`; without either it is due now."""
 
     handler: Word | PythonHandler
-    payload: msgspec.Raw = msgspec.Raw(b"{}")
+    payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))  # a schema cannot hold it as a default
     run_at: Instant | None = None
     delay: Span | None = None
     name: Word | None = None
@@ -233,15 +240,15 @@ class Execution(_Answer, frozen=True, kw_only=True):
     queue: str
     tenant: str
     job_version: int
-    fire_at: datetime
-    due_at: datetime
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
+    fire_at: Moment
+    due_at: Moment
+    started_at: Moment | None = None
+    ended_at: Moment | None = None
     worker_id: UUID | None = None
     reason: str | None = None
     error: Error | None = None
-    result: msgspec.Raw | None = None
-    progress: msgspec.Raw | None = None
+    result: Any = None  # any JSON; the API passes on the text it was kept as, and `Raw | None` could not be read back
+    progress: Any = None
     output: str | None = None
 
 
@@ -264,12 +271,12 @@ class Job(_Answer, frozen=True, kw_only=True):
     deadline_s: float | None = None
     start_within_s: float | None = None
     idempotency_key: str | None = None
-    submitted_at: datetime
+    submitted_at: Moment
     submitted_by: str | None = None
     trace: str | None = None
-    next_fire_at: datetime | None = None
+    next_fire_at: Moment | None = None
     attempt: int = 0  # tries begun so far
-    ended_at: datetime | None = None
+    ended_at: Moment | None = None
     last_execution: Execution | None = None
     note: str | None = None  # of whoever paused it
     warnings: Sequence[str] = ()
@@ -290,7 +297,7 @@ class Page(_Answer, Generic[T], frozen=True, kw_only=True):
 
 
 class Fault(_Answer, frozen=True, kw_only=True):
-    """`pointer` is a JSON pointer (RFC 6901) into the request's body, or `?name` for a parameter of the query."""
+    """`pointer` is a JSON pointer (RFC 6901) into the body, `?name` for a parameter of the query, or a header's name."""
 
     pointer: str
     detail: str
@@ -341,9 +348,9 @@ class DeadLetter(_Answer, frozen=True, kw_only=True):
     attempts: int
     lost_count: int
     job_version: int
-    fire_at: datetime
-    buried_at: datetime
-    replay_at: datetime | None
+    fire_at: Moment
+    buried_at: Moment
+    replay_at: Moment | None
     error: Error | None
     payload: msgspec.Raw
 
@@ -379,10 +386,10 @@ class Worker(_Answer, frozen=True, kw_only=True):
     concurrency: int
     running_count: int
     refused_count: int
-    started_at: datetime
-    beat_at: datetime
+    started_at: Moment
+    beat_at: Moment
     silent_s: float
-    lost_at: datetime | None = None
+    lost_at: Moment | None = None
 
 
 class Node(_Answer, frozen=True, kw_only=True):
@@ -391,8 +398,8 @@ class Node(_Answer, frozen=True, kw_only=True):
     id: UUID
     name: str
     status: Literal["live", "silent"]
-    started_at: datetime
-    beat_at: datetime
+    started_at: Moment
+    beat_at: Moment
     silent_s: float
     partitions: Sequence[int]
 
@@ -420,14 +427,14 @@ class TenantView(_Answer, frozen=True, kw_only=True):
 class Stats(_Answer, frozen=True, kw_only=True):
     """The whole cluster at a glance; counts stop at 10,000 each (`capped`)."""
 
-    at: datetime
+    at: Moment
     ready_count: int
     running_count: int
     waiting_count: int
     paused_count: int
     capped: bool
     oldest_ready_s: float | None
-    next_due_at: datetime | None
+    next_due_at: Moment | None
     dead_letter_count: int
     worker_count: int
     node_count: int
@@ -453,7 +460,7 @@ class Event(_Answer, omit_defaults=True, frozen=True, kw_only=True):
     """One transition, as `GET /v1/events` tells it."""
 
     type: Literal["submitted", "started", "ended", "retrying", "dead_lettered"]
-    at: datetime
+    at: Moment
     job_id: UUID
     run_id: UUID | None = None
     handler: str

@@ -129,6 +129,19 @@ class Drained:
     handed_back_count: int
 
 
+@dataclass(frozen=True, slots=True)
+class ApiListening:
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiExposed:
+    """The API listens beyond this machine."""
+
+    address: str
+    advice: str = "it asks nobody who they are: whoever reaches it may do everything; keep it behind a firewall or a proxy"
+
+
 Event = (
     Promoted
     | Claimed
@@ -145,6 +158,8 @@ Event = (
     | ServiceFailed
     | LoopStalled
     | Drained
+    | ApiListening
+    | ApiExposed
 )
 Emit = Callable[[Event], None]
 

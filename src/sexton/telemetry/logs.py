@@ -22,6 +22,7 @@ _WARNINGS = (
     events.Reconciled,
     events.DatabaseLost,
     events.LoopStalled,
+    events.ApiExposed,
 )
 _WORDS = re.compile(r"(?<!^)(?=[A-Z])")
 

@@ -1,0 +1,53 @@
+"""The Litestar app over one database. It needs no lifespan: what runs in the background starts when it is needed."""
+
+from __future__ import annotations
+
+from litestar import Litestar
+from litestar.config.compression import CompressionConfig
+from litestar.datastructures import State
+
+from sexton.clock import Clock
+from sexton.ids import Rng
+from sexton.settings import Settings
+from sexton.store.database import Postgres
+from sexton.telemetry.events import Emit
+
+from . import batch, dead_letters, events, executions, fleet, health, jobs, overview
+from .grouping import Grouping
+from .known_tasks import KnownTasks
+from .live import Live
+from .parts import Parts
+from .problems import answer_problem
+from .request_ids import RequestIds
+from .sites import refuse_other_sites
+
+_RESOURCES = (jobs, batch, executions, dead_letters, fleet, overview, events, health)
+_SMALL_BODY = 64 * 1024  # of calls that take none
+
+
+def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, dice: Rng) -> Litestar:
+    parts = Parts(
+        database=database,
+        settings=settings,
+        clock=clock,
+        emit=emit,
+        dice=dice,
+        grouping=Grouping(database, clock, notify=settings.notify),
+        known_tasks=KnownTasks(database, clock),
+        live=Live(database, clock=clock, emit=emit, dice=dice),
+    )
+    app = Litestar(
+        route_handlers=[handler for resource in _RESOURCES for handler in resource.HANDLERS],
+        before_request=refuse_other_sites,
+        exception_handlers={Exception: answer_problem},
+        compression_config=CompressionConfig(
+            backend="gzip", gzip_compress_level=5, minimum_size=1024, exclude=[f"^{events.PATH}$"]
+        ),
+        request_max_body_size=_SMALL_BODY,
+        on_shutdown=[parts.close],
+        openapi_config=None,
+        logging_config=None,
+        state=State({"parts": parts}),
+    )
+    app.asgi_handler = RequestIds(app.asgi_handler, dice)
+    return app

@@ -1,0 +1,182 @@
+"""`POST /v1/jobs/batch`: many jobs, all or nothing, or with `?partial=true` the good ones and a problem for each bad one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from litestar import Response, post
+
+from sexton import wire
+from sexton.domain.job import BATCH_LIMIT, Submission
+from sexton.errors import Contention, DataRefused, KeyBusy, KeyReused
+from sexton.store import jobs as store
+from sexton.wire import Fault
+
+from . import examples
+from .answering import answer
+from .decoding import JSON, NDJSON, body_of, decoded, malformed
+from .describing import Answer, Body, Call, described
+from .jobs import SUBMITTED_BY
+from .known_tasks import warning
+from .parameters import query_of
+from .parts import ApiRequest, Parts, parts_of, request_id_of
+from .problems import Refused, document, invalid, pointer, refusal
+from .queries import BatchQuery
+from .submissions import submission_of, trace_of
+
+BODY_LIMIT = 32 * 1024 * 1024
+FAULTS_LIMIT = 100  # of the items that are wrong, this many are named
+_SLICE = 1_000  # jobs per try when one of them may be refused by the database
+_OF_ONE = (KeyReused, KeyBusy, DataRefused, Contention)
+
+Checked = Submission | Refused
+
+
+@post(
+    "/v1/jobs/batch",
+    request_max_body_size=BODY_LIMIT,
+    opt=described(
+        Call(
+            id="submitJobs",
+            tag="jobs",
+            summary=f"Submit up to {BATCH_LIMIT:,} jobs",
+            description=(
+                "A JSON array, or one JSON object per line. All or nothing: if one job is wrong, nothing is written and the "
+                "answer names it (`/9/delay`). With `partial=true` the good ones are written and each bad one has its problem."
+            ),
+            query=BatchQuery,
+            body=Body({JSON: list[wire.JobRequest], NDJSON: bytes}, examples.BATCH),
+            headers=("traceparent",),
+            answers={
+                201: Answer("All were submitted.", wire.Batch),
+                200: Answer("Partial: some were refused; each has its problem.", wire.Batch),
+            },
+            problems=(400, 409, 413, 415, 422),
+        )
+    ),
+)
+async def submit(request: ApiRequest) -> Response[bytes]:
+    query, parts = query_of(request, BatchQuery), parts_of(request)
+    body, media_type = await body_of(request, JSON, NDJSON)
+    items = _lines(body) if media_type == NDJSON else _elements(body)
+    if len(items) > BATCH_LIMIT:
+        detail = f"{len(items):,} jobs, the limit is {BATCH_LIMIT:,}; send them in several batches"
+        raise Refused("too_large", detail, [Fault(pointer="", detail=detail)])
+    trace = trace_of(request)
+    checked = [_checked(item, trace) for item in items]
+    warnings = await _judge_tasks(parts, checked)
+    if not query.partial:
+        submissions = _all_or_none(checked)
+        stored: Sequence[store.Submitted | Refused] = await _together(parts, submissions)
+    else:
+        stored = await _one_by_one_if_needed(parts, checked)
+    result = _batch(stored, warnings, request_id_of(request))
+    return answer(result, status=200 if result.refused_count else 201)
+
+
+def _elements(body: bytes) -> Sequence[msgspec.Raw | bytes]:
+    try:
+        return msgspec.json.decode(body, type=list[msgspec.Raw])
+    except msgspec.ValidationError:
+        raise invalid("", "send an array of jobs, or one job per line as application/x-ndjson") from None
+    except msgspec.DecodeError as error:
+        raise malformed(error) from None
+    except RecursionError:
+        raise invalid("", "nested too deep") from None
+
+
+def _lines(body: bytes) -> Sequence[msgspec.Raw | bytes]:
+    """One job per line; empty lines are not counted."""
+    return [line for line in body.split(b"\n") if line.strip()]
+
+
+def _checked(item: msgspec.Raw | bytes, trace: str | None) -> Checked:
+    try:
+        return submission_of(decoded(item, wire.JobRequest), submitted_by=SUBMITTED_BY, trace=trace)
+    except Refused as refused:
+        return refused
+
+
+async def _judge_tasks(parts: Parts, checked: list[Checked]) -> list[str]:
+    """Warnings for tasks nobody knows; under `strict_tasks` their jobs are refused, in place."""
+    tasks = {one.task for one in checked if isinstance(one, Submission)}
+    unknown = await parts.known_tasks.unknown(tasks) if tasks else set()
+    if not parts.settings.strict_tasks:
+        return [warning(task) for task in sorted(unknown)[:FAULTS_LIMIT]]
+    for index, one in enumerate(checked):
+        if isinstance(one, Submission) and one.task in unknown:
+            checked[index] = invalid("/handler", f"no live worker knows the task {one.task!r}, and strict_tasks is on")
+    return []
+
+
+def _all_or_none(checked: Iterable[Checked]) -> list[Submission]:
+    good, faults, codes = [], [], []
+    for index, one in enumerate(checked):
+        if isinstance(one, Submission):
+            good.append(one)
+            continue
+        codes.append(one.code)
+        own = one.faults or [Fault(pointer="", detail=one.detail)]
+        faults += [Fault(pointer=pointer(index) + fault.pointer, detail=fault.detail) for fault in own]
+    if faults:
+        code = codes[0] if len(set(codes)) == 1 else "invalid"
+        count = f"{len(codes):,} of the jobs are wrong" if len(codes) > 1 else "one job is wrong"
+        raise Refused(code, f"{count}, and nothing was written; {faults[0].pointer}: {faults[0].detail}", faults[:FAULTS_LIMIT])
+    return good
+
+
+async def _together(parts: Parts, submissions: Sequence[Submission]) -> list[store.Submitted]:
+    if not submissions:
+        return []
+    try:
+        async with parts.database.transaction() as connection:
+            return await store.submit(connection, submissions, notify=parts.settings.notify, now=parts.clock.database_now())
+    except KeyReused as error:
+        at = next((i for i, one in enumerate(submissions) if one.key and f'"{one.key}"' in str(error)), None)
+        fault = Fault(pointer="" if at is None else pointer(at, "idempotency_key"), detail=str(error))
+        raise Refused(error.code, f"nothing was written; {error}", [fault]) from None
+
+
+async def _one_by_one_if_needed(parts: Parts, checked: Sequence[Checked]) -> list[store.Submitted | Refused]:
+    """The good ones in large slices; a slice that the database refuses is halved until the culprits stand alone."""
+    results: dict[int, store.Submitted | Refused] = {
+        index: one for index, one in enumerate(checked) if isinstance(one, Refused)
+    }
+    good = [index for index, one in enumerate(checked) if isinstance(one, Submission)]
+    slices = [good[start : start + _SLICE] for start in range(0, len(good), _SLICE)]
+    while slices:
+        part = slices.pop()
+        submissions = [one for index in part if isinstance(one := checked[index], Submission)]
+        try:
+            async with parts.database.transaction() as connection:
+                stored = await store.submit(
+                    connection, submissions, notify=parts.settings.notify, now=parts.clock.database_now()
+                )
+        except _OF_ONE as error:
+            if len(part) == 1:
+                results[part[0]] = refusal(error) or Refused("invalid", str(error))
+            else:
+                slices += [part[: len(part) // 2], part[len(part) // 2 :]]
+        else:
+            results |= zip(part, stored, strict=True)
+    return [results[index] for index in range(len(checked))]
+
+
+def _batch(stored: Sequence[store.Submitted | Refused], warnings: Sequence[str], request_id: str) -> wire.Batch:
+    items = [
+        wire.BatchItem(index=index, problem=document(one, request_id))
+        if isinstance(one, Refused)
+        else wire.BatchItem(index=index, id=one.id, created=one.created)
+        for index, one in enumerate(stored)
+    ]
+    return wire.Batch(
+        items=items,
+        created_count=sum(item.created is True for item in items),
+        existing_count=sum(item.created is False for item in items),
+        refused_count=sum(item.problem is not None for item in items),
+        warnings=warnings,
+    )
+
+
+HANDLERS = [submit]

@@ -1,0 +1,70 @@
+"""Examples for the OpenAPI document; a test sends each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+JOB_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+SUBMISSIONS: dict[str, Any] = {
+    "now": {"handler": "demo.echo", "payload": {"user_id": 42}},
+    "later": {"handler": "demo.echo", "payload": {"user_id": 42}, "delay": "24h", "idempotency_key": "invoice-42"},
+    "in_full": {
+        "handler": {"type": "python", "task": "demo.echo"},
+        "payload": {"user_id": 42},
+        "run_at": "2030-01-01T09:00:00Z",
+        "name": "send-invoice",
+        "tenant": "acme",
+        "queue": "default",
+        "priority": "high",
+        "retry": {"max_attempts": 5, "backoff": "exponential", "base": "30s", "max": "30m", "jitter": 0.25},
+        "timeout": "30s",
+        "deadline": "1h",
+        "start_within": "10m",
+        "delivery": "at_least_once",
+        "unique": {"by": ["handler", "payload.user_id"], "on_conflict": "keep"},
+        "tags": ["billing"],
+    },
+}
+BATCH: dict[str, Any] = {"two_jobs": [{"handler": "demo.echo", "payload": {"n": 1}}, {"handler": "demo.noop", "delay": "1h"}]}
+EDITS: dict[str, Any] = {
+    "another_time": {"run_at": "2030-01-01T10:00:00Z"},
+    "more_patience": {"retry": {"max_attempts": 10}, "timeout": "5m", "name": None},
+}
+STATUS_CHANGES: dict[str, Any] = {
+    "pause": {"status": "paused", "note": "the mail server is down"},
+    "resume": {"status": "active"},
+    "cancel": {"status": "cancelled"},
+}
+REPLAYS: dict[str, Any] = {
+    "by_task": {"filter": {"handler": "demo.fail", "permanent": False}, "dry_run": True},
+    "by_id": {"filter": {"ids": [JOB_ID]}},
+}
+DISCARDS: dict[str, Any] = {"by_tenant": {"filter": {"tenant": "acme"}, "dry_run": True}}
+JOB: dict[str, Any] = {
+    "id": JOB_ID,
+    "status": "pending",
+    "version": 1,
+    "handler": "demo.echo",
+    "payload": {"user_id": 42},
+    "tenant": "default",
+    "queue": "default",
+    "priority": "normal",
+    "delivery": "at_least_once",
+    "name": None,
+    "tags": [],
+    "retry": None,
+    "timeout_s": 30.0,
+    "deadline_s": None,
+    "start_within_s": None,
+    "idempotency_key": None,
+    "submitted_at": "2026-03-01T09:00:00Z",
+    "submitted_by": "api",
+    "trace": None,
+    "next_fire_at": "2026-03-01T09:00:00Z",
+    "attempt": 0,
+    "ended_at": None,
+    "last_execution": None,
+    "note": None,
+    "warnings": [],
+}

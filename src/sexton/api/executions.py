@@ -1,0 +1,95 @@
+"""`/v1/executions` and `/v1/jobs/{id}/executions`: every try, with its output."""
+
+from __future__ import annotations
+
+from litestar import Response, get
+
+from sexton import wire
+from sexton.store import jobs, search
+
+from . import cursors, views
+from .answering import answer
+from .describing import Answer, Call, described
+from .parameters import id_of, no_query, query_of, within_history
+from .parts import ApiRequest, parts_of
+from .queries import ExecutionsQuery, JobExecutionsQuery
+
+_PAGE = {200: Answer("A page.", wire.Page[wire.Execution])}
+
+
+@get(
+    "/v1/executions",
+    opt=described(
+        Call(
+            id="listExecutions",
+            tag="executions",
+            summary="List executions, newest first",
+            description="Those that have ended; with `status=running` those that run now, which have no id yet.",
+            query=ExecutionsQuery,
+            answers=_PAGE,
+        )
+    ),
+)
+async def find(request: ApiRequest) -> Response[bytes]:
+    query = query_of(request, ExecutionsQuery)
+    chosen = search.ExecutionFilter(
+        job_id=query.job_id,
+        status=query.status,
+        task=query.handler,
+        tenant=query.tenant,
+        queue=query.queue,
+        started_from=within_history(query.started_from),
+        started_until=within_history(query.started_until),
+    )
+    return await _page(request, chosen, query.cursor, query.limit)
+
+
+@get(
+    "/v1/jobs/{job_id:str}/executions",
+    opt=described(
+        Call(
+            id="listJobExecutions",
+            tag="executions",
+            summary="List the executions of a job, newest first",
+            description="Those that have ended; the one that runs now is the job's `last_execution`.",
+            query=JobExecutionsQuery,
+            answers=_PAGE,
+            problems=(404,),
+        )
+    ),
+)
+async def of_job(request: ApiRequest) -> Response[bytes]:
+    query, wanted = query_of(request, JobExecutionsQuery), id_of(request, "job_id", "job")
+    async with parts_of(request).database.connection() as connection:
+        await jobs.show(connection, wanted)
+    return await _page(request, search.ExecutionFilter(job_id=wanted), query.cursor, query.limit)
+
+
+async def _page(request: ApiRequest, chosen: search.ExecutionFilter, cursor: str | None, limit: int) -> Response[bytes]:
+    before = cursors.decode(cursor, chosen)
+    async with parts_of(request).database.connection() as connection:
+        found = await search.find_executions(connection, chosen, before=before, limit=limit)
+    items = [views.execution(row) for row in found.rows]
+    return answer(wire.Page(items=items, next_cursor=cursors.encode(found.next_before, chosen)))
+
+
+@get(
+    "/v1/executions/{execution_id:str}",
+    opt=described(
+        Call(
+            id="getExecution",
+            tag="executions",
+            summary="Look at an execution, with its output",
+            answers={200: Answer("The execution.", wire.Execution)},
+            problems=(404,),
+        )
+    ),
+)
+async def show(request: ApiRequest) -> Response[bytes]:
+    no_query(request)
+    wanted = id_of(request, "execution_id", "execution")
+    async with parts_of(request).database.connection() as connection:
+        return answer(views.execution(await search.execution(connection, wanted)))
+
+
+HANDLERS = [find, of_job, show]

@@ -1,0 +1,119 @@
+"""Group commit: single submissions that arrive while a transaction is under way share the next one.
+
+Each is answered only after its commit. An idle API adds no wait; under load one commit carries hundreds. If a group fails on
+somebody's data, each of its jobs goes alone, so that one bad job hurts nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sexton.clock import Clock
+from sexton.domain.job import Submission
+from sexton.errors import Contention, DataRefused, KeyBusy, KeyReused
+from sexton.store import jobs
+from sexton.store.database import Database
+from sexton.wire import Fault
+
+from .problems import Refused
+
+GROUP_LIMIT = 500
+WAITING_LIMIT = 10_000  # jobs; more than this is seconds of work, and the caller should hear of it
+_ALONE_LIMIT = 2  # transactions at once for the jobs of a group that failed
+_OF_ONE = (KeyReused, KeyBusy, DataRefused, Contention)  # what one job may do to the others of its group
+
+
+class Stored(NamedTuple):
+    job: jobs.JobView
+    created: bool
+
+
+class _Waiting(NamedTuple):
+    submission: Submission
+    answer: asyncio.Future[Stored]
+
+
+class Grouping:
+    def __init__(self, database: Database, clock: Clock, *, notify: bool) -> None:
+        self._database, self._clock, self._notify = database, clock, notify
+        self._waiting: deque[_Waiting] = deque()
+        self._sender: asyncio.Task[None] | None = None
+        self._alone: set[asyncio.Task[None]] = set()
+        self._few = asyncio.Semaphore(_ALONE_LIMIT)
+
+    async def submit(self, submission: Submission) -> Stored:
+        """Returns once the job is durable. Whoever stops waiting before its turn has submitted nothing."""
+        if len(self._waiting) >= WAITING_LIMIT:
+            raise Refused(
+                "overloaded", f"{WAITING_LIMIT:,} submissions wait already; try again shortly", headers={"Retry-After": "1"}
+            )
+        answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(submission, answer))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send(), name="api group commit")
+        return await answer
+
+    async def close(self) -> None:
+        """Sees to it that what was taken is answered."""
+        if self._sender is not None:
+            await asyncio.gather(self._sender, return_exceptions=True)
+        await asyncio.gather(*self._alone, return_exceptions=True)
+
+    async def _send(self) -> None:
+        while self._waiting:
+            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), GROUP_LIMIT))]
+            group = [one for one in taken if not one.answer.done()]
+            if group:
+                await self._together(group)
+
+    async def _together(self, group: Sequence[_Waiting]) -> None:
+        try:
+            stored = await self._store([one.submission for one in group])
+        except _OF_ONE as error:
+            if len(group) == 1:
+                _fail(group, error)
+                return
+            for one in group:
+                task = asyncio.create_task(self._by_itself(one))
+                self._alone.add(task)
+                task.add_done_callback(self._alone.discard)
+        except BaseException as error:
+            _fail(group, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for one, answer in zip(group, stored, strict=True):
+                if isinstance(answer, Refused):
+                    _fail([one], answer)
+                elif not one.answer.done():
+                    one.answer.set_result(answer)
+
+    async def _by_itself(self, one: _Waiting) -> None:
+        async with self._few:
+            if not one.answer.done():
+                await self._together([one])
+
+    async def _store(self, submissions: Sequence[Submission]) -> list[Stored | Refused]:
+        async with self._database.transaction() as connection:
+            submitted = await jobs.submit(connection, submissions, notify=self._notify, now=self._clock.database_now())
+            views = {view.id: view for view in await jobs.show_many(connection, list({one.id for one in submitted}))}
+        return [Stored(views[one.id], one.created) if one.id in views else _forgotten() for one in submitted]
+
+
+def _forgotten() -> Refused:
+    """A key may outlive the history of its job."""
+    detail = "the job this key was given to is no longer kept; it was submitted once, so use a new key to submit it again"
+    return Refused("conflict", detail, [Fault(pointer="/idempotency_key", detail=detail)])
+
+
+def _fail(group: Sequence[_Waiting], error: BaseException) -> None:
+    for one in group:
+        if one.answer.done():
+            continue
+        if isinstance(error, Exception):
+            one.answer.set_exception(error)
+        else:
+            one.answer.cancel()

@@ -1,0 +1,262 @@
+"""`/v1/jobs`: submit one, look, list, edit, pause, cancel, retry."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import assert_never
+from uuid import UUID
+
+from litestar import Response, delete, get, patch, post
+
+from sexton import wire
+from sexton.store import editing, search
+from sexton.store import jobs as store
+from sexton.store.jobs import JobView
+
+from . import cursors, examples, views
+from .answering import answer, expected_version, tagged
+from .decoding import JSON, MERGE_PATCH, read, refuse_unkeepable
+from .describing import Answer, Body, Call, body, described
+from .edits import changes_of
+from .known_tasks import warning
+from .parameters import id_of, no_query, query_of, span_of, within_history
+from .parts import ApiRequest, Parts, parts_of
+from .problems import invalid
+from .queries import JobQuery, JobsQuery
+from .submissions import key_of, submission_of, trace_of
+
+SUBMITTED_BY = "api"
+CANCELLED = "cancelled on request"
+BODY_LIMIT = 2 * 1024 * 1024  # a payload of 256 KiB may be written with escapes six times as long
+WAIT_S_MAX = 60.0
+_LOOK_S = 0.1  # between two looks at a job somebody waits for
+_ENDED = ("completed", "failed", "cancelled")
+_JOB = {200: Answer("The job as it stands now.", wire.Job, headers=("ETag",), example=examples.JOB)}
+
+
+@post(
+    "/v1/jobs",
+    request_max_body_size=BODY_LIMIT,
+    opt=described(
+        Call(
+            id="submitJob",
+            tag="jobs",
+            summary="Submit a job",
+            description="Answered when durable. A job for a task that no live worker knows is accepted with a warning.",
+            body=body(wire.JobRequest, **examples.SUBMISSIONS),
+            headers=("Idempotency-Key", "traceparent"),
+            answers={
+                201: Answer(
+                    "Submitted, now or by the first request with this key.",
+                    wire.Submitted,
+                    headers=("Location", "ETag", "Idempotent-Replayed"),
+                    example={**examples.JOB, "created": True},
+                )
+            },
+            problems=(400, 409, 413, 415, 422),
+        )
+    ),
+)
+async def submit(request: ApiRequest) -> Response[bytes]:
+    no_query(request)
+    parts = parts_of(request)
+    asked = await read(request, wire.JobRequest)
+    key = key_of(request, asked.idempotency_key)
+    submission = submission_of(asked, submitted_by=SUBMITTED_BY, trace=trace_of(request), key=key)
+    warnings = await task_warnings(parts, asked.task)
+    stored = await parts.grouping.submit(submission)
+    headers = {"Location": f"/v1/jobs/{stored.job.id}", "ETag": f'"{stored.job.version}"'}
+    if not stored.created:
+        headers["Idempotent-Replayed"] = "true"
+    return answer(views.submitted(stored.job, created=stored.created, warnings=warnings), status=201, headers=headers)
+
+
+async def task_warnings(parts: Parts, task: str) -> list[str]:
+    if not await parts.known_tasks.unknown([task]):
+        return []
+    if parts.settings.strict_tasks:
+        raise invalid("/handler", f"no live worker knows the task {task!r}, and strict_tasks is on")
+    return [warning(task)]
+
+
+@get(
+    "/v1/jobs",
+    opt=described(
+        Call(
+            id="listJobs",
+            tag="jobs",
+            summary="List jobs, newest first",
+            query=JobsQuery,
+            answers={200: Answer("A page.", wire.Page[wire.Job], example={"items": [examples.JOB], "next_cursor": None})},
+        )
+    ),
+)
+async def find(request: ApiRequest) -> Response[bytes]:
+    query = query_of(request, JobsQuery)
+    chosen = search.JobFilter(
+        status=query.status,
+        name=query.name,
+        tag=query.tag,
+        tenant=query.tenant,
+        queue=query.queue,
+        task=query.handler,
+        submitted_from=within_history(query.submitted_from),
+        submitted_until=within_history(query.submitted_until),
+    )
+    before = cursors.decode(query.cursor, chosen)
+    async with parts_of(request).database.connection() as connection:
+        found = await search.find_jobs(connection, chosen, before=before, limit=query.limit)
+    return answer(
+        wire.Page(items=[views.job(row) for row in found.rows], next_cursor=cursors.encode(found.next_before, chosen))
+    )
+
+
+@get(
+    "/v1/jobs/{job_id:str}",
+    opt=described(
+        Call(
+            id="getJob",
+            tag="jobs",
+            summary="Look at a job",
+            description="A read after a write sees it. With `wait` the answer comes when the job has ended or time is up.",
+            query=JobQuery,
+            headers=("If-None-Match",),
+            answers={**_JOB, 304: Answer("Nothing has changed.", headers=("ETag",))},
+            problems=(404,),
+        )
+    ),
+)
+async def show(request: ApiRequest) -> Response[bytes]:
+    wait = query_of(request, JobQuery).wait
+    wait_s = 0.0 if wait is None else span_of(wait, "?wait", most_s=WAIT_S_MAX)
+    parts, wanted = parts_of(request), id_of(request, "job_id", "job")
+    view = await _show(parts, wanted)
+    until = parts.clock.monotonic() + wait_s
+    while view.status not in _ENDED and parts.clock.monotonic() < until and not parts.live.closed:
+        await asyncio.sleep(_LOOK_S)
+        view = await _show(parts, wanted)
+    return tagged(request, views.job(view), view.version)
+
+
+async def _show(parts: Parts, job_id: UUID) -> JobView:
+    async with parts.database.connection() as connection:
+        return await store.show(connection, job_id)
+
+
+@patch(
+    "/v1/jobs/{job_id:str}",
+    request_max_body_size=BODY_LIMIT,
+    opt=described(
+        Call(
+            id="editJob",
+            tag="jobs",
+            summary="Change a pending job",
+            description="Only while no attempt has begun. What is left out stays; `null` goes back to the default.",
+            body=Body({JSON: wire.JobEdit, MERGE_PATCH: wire.JobEdit}, examples.EDITS),
+            headers=("If-Match",),
+            answers=_JOB,
+            problems=(400, 404, 409, 412, 413, 415, 422),
+        )
+    ),
+)
+async def edit(request: ApiRequest) -> Response[bytes]:
+    no_query(request)
+    parts, wanted = parts_of(request), id_of(request, "job_id", "job")
+    changes = changes_of(await read(request, wire.JobEdit, JSON, MERGE_PATCH))
+    async with parts.database.transaction() as connection:
+        view = await editing.edit(
+            connection,
+            wanted,
+            changes,
+            version=expected_version(request),
+            by=SUBMITTED_BY,
+            now=parts.clock.database_now(),
+        )
+    return _told(view)
+
+
+@patch(
+    "/v1/jobs/{job_id:str}/status",
+    request_max_body_size=BODY_LIMIT,
+    opt=described(
+        Call(
+            id="setJobStatus",
+            tag="jobs",
+            summary="Pause, resume or cancel a job",
+            description="`paused` holds a job that does not run, `active` lets it go on, `cancelled` ends it.",
+            body=body(wire.StatusChange, **examples.STATUS_CHANGES),
+            answers=_JOB,
+            problems=(400, 404, 409, 413, 415, 422),
+        )
+    ),
+)
+async def set_status(request: ApiRequest) -> Response[bytes]:
+    no_query(request)
+    parts, wanted = parts_of(request), id_of(request, "job_id", "job")
+    change = await read(request, wire.StatusChange)
+    refuse_unkeepable("/note", change.note)
+    now = parts.clock.database_now()
+    async with parts.database.transaction() as connection:
+        match change.status:
+            case "paused":
+                view = await editing.pause(connection, wanted, note=change.note, by=SUBMITTED_BY, now=now)
+            case "active":
+                view = await editing.resume(connection, wanted, now=now)
+            case "cancelled":
+                await store.cancel(connection, wanted, reason=change.note or CANCELLED, now=now)
+                view = await store.show(connection, wanted)
+            case _:
+                assert_never(change.status)
+    return _told(view)
+
+
+@delete(
+    "/v1/jobs/{job_id:str}",
+    status_code=200,
+    opt=described(
+        Call(
+            id="cancelJob",
+            tag="jobs",
+            summary="Cancel a job",
+            description="What has not started never will; what runs is asked to stop, then forced. Its history stays.",
+            answers={200: Answer("What the cancellation did.", wire.Cancelled)},
+            problems=(404, 409),
+        )
+    ),
+)
+async def cancel(request: ApiRequest) -> Response[bytes]:
+    no_query(request)
+    parts, wanted = parts_of(request), id_of(request, "job_id", "job")
+    async with parts.database.transaction() as connection:
+        done = await store.cancel(connection, wanted, reason=CANCELLED, now=parts.clock.database_now())
+        view = await store.show(connection, wanted)
+    return answer(wire.Cancelled(job=views.job(view), ended_count=done.ended_count, asked_count=done.asked_count))
+
+
+@post(
+    "/v1/jobs/{job_id:str}/retry",
+    status_code=200,
+    opt=described(
+        Call(
+            id="retryJob",
+            tag="jobs",
+            summary="Try a job again now",
+            description="A failed job rises with a fresh budget; one that waits between attempts is due at once.",
+            answers=_JOB,
+            problems=(404, 409),
+        )
+    ),
+)
+async def retry(request: ApiRequest) -> Response[bytes]:
+    no_query(request)
+    parts, wanted = parts_of(request), id_of(request, "job_id", "job")
+    async with parts.database.transaction() as connection:
+        view = await editing.retry(connection, wanted, now=parts.clock.database_now())
+    return _told(view)
+
+
+def _told(view: JobView) -> Response[bytes]:
+    return answer(views.job(view), headers={"ETag": f'"{view.version}"'})
+
+
+HANDLERS = [submit, find, show, edit, set_status, cancel, retry]

@@ -1,0 +1,41 @@
+"""Which tasks the live workers know, remembered for a second: a job for another one is accepted with a warning."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from sexton.clock import Clock
+from sexton.store import overview
+from sexton.store.database import Database
+
+KEPT_S = 1.0
+
+
+class KnownTasks:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+        self._names: frozenset[str] = frozenset()
+        self._read_at = float("-inf")
+        self._reading = asyncio.Lock()
+
+    async def unknown(self, tasks: Iterable[str]) -> set[str]:
+        """Of these, the ones nobody would run now."""
+        wanted = set(tasks)
+        if not self._is_fresh():
+            async with self._reading:
+                if not self._is_fresh():
+                    await self._read()
+        return wanted - self._names
+
+    def _is_fresh(self) -> bool:
+        return self._clock.monotonic() - self._read_at < KEPT_S
+
+    async def _read(self) -> None:
+        async with self._database.connection() as connection:
+            self._names = frozenset(await overview.known_tasks(connection))
+        self._read_at = self._clock.monotonic()
+
+
+def warning(task: str) -> str:
+    return f"no live worker knows the task {task!r}; the job waits until one does"

@@ -1,0 +1,46 @@
+"""What the handlers of the API share: made once by `app.create`, found through the request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from litestar import Request
+
+from sexton.clock import Clock
+from sexton.ids import Rng
+from sexton.settings import Settings
+from sexton.store.database import Postgres
+from sexton.telemetry.events import Emit
+
+if TYPE_CHECKING:
+    from .grouping import Grouping
+    from .known_tasks import KnownTasks
+    from .live import Live
+
+ApiRequest = Request[Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Parts:
+    database: Postgres
+    settings: Settings
+    clock: Clock
+    emit: Emit
+    dice: Rng
+    grouping: Grouping
+    known_tasks: KnownTasks
+    live: Live
+
+    async def close(self) -> None:
+        self.live.close()
+        await self.grouping.close()
+
+
+def parts_of(request: ApiRequest) -> Parts:
+    parts: Parts = request.app.state["parts"]
+    return parts
+
+
+def request_id_of(request: ApiRequest) -> str:
+    return str(request.scope.get("request_id", ""))

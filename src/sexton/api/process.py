@@ -1,0 +1,132 @@
+"""One API process: the app behind uvicorn, on a socket of our own, with our own way to start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from sexton.clock import Clock
+from sexton.errors import SextonError
+from sexton.ids import Rng
+from sexton.settings import Settings
+from sexton.store.database import Postgres
+from sexton.telemetry.events import ApiExposed, ApiListening, Emit
+
+from . import app
+from .parts import Parts
+
+DRAIN_S = 5  # requests under way may end; streams end at once
+_BACKLOG = 2048
+_CONNECTION_LIMIT = 10_000
+
+
+class ApiProcess:
+    def __init__(self, database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, dice: Rng) -> None:
+        self._settings, self._emit = settings, emit
+        self._app = app.create(database, settings, clock=clock, emit=emit, dice=dice)
+
+    async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda _address: None) -> None:
+        """Until `stop` is set. `ready` hears the address once it is listened on."""
+        listening = _listen(self._settings.api_host, self._settings.api_port)
+        try:
+            address = _address(listening)
+            server = _Server(self._config(), lambda: self._ready(address, ready))
+            serving = asyncio.create_task(server.serve(sockets=[listening]), name="api")
+            stopping = asyncio.create_task(stop.wait())
+            try:
+                await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stopping.cancel()
+                parts: Parts = self._app.state["parts"]
+                parts.live.close()
+                server.should_exit = True
+                await serving
+        finally:
+            listening.close()
+
+    def _config(self) -> uvicorn.Config:
+        return uvicorn.Config(
+            self._app,
+            http="auto",
+            loop="none",
+            lifespan="on",
+            ws="none",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=True,
+            backlog=_BACKLOG,
+            limit_concurrency=_CONNECTION_LIMIT,
+            h11_max_incomplete_event_size=64 * 1024,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=DRAIN_S,
+        )
+
+    def _ready(self, address: str, tell: Callable[[str], None]) -> None:
+        self._emit(ApiListening(address))
+        if not is_loopback(self._settings.api_host):
+            self._emit(ApiExposed(address))
+        tell(address)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its hand on our signals, and with word of its start."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell = started
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._tell()
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """The socket is ours, so that a port that is taken is one clear line."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SextonError(
+            f"cannot listen on {host!r}: {error.strerror or error}; set SEXTON_API_HOST to an address of this machine"
+        ) from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise SextonError(
+                f"port {port} on {host} is taken by another program; choose another with --port or SEXTON_API_PORT"
+            ) from None
+        raise SextonError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    return listening
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,82 @@
+"""The queries of the calls that take one. Unknown parameters are errors."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from sexton.wire import ExecutionStatus, Instant, JobStatus, Word
+
+Limit = Annotated[int, Meta(ge=1, le=500, description="Items per page.")]
+Cursor = Annotated[str, Meta(max_length=200, description="`next_cursor` of the page before, with the same filters.")]
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class JobsQuery(Query, frozen=True, kw_only=True):
+    status: JobStatus | None = None
+    name: Word | None = None
+    tag: Word | None = None
+    tenant: Word | None = None
+    queue: Word | None = None
+    handler: Word | None = None
+    submitted_from: Instant | None = None
+    submitted_until: Instant | None = None
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class JobQuery(Query, frozen=True, kw_only=True):
+    wait: (
+        Annotated[
+            str,
+            Meta(
+                description="Answer when the job has ended, or after this long: `10s`, or a number of seconds, 60s at most.",
+                examples=["10s"],
+            ),
+        ]
+        | None
+    ) = None
+
+
+class BatchQuery(Query, frozen=True, kw_only=True):
+    partial: Annotated[bool, Meta(description="Write what is good and name what is not, instead of all or nothing.")] = False
+
+
+class ExecutionsQuery(Query, frozen=True, kw_only=True):
+    job_id: UUID | None = None
+    status: ExecutionStatus | None = None
+    handler: Word | None = None
+    tenant: Word | None = None
+    queue: Word | None = None
+    started_from: Instant | None = None
+    started_until: Instant | None = None
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class JobExecutionsQuery(Query, frozen=True, kw_only=True):
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class DeadLettersQuery(Query, frozen=True, kw_only=True):
+    handler: Word | None = None
+    tenant: Word | None = None
+    queue: Word | None = None
+    permanent: bool | None = None
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class EventsQuery(Query, frozen=True, kw_only=True):
+    job_id: UUID | None = None
+    tenant: Word | None = None
+    queue: Word | None = None
+    handler: Word | None = None
+    type: Literal["submitted", "started", "ended", "retrying", "dead_lettered"] | None = None

@@ -1,0 +1,36 @@
+"""Every request has an id: the caller's if it is sane, else one of ours. It is answered, and stands in problems and logs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from sexton.ids import Rng
+
+_SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,100}")
+
+
+class RequestIds:
+    """Around the whole app, so that an address nobody serves has one too."""
+
+    def __init__(self, app: ASGIApp, dice: Rng) -> None:
+        self._app, self._dice = app, dice
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        said = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        request_id = said if _SANE.fullmatch(said) else f"{self._dice.getrandbits(96):024x}".encode()
+        values: dict[str, Any] = scope  # type: ignore[assignment]
+        values["request_id"] = request_id.decode()
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)

@@ -1,0 +1,186 @@
+"""Rows of the store as structs of the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from sexton import wire
+from sexton.domain.job import Lane, Policy
+from sexton.domain.outcome import ErrorInfo
+from sexton.domain.retry import DEFAULT, Retry
+from sexton.store import dead_letters, fleet, jobs, tail
+
+_policy = msgspec.json.Decoder(Policy).decode
+_RETRY_FIELDS = {
+    "max_attempts": "max_attempts",
+    "backoff": "backoff",
+    "base": "base_s",
+    "factor": "factor",
+    "max": "max_s",
+    "jitter": "jitter",
+    "delays": "delays_s",
+    "replays": "replays",
+    "replay_after": "replay_after_s",
+}
+
+
+def job(view: jobs.JobView, warnings: Sequence[str] = ()) -> wire.Job:
+    return wire.Job(**_job_fields(view), warnings=warnings)
+
+
+def submitted(view: jobs.JobView, *, created: bool, warnings: Sequence[str] = ()) -> wire.Submitted:
+    return wire.Submitted(**_job_fields(view), warnings=warnings, created=created)
+
+
+def _job_fields(view: jobs.JobView) -> dict[str, Any]:
+    policy = Policy() if view.policy_json is None else _policy(view.policy_json)
+    return {
+        "id": view.id,
+        "status": view.status,
+        "version": view.version,
+        "handler": view.task,
+        "payload": _raw(view.payload_json),
+        "tenant": view.tenant,
+        "queue": view.queue,
+        "priority": priority(view.lane),
+        "delivery": "at_most_once" if view.at_most_once else "at_least_once",
+        "name": view.name,
+        "tags": view.tags or (),
+        "retry": retry(policy.retry),
+        "timeout_s": view.timeout_s,
+        "deadline_s": policy.deadline_s,
+        "start_within_s": policy.start_within_s,
+        "idempotency_key": view.idempotency_key,
+        "submitted_at": view.submitted_at,
+        "submitted_by": view.submitted_by,
+        "trace": view.trace,
+        "next_fire_at": view.next_fire_at,
+        "attempt": view.attempt,
+        "ended_at": view.ended_at,
+        "last_execution": None if view.last_execution is None else execution(view.last_execution),
+        "note": view.note,
+    }
+
+
+def retry(policy: Retry) -> wire.RetryPolicy | None:
+    """Only what differs from the default, as in the request."""
+    said = {
+        name: getattr(policy, field)
+        for name, field in _RETRY_FIELDS.items()
+        if getattr(policy, field) != getattr(DEFAULT, field)
+    }
+    return wire.RetryPolicy(**said) if said else None
+
+
+def execution(row: jobs.Execution) -> wire.Execution:
+    return wire.Execution(
+        id=row.id,
+        job_id=row.job_id,
+        run_id=row.run_id,
+        status=row.status,  # type: ignore[arg-type]
+        attempt=row.attempt,
+        origin=row.origin,  # type: ignore[arg-type]
+        handler=row.task,
+        queue=row.queue,
+        tenant=row.tenant,
+        job_version=row.job_version,
+        fire_at=row.fire_at,
+        due_at=row.due_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        worker_id=row.worker_id,
+        reason=row.reason,
+        error=_error(row.error),
+        result=_optional_raw(row.result_json),
+        progress=_optional_raw(row.progress_json),
+        output=row.output,
+    )
+
+
+def dead_letter(row: dead_letters.DeadLetter) -> wire.DeadLetter:
+    return wire.DeadLetter(
+        id=row.id,
+        job_id=row.job_id,
+        run_id=row.run_id,
+        handler=row.task,
+        tenant=row.tenant,
+        queue=row.queue,
+        priority=priority(row.lane),
+        name=row.name,
+        status=row.status,  # type: ignore[arg-type]
+        reason=row.reason,
+        permanent=row.permanent,
+        attempts=row.attempts,
+        lost_count=row.lost_count,
+        job_version=row.job_version,
+        fire_at=row.fire_at,
+        buried_at=row.buried_at,
+        replay_at=row.replay_at,
+        error=_error(row.error),
+        payload=_raw(row.payload_json),
+    )
+
+
+def worker(row: fleet.Worker, silent_s: float) -> wire.Worker:
+    return wire.Worker(
+        id=row.id,
+        name=row.name,
+        status="lost" if row.lost_at is not None else "draining" if row.draining else "live",
+        queues=row.queues,
+        tasks=row.tasks,
+        concurrency=row.concurrency,
+        running_count=row.running_count,
+        refused_count=row.refused_count,
+        started_at=row.started_at,
+        beat_at=row.beat_at,
+        silent_s=silent_s,
+        lost_at=row.lost_at,
+    )
+
+
+def node(row: fleet.Node, silent_s: float, *, alive_s: float) -> wire.Node:
+    return wire.Node(
+        id=row.id,
+        name=row.name,
+        status="live" if silent_s <= alive_s else "silent",
+        started_at=row.started_at,
+        beat_at=row.beat_at,
+        silent_s=silent_s,
+        partitions=row.partitions,
+    )
+
+
+def event(row: tail.Transition) -> wire.Event:
+    return wire.Event(
+        type=row.type,
+        at=row.at,
+        job_id=row.job_id,
+        run_id=row.run_id,
+        handler=row.task,
+        queue=row.queue,
+        tenant=row.tenant,
+        status=row.status,
+        ending=row.ending,  # type: ignore[arg-type]
+        attempt=row.attempt,
+        worker_id=row.worker_id,
+        reason=row.reason,
+    )
+
+
+def priority(lane: int) -> Any:
+    return Lane(lane).name.lower()
+
+
+def _error(error: ErrorInfo | None) -> wire.Error | None:
+    return None if error is None else wire.Error(type=error.type, message=error.message, traceback=error.traceback)
+
+
+def _raw(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text.encode())
+
+
+def _optional_raw(text: str | None) -> msgspec.Raw | None:
+    return None if text is None else _raw(text)

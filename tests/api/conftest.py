@@ -1,0 +1,22 @@
+"""The API in front of a real database: in process over ASGI, and for what needs it behind a socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from sexton.store.database import Postgres
+from tests import transitions
+from tests.api.support import Api, opened
+
+
+@pytest.fixture
+async def api(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncIterator[Api]:
+    """Its database refuses every illegal change of a run, and is checked at the end."""
+    await transitions.install(connection)
+    async with opened(database) as api:
+        yield api
+    assert await transitions.violations(connection) == {}
