@@ -13,6 +13,7 @@ INSTALLED := .venv/.installed
 STORE_TESTS = tests/store tests/migration --ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py
 
 PYTEST_ARGS ?=
+ARGS ?=
 SEEDS ?= 0-199
 SCENARIO ?= drain
 
@@ -26,6 +27,10 @@ help: ## Show this list
 
 .PHONY: setup
 setup: $(INSTALLED) ## Make .venv with Sexton (editable), the embedded PostgreSQL and the tools, at pinned versions
+
+.PHONY: dev
+dev: setup ## Run Sexton here: API, scheduler and worker over an embedded PostgreSQL, with the demo app (ARGS=…, SEXTON_*)
+	@exec $(BIN)/sexton dev $(ARGS)
 
 .PHONY: test
 test: lint system ## Lint, then every test on PostgreSQL 18, then the store's on 15 and 16 (PYTEST_ARGS=…)
@@ -53,6 +58,10 @@ lint: setup ## Check style, types and the import rules of the design
 fmt: setup ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
+
+.PHONY: docs
+docs: setup ## Write docs/reference/ anew from the code
+	$(BIN)/python -m tools.reference
 
 .PHONY: bench
 bench: setup ## Measure one scenario of DESIGN §6 (SCENARIO=drain)

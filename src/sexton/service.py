@@ -17,6 +17,10 @@ RETRY_S_MAX = 2.0
 RETRY_S_MIN = 0.05
 
 
+class AskedToStop(Exception):
+    """The process was asked to stop before it had begun."""
+
+
 class Service(Protocol):
     @property
     def name(self) -> str: ...
@@ -108,3 +112,17 @@ async def insist(name: str, attempt: Callable[[], Awaitable[T]], *, clock: Clock
         else:
             outage.over()
             return answer
+
+
+async def unless_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T:
+    """What `work` answers, or `AskedToStop` the moment somebody asks; the work is then cancelled."""
+    working, asked = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, asked), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise AskedToStop
+    finally:
+        working.cancel()
+        asked.cancel()
+        await asyncio.gather(working, asked, return_exceptions=True)

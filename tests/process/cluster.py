@@ -81,6 +81,10 @@ class Cluster:
     def scheduler(self, name: str, *arguments: str, **settings: object) -> Member:
         return self._start(name, ["scheduler", *arguments], settings)
 
+    def api(self, name: str, *arguments: str, **settings: object) -> Member:
+        """On any free port."""
+        return self._start(name, ["api", "--port", "0", *arguments], settings)
+
     def kill(self, name: str) -> None:
         """SIGKILL, and gone when this returns."""
         os.kill(self[name].pid, signal.SIGKILL)

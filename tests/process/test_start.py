@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+
+from sexton.cli.exits import Exit
 
 from .cluster import Cluster, StartCluster
 
@@ -26,12 +30,13 @@ async def clone_url(database_url: str, server_url: Callable[[str], str]) -> Asyn
     await admin.close()
 
 
-async def test_a_worker_and_a_scheduler_refuse_a_clone_until_it_is_adopted(clone_url: str, start_cluster: StartCluster) -> None:
+async def test_services_refuse_a_clone_until_it_is_adopted(clone_url: str, start_cluster: StartCluster) -> None:
     cluster = start_cluster(clone_url)
     cluster.worker("worker")
     cluster.scheduler("scheduler")
-    for name in ("worker", "scheduler"):
-        line = await refusal(cluster, name)
+    cluster.api("api")
+    for name in ("worker", "scheduler", "api"):
+        line = await refusal(cluster, name, Exit.CONFLICT)
         assert "copied or restored from elsewhere" in line
         assert "--adopt" in line
     cluster.worker("adopting", "--adopt")
@@ -46,8 +51,9 @@ async def test_services_refuse_an_empty_database_and_name_the_command(
     cluster = start_cluster(empty_database_url)
     cluster.worker("worker")
     cluster.scheduler("scheduler")
-    for name in ("worker", "scheduler"):
-        assert (await refusal(cluster, name)).endswith("run: sexton migrate")
+    cluster.api("api")
+    for name in ("worker", "scheduler", "api"):
+        assert (await refusal(cluster, name, Exit.CONFLICT)).endswith("run: sexton migrate")
 
 
 @pytest.mark.parametrize(
@@ -64,12 +70,26 @@ async def test_services_refuse_an_empty_database_and_name_the_command(
 async def test_a_path_without_an_app_is_an_error_of_one_line(path: str, says: str, start_cluster: StartCluster) -> None:
     cluster = start_cluster()
     cluster.worker("worker", app=path)
-    assert says in await refusal(cluster, "worker")
+    assert says in await refusal(cluster, "worker", Exit.FAILED)
 
 
-async def refusal(cluster: Cluster, name: str) -> str:
-    """The one line a service says before it ends with code 1."""
-    assert await cluster.exit_code(name, within_s=15) == 1, cluster[name].log
+async def test_services_wait_for_a_database_that_is_away_and_stop_when_asked(start_cluster: StartCluster) -> None:
+    """C12, F5: they may be started before it; whoever waits can be told to leave, which is no failure."""
+    cluster = start_cluster("postgresql://sexton:hunter2@127.0.0.1:1/db")
+    cluster.worker("worker")
+    cluster.scheduler("scheduler")
+    cluster.api("api")
+    for name, number in (("worker", signal.SIGTERM), ("scheduler", signal.SIGINT), ("api", signal.SIGTERM)):
+        await cluster.until(lambda name=name: "database lost" in cluster[name].log, f"{name} to wait")  # type: ignore[misc]
+        os.kill(cluster[name].pid, number)
+        assert await cluster.exit_code(name, within_s=1.5) == 0
+        assert "cannot connect by SEXTON_DATABASE_URL" in cluster[name].log
+        assert "hunter2" not in cluster[name].log
+
+
+async def refusal(cluster: Cluster, name: str, code: Exit) -> str:
+    """The one line a service says before it ends."""
+    assert await cluster.exit_code(name, within_s=15) == code, cluster[name].log
     (line,) = cluster[name].log.splitlines()
     assert line.startswith("sexton: ")
     return line

@@ -390,6 +390,7 @@ class TestTime:
         await hand.report()
         execution = await rig.last(job_id)
         assert execution.started_at is not None
+        assert execution.ended_at is not None
         assert (execution.started_at - execution.due_at).total_seconds() == 2
         assert (execution.ended_at - execution.started_at).total_seconds() == 7
         (ended,) = rig.of(events.Ended)

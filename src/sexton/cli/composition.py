@@ -9,22 +9,30 @@ import os
 import signal
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import uvloop
 
 from sexton.client.app import App
+from sexton.client.location import address
 from sexton.clock import Clock, SystemClock
-from sexton.errors import DataRefused, SextonError
+from sexton.errors import SextonError
 from sexton.ids import Rng, entropy
-from sexton.service import insist
+from sexton.registry import Registry
+from sexton.service import AskedToStop, insist, unless_stopped
 from sexton.settings import Settings
 from sexton.store import cluster, migrate
 from sexton.store.database import Postgres, is_direct
+from sexton.store.server_version import require_supported
 from sexton.telemetry import logs
 from sexton.telemetry.events import Emit, Events
+
+
+class BrokenApp(SextonError):
+    """The app's own code does not load."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,9 @@ class Ground:
 
 def database_url(settings: Settings) -> str:
     if settings.database_url is None:
-        raise SextonError("no database: set SEXTON_DATABASE_URL, for example postgresql://user@host/dbname")
+        raise SextonError(
+            "no database: set SEXTON_DATABASE_URL, for example postgresql://user@host/dbname; `sexton dev` brings its own"
+        )
     return settings.database_url.get_secret_value()
 
 
@@ -52,39 +62,51 @@ def read_settings() -> Settings:
         raise SextonError(f"sexton.toml: {error}") from error
 
 
+def listening_on(settings: Settings, host: str | None, port: int | None) -> Settings:
+    """The settings with what the command line said instead."""
+    said = {"api_host": host, "api_port": port}
+    return settings.model_copy(update={name: value for name, value in said.items() if value is not None})
+
+
 async def open_database(settings: Settings, *, size: int) -> Postgres:
-    with _address("SEXTON_DATABASE_URL"):
-        return await Postgres.open(database_url(settings), size=size)
-
-
-@contextmanager
-def _address(name: str) -> Iterator[None]:
-    """The driver's own words about an address may hold a part of its password."""
+    """A supported server, whatever its schema."""
+    with address("SEXTON_DATABASE_URL"):
+        database = await Postgres.open(database_url(settings), size=size)
     try:
-        yield
-    except (ValueError, DataRefused):
-        raise SextonError(
-            f"{name} is not an address of PostgreSQL, such as postgresql://user:password@host:5432/dbname; "
-            "special characters in the password are written as %2F, %40 and so on"
-        ) from None
+        await require_supported(database)
+    except BaseException:
+        await database.close()
+        raise
+    return database
 
 
 @asynccontextmanager
-async def ground(settings: Settings, *, adopt: bool) -> AsyncIterator[Ground]:
-    clock, emit, dice = SystemClock(), Events(logs.write), entropy()
+async def ground(
+    settings: Settings, *, adopt: bool, stop: asyncio.Event | None = None, hear: Sequence[Emit] = ()
+) -> AsyncIterator[Ground]:
+    """Waits for a database that is away, since a service may start before it; `AskedToStop` if `stop` comes first. What time
+    does not mend (no schema, a clone, too old a server) ends it with a line."""
+    clock, emit, dice = SystemClock(), Events(logs.write, *hear), entropy()
+    opening = insist("database", lambda: _open_ours(settings, adopt=adopt), clock=clock, emit=emit, dice=dice)
+    database, direct_url = await (opening if stop is None else unless_stopped(stop, opening))
+    try:
+        yield Ground(settings, database, direct_url, clock, emit, dice)
+    finally:
+        await database.close()
 
-    database = await insist(
-        "database", lambda: open_database(settings, size=settings.pool_size), clock=clock, emit=emit, dice=dice
-    )
+
+async def _open_ours(settings: Settings, *, adopt: bool) -> tuple[Postgres, str | None]:
+    database = await open_database(settings, size=settings.pool_size)
     try:
         await migrate.require_current(database)
         if adopt:
             async with database.transaction() as connection:
                 await cluster.adopt(connection)
         await cluster.require_home(database)
-        yield Ground(settings, database, await _direct_url(settings, database), clock, emit, dice)
-    finally:
+        return database, await _direct_url(settings, database)
+    except BaseException:
         await database.close()
+        raise
 
 
 async def _direct_url(settings: Settings, database: Postgres) -> str | None:
@@ -93,7 +115,7 @@ async def _direct_url(settings: Settings, database: Postgres) -> str | None:
         return database.url
     if settings.direct_url is not None:
         url = settings.direct_url.get_secret_value()
-        with _address("SEXTON_DIRECT_URL"):
+        with address("SEXTON_DIRECT_URL"):
             direct = await is_direct(url)
         if not direct:
             raise SextonError(
@@ -124,6 +146,37 @@ def load_app(path: str) -> App:
     return found
 
 
+def load_registry(path: str) -> Registry:
+    """The tasks of the app. What the app's own code raises is told in one line, like any other mistake."""
+    try:
+        return load_app(path).registry
+    except SextonError:
+        raise
+    except Exception as error:
+        raise BrokenApp(f"{path} cannot be loaded: {type(error).__name__}: {error}{_place(error)}") from error
+
+
+def _place(error: Exception) -> str:
+    """Where it happened; a syntax error says so itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError) or not frames:
+        return ""
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})"
+
+
+async def together(stop: asyncio.Event, *runs: Awaitable[None]) -> None:
+    """Until all have ended. The first to end takes the others along, and its error is the one that counts."""
+    tasks = [asyncio.ensure_future(run) for run in runs]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+    errors = [answer for answer in answers if isinstance(answer, BaseException)]
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, AskedToStop))  # which is what the others answer then
+
+
 def serve(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     """Runs until a signal asks to stop; a second one ends the process at once, and loses nothing."""
 
@@ -138,7 +191,8 @@ def serve(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, asked)
-        await run(stop)
+        with suppress(AskedToStop):
+            await run(stop)
 
     # What is loaded by now stays. A busy worker makes hundreds of thousands of short-lived objects a second; looking through
     # them as often as by default costs it microseconds of every one.

@@ -17,7 +17,10 @@ from .composition import open_database, read_settings
 def migrate(
     show: Annotated[bool, typer.Option("--print", help="Print the SQL that would run, and run nothing.")] = False,
 ) -> None:
-    """Bring the database's schema up to date. Safe from many machines at once."""
+    """Bring the database's schema up to date. Safe from many machines at once.
+
+    Example: sexton migrate --print
+    """
     asyncio.run(_migrate(read_settings(), show=show))
 
 

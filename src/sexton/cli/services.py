@@ -1,21 +1,29 @@
-"""`sexton worker` and `sexton scheduler`."""
+"""`sexton api`, `sexton scheduler` and `sexton worker`."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sexton.registry import Registry
 from sexton.scheduler.process import Scheduler
 from sexton.store.database import Postgres
 from sexton.telemetry import logs
 from sexton.worker.process import WorkerProcess
 
-from .composition import ground, load_app, read_settings, serve
+from .composition import Ground, ground, listening_on, load_registry, read_settings, serve
+
+if TYPE_CHECKING:
+    from sexton.api.process import ApiProcess
 
 Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a database that was copied or restored from elsewhere.")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")]
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on; by default SEXTON_API_HOST or 127.0.0.1.")]
+Port = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="By default SEXTON_API_PORT or 8474; 0 takes any free one.")
+]
 
 
 def _known_level(level: str) -> str:
@@ -27,45 +35,80 @@ def _known_level(level: str) -> str:
 LogLevel = Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.", callback=_known_level)]
 
 
+def api(
+    host: Host = None, port: Port = None, adopt: Adopt = False, log_json: LogJson = False, log_level: LogLevel = "INFO"
+) -> None:
+    """Run the HTTP API until SIGTERM.
+
+    Example: sexton api --port 8474
+    """
+    logs.configure(level=log_level, json=log_json)
+    settings = listening_on(read_settings(), host, port)
+
+    async def run(stop: asyncio.Event) -> None:
+        async with ground(settings, adopt=adopt, stop=stop) as on:
+            await api_on(on).run(stop)
+
+    serve(run)
+
+
+def scheduler(adopt: Adopt = False, log_json: LogJson = False, log_level: LogLevel = "INFO") -> None:
+    """Run a scheduler node until SIGTERM.
+
+    Example: sexton scheduler --log-json
+    """
+    logs.configure(level=log_level, json=log_json)
+    settings = read_settings()
+
+    async def run(stop: asyncio.Event) -> None:
+        async with ground(settings, adopt=adopt, stop=stop) as on:
+            await scheduler_on(on).run(stop)
+
+    serve(run)
+
+
 def worker(
     app: Annotated[str, typer.Argument(help="Where the app is: module:attribute.")],
     adopt: Adopt = False,
     log_json: LogJson = False,
     log_level: LogLevel = "INFO",
 ) -> None:
-    """Run a worker for the tasks of an app until SIGTERM."""
+    """Run a worker for the tasks of an app until SIGTERM.
+
+    Example: sexton worker shop.tasks:app
+    """
     logs.configure(level=log_level, json=log_json)
-    settings, registry = read_settings(), load_app(app).registry
+    settings, registry = read_settings(), load_registry(app)
 
     async def run(stop: asyncio.Event) -> None:
-        async with ground(settings, adopt=adopt) as on:
-            transactions = await Postgres.open(on.database.url, size=settings.transaction_pool_size)
-            try:
-                await WorkerProcess(
-                    on.database,
-                    transactions,
-                    registry,
-                    settings,
-                    direct_url=on.direct_url,
-                    clock=on.clock,
-                    emit=on.emit,
-                    dice=on.dice,
-                ).run(stop)
-            finally:
-                await transactions.close()
+        async with ground(settings, adopt=adopt, stop=stop) as on:
+            await run_worker(on, registry, stop)
 
     serve(run)
 
 
-def scheduler(adopt: Adopt = False, log_json: LogJson = False, log_level: LogLevel = "INFO") -> None:
-    """Run a scheduler node until SIGTERM."""
-    logs.configure(level=log_level, json=log_json)
-    settings = read_settings()
+def api_on(on: Ground) -> ApiProcess:
+    from sexton.api.process import ApiProcess  # a web framework, which the other services need not load
 
-    async def run(stop: asyncio.Event) -> None:
-        async with ground(settings, adopt=adopt) as on:
-            await Scheduler(on.database, settings, direct_url=on.direct_url, clock=on.clock, emit=on.emit, dice=on.dice).run(
-                stop
-            )
+    return ApiProcess(on.database, on.settings, clock=on.clock, emit=on.emit, dice=on.dice)
 
-    serve(run)
+
+def scheduler_on(on: Ground) -> Scheduler:
+    return Scheduler(on.database, on.settings, direct_url=on.direct_url, clock=on.clock, emit=on.emit, dice=on.dice)
+
+
+async def run_worker(on: Ground, registry: Registry, stop: asyncio.Event) -> None:
+    transactions = await Postgres.open(on.database.url, size=on.settings.transaction_pool_size)
+    try:
+        await WorkerProcess(
+            on.database,
+            transactions,
+            registry,
+            on.settings,
+            direct_url=on.direct_url,
+            clock=on.clock,
+            emit=on.emit,
+            dice=on.dice,
+        ).run(stop)
+    finally:
+        await transactions.close()

@@ -34,7 +34,8 @@ R = TypeVar("R")
 class App:
     """Safe to share between threads and event loops. `async with app:` lets go of its connections at the end.
 
-    Without a URL, here or in the settings, it starts the embedded PostgreSQL, which then stays for the workers.
+    Without a URL, here or in the settings, it starts the embedded PostgreSQL or finds it running. That one stops a few seconds
+    after the last process that uses it has ended; what was submitted stays, and `sexton dev` runs it.
     """
 
     def __init__(

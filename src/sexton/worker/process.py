@@ -15,7 +15,7 @@ from sexton.clock import Clock
 from sexton.errors import SextonError
 from sexton.ids import Rng
 from sexton.registry import Registry
-from sexton.service import Service, Wake, insist, repeat
+from sexton.service import AskedToStop, Service, Wake, insist, repeat, unless_stopped
 from sexton.settings import Settings
 from sexton.store import fleet
 from sexton.store.database import Postgres
@@ -59,9 +59,13 @@ class WorkerProcess:
         self._beat_soon: Callable[[], object] = lambda: None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set, too many of its threads are zombies or its heartbeat fails for good; then drains."""
+        """Until `stop` is set, too many of its threads are zombies or its heartbeat fails for good; then drains. If nobody
+        asked for the end, it is an error: only a new process helps."""
         worker = self.worker
-        await insist("worker", self._enlist, clock=self._clock, emit=self._emit, dice=self._dice)
+        try:
+            await unless_stopped(stop, insist("worker", self._enlist, clock=self._clock, emit=self._emit, dice=self._dice))
+        except AskedToStop:
+            return
         loop = asyncio.get_running_loop()
         worker.pulse.feel(loop)
         heart = OwnThread("sexton-heartbeat", lambda stop_beating: self._beat(loop, stop_beating))
@@ -80,6 +84,11 @@ class WorkerProcess:
             await worker.processes.close()
             await self._leave()
             await heart.stop(patience_s=2.0)
+        if worker.exhausted.is_set() and not stop.is_set():
+            raise SextonError(
+                "this worker cannot go on, because its heartbeat failed or too many of its handlers ignore their end; "
+                "it has handed its work back and leaves: start a new one"
+            )
 
     def _repeat(self, service: Service, wake: Wake) -> asyncio.Task[None]:
         return asyncio.create_task(
