@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sexton.client.app import App
     from sexton.client.dead_letters import DeadLetters, Replayed
+    from sexton.client.remote.async_client import AsyncClient, AsyncHandle
+    from sexton.client.remote.client import Client, Handle
     from sexton.client.request import Request
     from sexton.client.results import Submitted
     from sexton.client.task import Task
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from sexton.domain.outcome import ErrorInfo
     from sexton.domain.retry import Retry
     from sexton.errors import (
+        ApiError,
+        ApiUnavailable,
         Contention,
         DatabaseUnavailable,
         EmbeddedUnavailable,
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
         SextonError,
         Snooze,
         UnknownTask,
+        VersionMismatch,
     )
     from sexton.handlers.context import Context
     from sexton.settings import Settings
@@ -48,6 +53,14 @@ _HOMES = {
         "DeadLetters",
         "Replayed",
     ),
+    "sexton.client.remote.async_client": (
+        "AsyncClient",
+        "AsyncHandle",
+    ),
+    "sexton.client.remote.client": (
+        "Client",
+        "Handle",
+    ),
     "sexton.client.request": ("Request",),
     "sexton.client.results": ("Submitted",),
     "sexton.client.task": ("Task",),
@@ -55,6 +68,8 @@ _HOMES = {
     "sexton.domain.outcome": ("ErrorInfo",),
     "sexton.domain.retry": ("Retry",),
     "sexton.errors": (
+        "ApiError",
+        "ApiUnavailable",
         "Contention",
         "DatabaseUnavailable",
         "EmbeddedUnavailable",
@@ -73,6 +88,7 @@ _HOMES = {
         "SextonError",
         "Snooze",
         "UnknownTask",
+        "VersionMismatch",
     ),
     "sexton.handlers.context": ("Context",),
     "sexton.settings": ("Settings",),
@@ -89,8 +105,13 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "ApiError",
+    "ApiUnavailable",
     "App",
+    "AsyncClient",
+    "AsyncHandle",
     "Cancellation",
+    "Client",
     "Contention",
     "Context",
     "DatabaseUnavailable",
@@ -101,6 +122,7 @@ __all__ = [
     "Execution",
     "Filter",
     "ForeignDatabase",
+    "Handle",
     "InvalidSubmission",
     "JobFailed",
     "JobView",
@@ -123,6 +145,7 @@ __all__ = [
     "Task",
     "Unique",
     "UnknownTask",
+    "VersionMismatch",
 ]
 
 

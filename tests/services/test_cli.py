@@ -83,7 +83,7 @@ class TestWhatIsWrong:
         """F5."""
         monkeypatch.setenv("SEXTON_DATABASE_URL", "postgresql://sexton:hunter2@127.0.0.1:1/db")
         code, _, err = call("migrate")
-        assert code == 1
+        assert code == 3
         assert "ConnectionRefusedError" in one_line(err)
         assert "hunter2" not in err
 

@@ -1,46 +1,131 @@
-"""The composition root: settings are read, parts are put together and run, here and nowhere else."""
+"""The command line's front door: which commands there are, and what an error becomes.
+
+Composition happens in the commands' own modules, which are loaded when they are called: `--help` and completion cost only
+this file.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from pydantic import ValidationError
+from typer.core import TyperCommand, TyperGroup
 
-from sexton.errors import SextonError
+from .exits import report
 
-from . import migrate, services
+MARKUP = None  # plain help pages: quick to make, and the same in a pipe
 
-app = typer.Typer(name="sexton", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
-app.command("migrate")(migrate.migrate)
-app.command("worker")(services.worker)
-app.command("scheduler")(services.scheduler)
-
-Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+EXIT_CODES = """
+Exit codes: 0 done, 1 failed, 2 not understood or invalid, 3 cannot reach the API or the database, 4 not found, 5 conflict or
+precondition, 7 the awaited job failed, 8 timeout, 130 interrupted.
+"""
 
 
-@app.callback()
-def options(debug: Debug = False) -> None:
-    """Sexton rings jobs on time and keeps the dead letters."""
+class Command(NamedTuple):
+    module: str
+    attribute: str  # a function, or a typer.Typer with commands of its own
+    about: str
+
+
+COMMANDS = {
+    "dev": Command("dev", "dev", "Run everything in one process, for development."),
+    "api": Command("services", "api", "Run the HTTP API until SIGTERM."),
+    "scheduler": Command("services", "scheduler", "Run a scheduler node until SIGTERM."),
+    "worker": Command("services", "worker", "Run a worker for the tasks of an app until SIGTERM."),
+    "migrate": Command("migrate", "migrate", "Bring the database's schema up to date."),
+    "submit": Command("submit", "submit", "Submit a job, or a file of them."),
+    "jobs": Command("jobs", "app", "List, show, watch, change and cancel jobs."),
+    "dead": Command("dead", "app", "List, show, replay and discard dead letters."),
+    "workers": Command("fleet", "workers", "List the workers."),
+    "nodes": Command("fleet", "nodes", "List the schedulers and what they lead."),
+    "queues": Command("fleet", "queues", "List the queues and how long they are."),
+    "tenants": Command("fleet", "tenants", "List the tenants that have live work."),
+    "stats": Command("fleet", "stats", "The whole cluster at a glance."),
+    "config": Command("config", "app", "Show every setting and where it comes from."),
+    "doctor": Command("doctor", "doctor", "Check the database and the cluster for what would hurt."),
+    "bench": Command("bench", "bench", "Measure this machine (from a checkout of the repository)."),
+}
+
+
+@contextmanager
+def _deadly_interrupt() -> Iterator[None]:
+    """A KeyboardInterrupt in the middle of an import can get lost in some library's `except`; the signal itself cannot."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def load(name: str) -> Any:
+    """The command itself, with its options."""
+    command = COMMANDS[name]
+    with _deadly_interrupt():
+        found = getattr(import_module(f"{__package__}.{command.module}"), command.attribute)
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(add_completion=False, rich_markup_mode=MARKUP)
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True} if name == "bench" else None
+        found.command(name, context_settings=settings)(function)
+    return typer.main.get_command(found)
+
+
+class Commands(TyperGroup):
+    """Knows the commands by name and line; loads the one that is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands.update({name: TyperCommand(name, help=command.about) for name, command in COMMANDS.items()})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else load(name), rest
+
+
+app = typer.Typer(
+    name="sexton",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=MARKUP,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"sexton {version('sexton')}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error. Anywhere in the line.")]
+
+
+@app.callback(epilog=EXIT_CODES)
+def options(debug: Debug = False, version: Version = False) -> None:
+    """Sexton rings jobs on time and keeps the dead letters.
+
+    Example: sexton submit demo.echo --payload '{"a": 1}' --wait
+    """
 
 
 def main() -> None:
-    """Exit codes: 0 done, 1 it failed, 2 the command was not understood."""
+    """Exit codes: `EXIT_CODES`."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        app(standalone_mode=True)
-    except (SextonError, ValidationError) as error:
-        if "--debug" in sys.argv:
+        app(arguments, prog_name="sexton", standalone_mode=True)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except Exception as error:
+        if debug:
             raise
-        typer.secho(f"sexton: {_plain(error)}", fg="red", err=True)
-        raise SystemExit(1) from None
-
-
-def _plain(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return "; ".join(f"{_variable(fault['loc'])}{fault['msg']}" for fault in error.errors())
-    return str(error)
-
-
-def _variable(location: tuple[int | str, ...]) -> str:
-    return f"SEXTON_{'_'.join(map(str, location)).upper()}: " if location else ""
+        raise SystemExit(report(error, as_json="--json" in arguments)) from None

@@ -1,0 +1,90 @@
+"""What people type becomes what the API takes: payloads, instants, and a yes before something large is done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from sexton.errors import InvalidSubmission
+
+from .exits import NotUnderstood
+from .printing import say
+
+
+def payload_of(text: str | None, pairs: Sequence[str]) -> Any:
+    """From `--payload` (JSON, `@file`, or `-` for standard input) or from `key=value` pairs; a value is JSON, else text."""
+    if text is not None and pairs:
+        raise InvalidSubmission("--payload", "give either --payload or key=value pairs, not both")
+    if text is not None:
+        return _decoded(read(text), "--payload")
+    payload = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidSubmission(pair, "write key=value, or the whole payload as --payload '{…}'")
+        if name in payload:
+            raise InvalidSubmission(pair, "is given twice")
+        payload[name] = _value(value)
+    return payload
+
+
+def read(text: str) -> bytes:
+    """The text itself, or what `@file` or `-` holds."""
+    if text == "-":
+        return sys.stdin.buffer.read()
+    return file_bytes(text[1:]) if text.startswith("@") else text.encode(errors="surrogateescape")
+
+
+def file_bytes(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InvalidSubmission(name, f"cannot be read: {error.strerror}") from None
+
+
+def instant(text: str | None, option: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise InvalidSubmission(option, f"{text!r} is no instant with an offset; write 2026-03-01T09:00:00Z")
+    return at
+
+
+def sure(question: str, *, yes: bool) -> None:
+    """Asks, unless told; nobody there to answer is a no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise NotUnderstood(f"{question} Nobody is there to answer: add --yes.")
+    typer.echo(f"{question} [y/N] ", nl=False, err=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        say("nothing was changed")
+        raise typer.Exit(1)
+
+
+def _decoded(document: bytes, option: str) -> Any:
+    import msgspec
+
+    try:
+        msgspec.json.decode(document)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidSubmission(option, f"is no JSON: {error}") from None
+    return msgspec.Raw(document.strip())  # as it was written: large numbers stay exact
+
+
+def _value(text: str) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text

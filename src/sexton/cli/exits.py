@@ -1,0 +1,95 @@
+"""What an error becomes at the edge: a line that says what to do, and an exit code that a script can tell apart."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import typer
+
+from sexton import errors
+
+from .printing import is_colourless, safe
+
+
+class Exit(IntEnum):
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    NOT_FOUND = 4
+    CONFLICT = 5
+    JOB_FAILED = 7
+    TIMEOUT = 8
+    INTERRUPTED = 130
+
+
+class NotUnderstood(errors.SextonError):
+    """The command line makes no sense as it stands; the message says how it would."""
+
+    code = "usage"
+
+
+_CODES: dict[type[errors.SextonError], Exit] = {
+    errors.ApiUnavailable: Exit.UNREACHABLE,
+    errors.DatabaseUnavailable: Exit.UNREACHABLE,
+    errors.EmbeddedUnavailable: Exit.UNREACHABLE,
+    errors.InvalidSubmission: Exit.USAGE,
+    NotUnderstood: Exit.USAGE,
+    errors.NotFound: Exit.NOT_FOUND,
+    errors.UnknownTask: Exit.NOT_FOUND,
+    errors.NotAllowedIn: Exit.CONFLICT,
+    errors.KeyReused: Exit.CONFLICT,
+    errors.KeyBusy: Exit.CONFLICT,
+    errors.Contention: Exit.CONFLICT,
+    errors.VersionMismatch: Exit.CONFLICT,
+    errors.SchemaMismatch: Exit.CONFLICT,
+    errors.ForeignDatabase: Exit.CONFLICT,
+    errors.UnsupportedServer: Exit.CONFLICT,
+    errors.JobFailed: Exit.JOB_FAILED,
+    errors.ResultTimeout: Exit.TIMEOUT,
+}
+
+
+def exit_code(error: Exception) -> Exit:
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), Exit.FAILED)
+
+
+def report(error: Exception, *, as_json: bool) -> Exit:
+    """Says on stderr what is wrong; with `--json` as the API says it."""
+    if as_json:
+        import msgspec
+
+        typer.echo(msgspec.json.encode(_problem(error)).decode(), err=True)
+    else:
+        typer.secho(safe(f"sexton: {plain(error)}"), fg=None if is_colourless() else "red", err=True)
+    return exit_code(error)
+
+
+def plain(error: Exception) -> str:
+    if isinstance(error, errors.SextonError):
+        return str(error)
+    if _is_invalid_settings(error):
+        return "; ".join(f"{_variable(fault['loc'])}{fault['msg']}" for fault in error.errors())  # type: ignore[attr-defined]
+    return f"{type(error).__name__}: {error} (unexpected; add --debug to see where)"
+
+
+def _problem(error: Exception) -> Any:
+    from sexton.wire import Problem
+
+    return getattr(error, "problem", None) or Problem(
+        type="about:blank",
+        title=type(error).__name__,
+        status=getattr(error, "status_code", 0),
+        detail=plain(error),
+        code=getattr(error, "code", "error"),
+    )
+
+
+def _is_invalid_settings(error: Exception) -> bool:
+    """Asked by name: importing pydantic to ask costs 300 ms."""
+    return type(error).__name__ == "ValidationError" and type(error).__module__.startswith("pydantic")
+
+
+def _variable(location: tuple[int | str, ...]) -> str:
+    return f"SEXTON_{'_'.join(map(str, location)).upper()}: " if location else ""

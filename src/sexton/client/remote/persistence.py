@@ -1,0 +1,59 @@
+"""What is tried again, and when. Reads and keyed submissions are, after a lost connection or a busy server; whatever else only
+if it certainly never arrived."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from sexton.errors import ApiUnavailable
+from sexton.ids import Rng
+
+from .call import Call
+
+RETRIES = 3
+PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 5.0
+_NEVER_ARRIVED = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_CONFLICT = 409
+_BUSY = frozenset({429, 502, 503, 504})
+
+
+class Persistence:
+    """The tries of one call. Each answer is the pause before the next, or an error that says what to do."""
+
+    def __init__(self, call: Call[Any], retries: int, dice: Rng, address: str) -> None:
+        self._call, self._left, self._dice, self._address = call, retries, dice, address
+        self._pause_s = PAUSE_S_MIN
+
+    def after_failure(self, error: httpx.RequestError) -> float:
+        if self._left == 0 or not (self._call.repeatable or isinstance(error, _NEVER_ARRIVED)):
+            raise unreachable(self._address, error) from error
+        return self._next()
+
+    def after_answer(self, response: httpx.Response) -> float | None:
+        """None: this is the answer."""
+        status = response.status_code
+        is_passing = status in _BUSY or (
+            status == _CONFLICT and "Retry-After" in response.headers
+        )  # our first try holds the key
+        if not is_passing or status in self._call.expects or self._left == 0 or not self._call.repeatable:
+            return None
+        return max(self._next(), _asked_for(response))
+
+    def _next(self) -> float:
+        self._left -= 1
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 3, PAUSE_S_MAX)
+        return pause_s * self._dice.uniform(0.5, 1.0)
+
+
+def unreachable(address: str, error: httpx.RequestError) -> ApiUnavailable:
+    why = str(error) or type(error).__name__
+    if isinstance(error, _NEVER_ARRIVED):
+        return ApiUnavailable(f"no API at {address} ({why}); is `sexton api` or `sexton dev` running there?")
+    return ApiUnavailable(f"{address} broke off ({why}); what was asked may have been done")
+
+
+def _asked_for(response: httpx.Response) -> float:
+    text = response.headers.get("Retry-After", "")
+    return min(float(text), PAUSE_S_MAX) if text.isdecimal() else 0.0

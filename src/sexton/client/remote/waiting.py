@@ -1,0 +1,49 @@
+"""What both faces need to wait for a job's end: how often to look, and what an ended job means to whoever awaited it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from sexton.client.faults import submission_faults
+from sexton.domain.duration import Duration, seconds
+from sexton.errors import JobFailed, ResultTimeout
+from sexton.wire import Job
+
+ENDED = frozenset({"completed", "failed", "cancelled"})
+WAIT_S_MAX = 20.0  # of one call; the server answers at the job's end
+BREATH_S = 0.05  # between two calls: a server that is about to stop answers at once
+
+
+class Patience:
+    """How long somebody waits for one job, by their monotonic clock."""
+
+    def __init__(self, job_id: UUID | str, within: Duration | None, now_s: float) -> None:
+        self._job_id = job_id
+        with submission_faults():
+            self._within_s = float("inf") if within is None else seconds(within, field="timeout")
+        self._give_up_s = now_s + self._within_s
+
+    def wait_s(self, now_s: float) -> float:
+        """How long the next call may wait."""
+        return max(0.0, min(self._give_up_s - now_s, WAIT_S_MAX))
+
+    def check(self, now_s: float) -> None:
+        """`ResultTimeout` when the time is up."""
+        if now_s >= self._give_up_s:
+            raise ResultTimeout(f"job {self._job_id} has not ended after {self._within_s:g} s")
+
+
+def result_of(job: Job) -> Any:
+    """What the handler of an ended job returned; `JobFailed` if it ended otherwise."""
+    last = job.last_execution
+    if job.status != "completed":
+        raise JobFailed(job.status, why(job))
+    return None if last is None else last.result
+
+
+def why(job: Job) -> str | None:
+    last = job.last_execution
+    if last is None:
+        return None
+    return last.reason if last.error is None else f"{last.error.type}: {last.error.message}"

@@ -1,0 +1,462 @@
+"""The data commands: what people read, what programs read, and exit codes that tell failures apart."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sexton import App, Context, PermanentError, Settings, testing
+from sexton.api.process import ApiProcess
+from sexton.cli import main as cli
+from sexton.cli.printing import fitting, safe, shown
+from sexton.clock import SystemClock
+from sexton.ids import entropy
+from sexton.store.database import Postgres
+
+Call = Callable[..., tuple[int, str, str]]
+Drain = Callable[[], None]
+NOBODY = "0199a1b2-0000-7000-8000-000000000000"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """The command with these arguments: its exit code, what it answered and what it said beside."""
+
+    def called(*arguments: str, stdin: str | None = None, tty: bool = False) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["sexton", *arguments])
+        monkeypatch.setattr(sys, "stdin", Input(stdin or "", tty))
+        with pytest.raises(SystemExit) as exited:
+            cli.main()
+        out, err = capsys.readouterr()
+        code = exited.value.code
+        assert isinstance(code, int | None)
+        assert "Traceback" not in err
+        return int(code or 0), out, err
+
+    return called
+
+
+class Input(io.TextIOWrapper):
+    def __init__(self, text: str, tty: bool) -> None:
+        super().__init__(io.BytesIO(text.encode()), encoding="utf-8")
+        self._tty = tty
+
+    def isatty(self) -> bool:
+        return self._tty
+
+
+@pytest.fixture
+def call(run: Call, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """On a database, without an API process."""
+    monkeypatch.setenv("SEXTON_DATABASE_URL", database_url)
+    return run
+
+
+@pytest.fixture
+def drain(database_url: str) -> Drain:
+    """Runs all that is due, through the real pipeline."""
+
+    async def drained() -> None:
+        async with App(database_url) as app:
+
+            @app.task(name="echo")
+            async def echo(ctx: Context, /, **payload: Any) -> dict[str, Any]:
+                return payload
+
+            @app.task(name="fail")
+            async def fail(ctx: Context) -> None:
+                raise PermanentError("no \x1b[31muse")
+
+            async with testing.pipeline(app, start=datetime.now(UTC) + timedelta(seconds=1)) as pipeline:
+                await pipeline.drain()
+
+    return lambda: asyncio.run(drained())
+
+
+@pytest.fixture
+def served(database_url: str) -> Iterator[str]:
+    """The address of a real API on the same database."""
+    ready, stopping = threading.Event(), threading.Event()
+    found: list[str] = []
+
+    async def serve() -> None:
+        database = await Postgres.open(database_url)
+        stop = asyncio.Event()
+
+        def listening(address: str) -> None:
+            found.append(address)
+            ready.set()
+
+        process = ApiProcess(database, Settings(api_port=0), clock=SystemClock(), emit=lambda _: None, dice=entropy())
+        serving = asyncio.create_task(process.run(stop, ready=listening))
+        await asyncio.to_thread(stopping.wait)
+        stop.set()
+        await serving
+        await database.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert ready.wait(20)
+    yield found[0]
+    stopping.set()
+    thread.join()
+
+
+class TestSubmit:
+    def test_a_job_is_submitted_awaited_and_shown(self, call: Call, drain: Drain) -> None:
+        """A1, A9, A10, C14, E6."""
+        arguments = (
+            "submit",
+            "echo",
+            "n=1",
+            'deep={"a": [null]}',
+            "text=hello world",
+            "--key",
+            "k",
+            "--tag",
+            "x",
+            "--tag",
+            "y",
+        )
+        code, out, err = call(*arguments)
+        job_id = out.strip()
+        assert (code, len(job_id)) == (0, 36)
+        assert "no live worker knows" in err
+        code, out, err = call(*arguments, "--wait", "--within", "50ms")
+        assert (code, out) == (8, "")
+        assert "has not ended" in err
+        drain()
+        code, out, _ = call(*arguments, "--wait")
+        assert (code, json.loads(out)) == (0, {"n": 1, "deep": {"a": [None]}, "text": "hello world"})
+        code, out, _ = call("jobs", "show", job_id, "--json")
+        job = json.loads(out)
+        assert (code, job["id"], job["status"], job["tags"]) == (0, job_id, "completed", ["x", "y"])
+        code, out, _ = call("jobs", "show", job_id)
+        assert code == 0
+        assert '{"a":[null]}' in out.replace(" ", "")
+        code, out, _ = call("jobs", "executions", job_id)
+        assert "succeeded" in out
+        code, out, _ = call(*arguments, "--json")
+        assert (json.loads(out)["created"], json.loads(out)["id"]) == (False, job_id)
+
+    def test_an_awaited_job_that_failed_is_seven(self, call: Call, drain: Drain) -> None:
+        """E6: and what it said cannot move the cursor."""
+        job_id = call("submit", "fail", "--key", "k")[1].strip()
+        drain()
+        code, out, err = call("submit", "fail", "--key", "k", "--wait")
+        assert (code, out) == (7, "")
+        assert "PermanentError: no" in err
+        code, out, err = call("submit", "fail", "--key", "k", "--wait", "--json")
+        assert (code, json.loads(out)["status"], json.loads(err)["code"]) == (7, "failed", "job_failed")
+        code, out, err = call("jobs", "watch", job_id)
+        assert code == 7
+        assert out == f"{job_id} failed fail try 1\n"
+        assert "\x1b" not in call("jobs", "show", job_id)[1] + err
+
+    def test_a_payload_comes_from_text_a_file_or_standard_input(self, call: Call, folder: Path) -> None:
+        """A1, E6."""
+        (folder / "p.json").write_text('{"n": 12345678901234567890123}\n')
+        for given, stdin in [
+            ('{"n": 12345678901234567890123}', None),
+            ("@p.json", None),
+            ("-", '{"n": 12345678901234567890123}'),
+        ]:
+            code, out, _ = call("submit", "echo", "--payload", given, "--json", stdin=stdin)
+            assert (code, json.loads(out)["payload"]) == (0, {"n": 12345678901234567890123})
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ([], "--file"),
+            (["echo", "--payload", "{bad"], "--payload: is no JSON"),
+            (["echo", "--payload", "@nowhere.json"], "nowhere.json: cannot be read"),
+            (["echo", "novalue"], "key=value"),
+            (["echo", "a=1", "a=2"], "given twice"),
+            (["echo", "a=1", "--payload", "{}"], "not both"),
+            (["echo", "--delay", "soon"], "/delay"),
+            (["echo", "--run-at", "tomorrow"], "--run-at"),
+            (["echo", "--run-at", "2026-03-01T09:00:00"], "offset"),
+            (["echo", "--max-attempts", "0"], "--max-attempts"),
+            (["echo", "--priority", "urgent"], "/priority"),
+            (["echo", "--file", "x"], "leave the task out"),
+            (["--file", "nowhere.ndjson"], "cannot be read"),
+            (["--file", "bad.ndjson"], "bad.ndjson line 2"),
+            (["--file", "empty.ndjson"], "holds no jobs"),
+            (["--file", "fault.ndjson"], "/1/delay"),
+        ],
+    )
+    def test_wrong_input_is_two_and_one_line_and_changes_nothing(
+        self, call: Call, folder: Path, arguments: list[str], words: str
+    ) -> None:
+        """E6, F2."""
+        (folder / "bad.ndjson").write_text('{"handler": "a"}\n{"handlr": "a"}\n')
+        (folder / "empty.ndjson").write_text("\n\n")
+        (folder / "fault.ndjson").write_text('{"handler": "a"}\n{"handler": "a", "delay": "soon"}\n')
+        code, out, err = call("submit", *arguments)
+        assert (code, out) == (2, "")
+        assert words in err
+        assert len(err.splitlines()) == 1
+        assert json.loads(call("jobs", "list", "--json")[1]) == []
+
+    def test_a_file_of_jobs_is_submitted_whole_or_in_part(self, call: Call, folder: Path) -> None:
+        """A11."""
+        lines = [{"handler": "echo", "payload": {"n": n}} for n in range(5)]
+        (folder / "jobs.ndjson").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+        (folder / "jobs.json").write_text(json.dumps(lines))
+        assert call("submit", "--file", "jobs.ndjson")[:2] == (0, "submitted 5, stood already 0, refused 0\n")
+        assert json.loads(call("submit", "--file", "jobs.json", "--json")[1])["created_count"] == 5
+        text = (folder / "jobs.ndjson").read_text() + '{"handler": "echo", "delay": "soon"}\n'
+        code, out, err = call("submit", "--file", "-", "--partial", stdin=text)
+        assert (code, out) == (1, "submitted 5, stood already 0, refused 1\n")
+        assert "job 6" in err
+        assert len(json.loads(call("jobs", "list", "--json")[1])) == 15
+
+
+class TestJobs:
+    def test_they_are_listed_changed_and_cancelled(self, call: Call) -> None:
+        """A5, A6, A7, A13, E6."""
+        first, second = (call("submit", "echo", "--delay", "1h", "--tag", tag)[1].strip() for tag in ("a", "b"))
+        code, out, _ = call("jobs", "list")
+        assert code == 0
+        header, *rows = out.splitlines()
+        assert header.split()[:3] == ["ID", "STATUS", "HANDLER"]
+        assert [row.split()[0] for row in rows] == [second, first]  # whole ids, to copy
+        assert call("jobs", "list", "--tag", "a", "--status", "pending", "--from", "2020-01-01T00:00:00Z")[1].count("\n") == 2
+        assert call("jobs", "list", "--tag", "zzz")[::2] == (0, "no such jobs\n")
+        code, out, _ = call("jobs", "edit", first, "--payload", '{"b": 2}', "--version", "1", "--json")
+        assert (code, json.loads(out)["version"], json.loads(out)["payload"]) == (0, 2, {"b": 2})
+        assert call("jobs", "edit", first, "--queue", "q", "--version", "1")[0] == 5
+        assert call("jobs", "edit", first)[0] == 2
+        assert call("jobs", "pause", first, "--note", "later")[:2] == (0, f"{first} paused\n")
+        assert "later" in call("jobs", "show", first)[1]
+        assert call("jobs", "resume", first)[:2] == (0, f"{first} goes on\n")
+        code, out, err = call("jobs", "cancel", NOBODY, first, second)
+        assert (code, out) == (4, f"{first} cancelled\n{second} cancelled\n")  # one that is not there does not stop the others
+        assert NOBODY in err
+        assert call("jobs", "cancel", first)[0] == 5
+        assert call("jobs", "retry", first)[0] == 5
+        code, out, err = call("jobs", "show", NOBODY, "--json")
+        assert (code, out, json.loads(err)["code"], json.loads(err)["status"]) == (4, "", "not_found", 404)
+
+    def test_a_watch_says_what_changes(self, call: Call, drain: Drain) -> None:
+        """A8, E6."""
+        job_id = call("submit", "echo")[1].strip()
+        code, out, _ = call("jobs", "watch", "--within", "10ms")
+        assert (code, out) == (0, f"{job_id} pending echo try 0\n")
+        assert call("jobs", "watch", job_id, "--within", "10ms")[0] == 8
+        drain()
+        assert call("jobs", "watch", job_id)[:2] == (0, f"{job_id} completed echo try 1\n")
+        assert json.loads(call("jobs", "watch", job_id, "--json")[1])["status"] == "completed"
+
+
+class TestDead:
+    def test_they_are_listed_shown_replayed_and_discarded(self, call: Call, drain: Drain) -> None:
+        """C7, E6."""
+        jobs = [call("submit", "fail", "--queue", queue)[1].strip() for queue in ("a", "b", "b")]
+        drain()
+        letters = json.loads(call("dead", "list", "--json")[1])
+        assert [letter["job_id"] for letter in letters] == jobs[::-1]
+        code, out, _ = call("dead", "list", "--queue", "a")
+        assert jobs[0] in out
+        assert "\x1b" not in out + call("dead", "show", letters[0]["id"])[1]
+        assert call("dead", "show", NOBODY)[0] == 4
+        assert call("dead", "replay", "--all", "--dry-run")[:2] == (0, "3 would run again\n")
+        assert call("dead", "replay", letters[2]["id"])[:2] == (0, "1 run again\n")
+        assert call("dead", "replay", letters[2]["id"])[0] == 4
+        drain()
+        code, out, _ = call("dead", "replay", "--queue", "b", "--yes", "--json")
+        assert (code, sorted(json.loads(out)["risen"])) == (0, sorted(jobs[1:]))
+        drain()
+        assert call("dead", "discard", "--permanent", "--queue", "a", "--yes")[:2] == (0, "1 discarded\n")
+        assert len(json.loads(call("dead", "list", "--json")[1])) == 2
+
+    def test_many_at_once_are_asked_for_with_their_count(self, call: Call, drain: Drain) -> None:
+        """F2: nobody there to answer is a no, and a forgotten choice is not everything."""
+        for _ in range(2):
+            call("submit", "fail")
+        drain()
+        code, _, err = call("dead", "discard", "--all")
+        assert code == 2
+        assert "Discard 2 dead letters" in err
+        assert "--yes" in err
+        assert call("dead", "discard", "--all", stdin="n\n", tty=True)[0] == 1
+        assert call("dead", "replay")[0] == 2
+        assert call("dead", "discard", NOBODY, "--all")[0] == 2
+        assert call("dead", "discard", "not-an-id")[0] == 2
+        assert len(json.loads(call("dead", "list", "--json")[1])) == 2
+        assert call("dead", "discard", "--all", stdin="y\n", tty=True)[:2] == (0, "2 discarded\n")
+
+
+def test_the_fleet_and_the_numbers(call: Call) -> None:
+    """E6."""
+    call("submit", "echo", "--tenant", "acme", "--queue", "q")
+    assert json.loads(call("stats", "--json")[1])["ready_count"] == 1
+    assert "ready" in call("stats")[1]
+    assert "acme" in call("tenants")[1]
+    assert json.loads(call("queues", "--json")[1])[0]["name"] == "q"
+    assert "sexton worker" in call("workers")[2]
+    assert "sexton scheduler" in call("nodes")[2]
+    assert json.loads(call("workers", "--json")[1]) == json.loads(call("nodes", "--json")[1]) == []
+
+
+def test_over_http_it_is_the_same(call: Call, served: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """E6: by option, by variable, by file."""
+    job_id = call("submit", "echo", "--delay", "1h", "--url", served)[1].strip()
+    expected = json.loads(call("jobs", "show", job_id, "--json")[1])
+    monkeypatch.delenv("SEXTON_DATABASE_URL")
+    (folder / "sexton.toml").write_text(f'api_url = "{served}"\n')
+    assert json.loads(call("jobs", "show", job_id, "--json")[1]) == expected
+    (folder / "sexton.toml").unlink()
+    monkeypatch.setenv("SEXTON_API_URL", served)
+    assert json.loads(call("jobs", "show", job_id, "--json")[1]) == expected
+    assert call("jobs", "cancel", job_id)[0] == 0
+    assert call("jobs", "show", NOBODY)[0] == 4
+
+
+def test_what_cannot_be_reached_is_three(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E6, F5."""
+    code, out, err = run("stats", "--url", "http://ada:hunter2@127.0.0.1:1")
+    assert (code, out) == (3, "")
+    assert "sexton api" in err
+    assert "hunter2" not in err
+    monkeypatch.setenv("SEXTON_DATABASE_URL", "postgresql://sexton:hunter2@127.0.0.1:1/db")
+    code, out, err = run("jobs", "list", "--json")
+    assert (code, out, json.loads(err)["code"]) == (3, "", "database_unavailable")
+    assert "hunter2" not in err
+
+
+def test_a_database_without_a_schema_is_five_and_says_what_to_run(
+    run: Call, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E6."""
+    monkeypatch.setenv("SEXTON_DATABASE_URL", empty_database_url)
+    code, _, err = run("stats")
+    assert code == 5
+    assert "sexton migrate" in err
+
+
+def test_config_says_where_each_value_comes_from(run: Call, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """E6, F5."""
+    monkeypatch.setenv("SEXTON_POOL_SIZE", "7")
+    monkeypatch.setenv("SEXTON_LEASE_S", "9")
+    (folder / "sexton.toml").write_text('database_url = "postgresql://u:hunter2@host:5432/db"\nlease_s = 20.0\n')
+    code, out, _ = run("config", "show", "--json")
+    found = {setting["name"]: setting for setting in json.loads(out)}
+    assert code == 0
+    assert set(found) == set(Settings.model_fields)
+    assert (found["pool_size"]["value"], found["pool_size"]["default"], found["pool_size"]["origin"]) == (7, 4, "environment")
+    assert (found["lease_s"]["value"], found["lease_s"]["origin"]) == (9.0, "environment")
+    assert (found["database_url"]["value"], found["database_url"]["origin"]) == (
+        "postgresql://u:***@host:5432/db",
+        "sexton.toml",
+    )
+    assert found["beat_s"]["origin"] == "default"
+    assert "hunter2" not in run("config", "show")[1]
+
+
+@pytest.mark.parametrize(
+    "url", ["hunter2", "postgresql://u:hunter2/x@host/db", "postgresql://host/db?password=hunter2", "x://u:hunter2@[h"]
+)
+def test_an_address_that_is_not_well_formed_is_masked_whole(run: Call, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """F5."""
+    monkeypatch.setenv("SEXTON_DATABASE_URL", url)
+    assert "hunter2" not in run("config", "show")[1]
+
+
+def test_what_jobs_say_cannot_command_the_terminal() -> None:
+    """F2."""
+    assert safe("a\x1b[2Jb\r\x07\u202ec\n\té") == "a\\x1b[2Jb\\r\\x07\\u202ec\n\té"
+    assert shown(b"\x1b[0m\xff") == "\\x1b[0m\ufffd"
+
+
+def test_a_narrow_terminal_loses_columns_and_never_a_part_of_an_id() -> None:
+    """E6."""
+    columns = ("id", "status", "why", "empty", "tenant")
+    cells = [[NOBODY, "failed", "x" * 200, "-", "acme"]]
+    assert [list(fitting(columns, cells, width)) for width in (300, 80, 70, 10)] == [
+        [0, 1, 2, 4],
+        [0, 1, 2, 4],
+        [0, 1, 2],
+        [0, 1],
+    ]
+    assert fitting(columns, cells, 80) == {0: 36, 1: 6, 2: 26, 4: 6}
+
+
+def test_bench_needs_a_checkout(run: Call) -> None:
+    """E6."""
+    code, _, err = run("bench", "drain")
+    assert code == 1
+    assert "checkout" in err
+
+
+def every_command() -> list[list[str]]:
+    pages = []
+    for name in cli.COMMANDS:
+        pages.append([name])
+        pages += [[name, inner] for inner in getattr(cli.load(name), "commands", {})]
+    return pages
+
+
+def test_every_page_of_help_has_an_example(run: Call) -> None:
+    """E6."""
+    for page in [[], *every_command()]:
+        code, out, _ = run(*page, "--help")
+        assert code == 0
+        if not hasattr(cli.load(page[0]) if len(page) == 1 else None, "commands"):
+            assert "Example: sexton " in out, page
+    assert "Exit codes: 0 done" in run("--help")[1]
+    assert run("--version")[1].startswith("sexton ")
+
+
+def test_help_loads_no_more_than_it_needs() -> None:
+    """E6: `sexton --help` stays quick because nothing heavy is imported, which a clock on a busy machine cannot tell."""
+    program = "import sys, sexton.cli.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    heavy = {"litestar", "asyncpg", "uvloop", "pydantic", "httpx", "rich", "msgspec", "structlog", "asyncio"}
+    assert heavy.isdisjoint(loaded)
+
+
+def test_completion_knows_the_commands() -> None:
+    """E6."""
+    environment = {**os.environ, "_SEXTON_COMPLETE": "complete_bash", "COMP_WORDS": "sexton jobs ", "COMP_CWORD": "2"}
+    program = "from sexton.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, env=environment)
+    assert {"list", "show", "watch"} <= set(done.stdout.split())
+
+
+def test_ctrl_c_is_130_and_no_complaint(call: Call, database_url: str) -> None:
+    """E6."""
+    call("submit", "echo")
+    environment = {**os.environ, "SEXTON_DATABASE_URL": database_url}
+    command = [sys.executable, "-m", "sexton", "jobs", "watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as watching:
+        assert watching.stdout is not None
+        assert "pending echo" in watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        assert watching.communicate()[1] == ""
+    assert watching.returncode == 130
+
+
+def test_a_reader_who_leaves_early_is_no_error() -> None:
+    """E6: `sexton --help | head -1`."""
+    command = f"{sys.executable} -m sexton --help | head -1"
+    done = subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
