@@ -1,10 +1,9 @@
-"""One task and one job. With a worker and a scheduler running (see the README): python invoice.py"""
-
+# invoice.py
 import asyncio
 
 from sexton import App, Context, Retry
 
-app = App()  # SEXTON_DATABASE_URL says where
+app = App()  # SEXTON_DATABASE_URL, or the embedded PostgreSQL
 
 
 @app.task(retry=Retry.exponential(base="2s", max_attempts=3), timeout="10s")
@@ -15,7 +14,7 @@ async def send_invoice(ctx: Context, user_id: int) -> dict[str, int]:
 
 async def main() -> None:
     async with app:
-        job = await send_invoice.submit(user_id=42, delay="2s", key="invoice-42")
+        job = await send_invoice.submit(user_id=42, delay="1s", key="invoice-42")
         print(job.id, "submitted" if job.created else "was there already")
         print(await job.result(timeout="30s"))
 

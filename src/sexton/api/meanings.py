@@ -86,10 +86,10 @@ MEANINGS = {
 def explained(schema: Any) -> Any:
     """The schema of a struct with the meaning of each field in front of what its type says."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
-    if not properties:
+    return {**schema, "properties": {name: _told(name, inner) for name, inner in properties.items()}} if properties else schema
+
+
+def _told(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    if name not in MEANINGS:
         return schema
-    told = {
-        name: {**inner, "description": f"{MEANINGS[name]} {inner.get('description', '')}".strip()} if name in MEANINGS else inner
-        for name, inner in properties.items()
-    }
-    return {**schema, "properties": told}
+    return {**schema, "description": " ".join(filter(None, [MEANINGS[name], schema.get("description")]))}
