@@ -75,7 +75,7 @@ INVARIANTS = {
         WHERE NOT EXISTS (SELECT FROM sexton.executions x WHERE x.id = e.execution_id AND x.job_id = e.job_id)""",
     "a dead letter belongs to a job that ended as failed": """
         SELECT d.id FROM sexton.dead_letters d
-        WHERE NOT EXISTS (
+        WHERE d.job_id < '80000000-0000-0000-0000-000000000000' AND NOT EXISTS (
           SELECT FROM sexton.endings e WHERE e.job_id = d.job_id AND e.status = 'failed' AND e.execution_id = d.id)""",
     "a live run has no execution at its present token, unless it went back": """
         SELECT r.id FROM sexton.runs r JOIN sexton.executions x ON x.run_id = r.id AND x.token = r.token
@@ -86,6 +86,12 @@ INVARIANTS = {
     "a live run is of its job's present version, unless it has begun": """
         SELECT r.id FROM sexton.runs r JOIN sexton.jobs j ON j.id = r.job_id
         WHERE r.token = 0 AND r.origin = 'now' AND r.job_version <> j.version""",
+    "a recurring job that is neither paused nor over will be planned": """
+        SELECT j.id FROM sexton.jobs_recurring j
+        WHERE (j.plan_at IS NULL) <> (j.paused_at IS NOT NULL OR j.over_at IS NOT NULL)""",
+    "an exclusive job has one live run at most": """
+        SELECT r.job_id AS id FROM sexton.runs r WHERE r.overlap = 1 AND (r.state IN ('ready', 'running') OR r.token > 0)
+        GROUP BY r.job_id HAVING count(*) > 1""",
     "a completed key names its execution": """
         SELECT k.job_id AS id FROM sexton.idempotency_keys k WHERE (k.completed_at IS NULL) <> (k.execution_id IS NULL)""",
 }

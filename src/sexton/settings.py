@@ -47,6 +47,7 @@ class Settings(BaseSettings):
     poll_s: float = Field(default=2.0, gt=0)  # an idle look without being woken; a promoter waits 2 s at most (rule 12)
     pooled_poll_s: float = Field(default=0.25, gt=0)  # the same where notifications cannot pass
     promote_limit: int = Field(default=2000, ge=1, le=20_000)  # runs per promoting statement
+    plan_limit: int = Field(default=1000, ge=1, le=20_000)  # schedules planned in one pass
 
     history_days: int = Field(default=90, ge=1)  # executions, endings and one-time jobs; dropped by partition
     dead_letter_days: int = Field(default=30, ge=1)  # then they are discarded

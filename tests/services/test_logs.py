@@ -37,6 +37,9 @@ EXAMPLES: list[tuple[events.Event, str, str]] = [
     (events.ServiceFailed("intake", ValueError("a bug")), "error", "service failed"),
     (events.LoopStalled(ID, 5.0), "warning", "loop stalled"),
     (events.Drained(ID, 0), "info", "drained"),
+    (events.Planned(3, overdue=False), "debug", "planned"),
+    (events.FiresMissed(7), "warning", "fires missed"),
+    (events.Repaired((ID,), 2), "warning", "repaired"),
     (events.ApiListening("http://127.0.0.1:8474"), "info", "api listening"),
     (events.ApiExposed("http://0.0.0.0:8474"), "warning", "api exposed"),
 ]

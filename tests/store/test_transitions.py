@@ -9,9 +9,10 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
+from sexton.domain import run
 from sexton.domain.outcome import Cancelled, Lost, Missed, Released, Snoozed, Succeeded
 from sexton.domain.states import TRANSITIONS, Event, RunState, Status
-from sexton.store import dead_letters, editing, jobs, runs
+from sexton.store import dead_letters, editing, jobs, recurring, runs, schedules
 from tests import transitions
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, run_row, submit
 
@@ -166,11 +167,35 @@ async def test_every_transition_of_the_table_happens_through_the_store(connectio
         await editing.resume(connection, edited, now=NOW)
     await editing.pause(connection, edited, now=NOW)
     await _cancel(connection, edited)
+    await _recur(connection)
 
     seen = {tuple(row) for row in await connection.fetch("SELECT DISTINCT source, target FROM sexton.test_only_seen")}
     legal = {(source, target) for _, source, target in TRANSITIONS}
     assert seen == legal
     assert {event for event, _, _ in TRANSITIONS} == set(Event)
+
+
+async def _recur(connection: Conn) -> None:
+    """A schedule each second, of which each fire finds the one before in the way."""
+    (schedule,) = await recurring.submit(
+        connection, [{"task": "a", "schedule": {"every": 1}, "policy": {"start_within_s": 60}}], now=NOW
+    )
+    waiting = [
+        row["id"] for row in await connection.fetch("SELECT id FROM sexton.runs WHERE job_id = $1 ORDER BY due_at", schedule.id)
+    ]
+    ready, admitted, skipped, dropped, missed, cancelled, left = waiting[:7]
+    await schedules.block(connection, [admitted, dropped, missed, cancelled, left])
+    await schedules.admit(connection, [ready])
+    unheld = [
+        run.Report(run_id=run_id, token=0, next="end", status="skipped", ending="cancelled") for run_id in (skipped, dropped)
+    ]
+    await runs.finish(connection, unheld, now=NOW)
+    await connection.execute("DELETE FROM sexton.runs WHERE id = $1", ready)
+    await schedules.admit(connection, [admitted])
+    for run_id, outcome in ((missed, Missed("too late")), (cancelled, Cancelled())):
+        (lease,) = [one for one in await runs.of_job(connection, schedule.id) if one.run_id == run_id]
+        await finish(connection, lease, outcome)
+    await recurring.pause(connection, schedule.id, now=NOW)
 
 
 async def _cancel(connection: Conn, job_id: object) -> None:

@@ -13,7 +13,7 @@ from sexton.domain.states import TRANSITIONS, Event, JobStatus, RunState, Status
 
 MIGRATIONS = sorted(resources.files("sexton.store").joinpath("migrations").iterdir(), key=lambda file: file.name)
 SCHEMA = "\n".join(file.read_text() for file in MIGRATIONS if file.name.endswith(".sql"))
-LATER = {RunState.BLOCKED, RunState.PARKED}  # states of overlap and limits, which come with their own transitions
+LATER = {RunState.PARKED}  # the state of limits, which comes with its own transitions
 
 
 def _words(constraint: str) -> set[str]:

@@ -33,6 +33,11 @@ class Event(StrEnum):
     EDITED = "edited"
     PAUSED = "paused"
     RESUMED = "resumed"
+    PLANNED = "planned"
+    BLOCKED = "blocked"
+    ADMITTED = "admitted"
+    SKIPPED = "skipped"
+    WITHDRAWN = "withdrawn"
 
 
 class Status(StrEnum):
@@ -59,7 +64,7 @@ class JobStatus(StrEnum):
     PAUSED = "paused"
 
 
-_W, _R, _X, _P = RunState.WAITING, RunState.READY, RunState.RUNNING, RunState.PAUSED
+_W, _R, _X, _P, _B = RunState.WAITING, RunState.READY, RunState.RUNNING, RunState.PAUSED, RunState.BLOCKED
 
 # (event, from, to); None is "no row": before submission and after the end.
 TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozenset(
@@ -91,6 +96,16 @@ TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozens
         (Event.PAUSED, _R, _P),
         (Event.RESUMED, _P, _W),
         (Event.RESUMED, _P, _R),
+        (Event.PLANNED, None, _W),  # a fire of a schedule, ahead of its time
+        (Event.BLOCKED, _W, _B),  # an earlier run of its job is in the way
+        (Event.ADMITTED, _B, _R),
+        (Event.SKIPPED, _W, None),  # by the overlap policy, with a row in the ledger
+        (Event.SKIPPED, _B, None),
+        (Event.CANCELLED, _B, None),
+        (Event.MISSED, _B, None),
+        (Event.WITHDRAWN, _W, None),  # its job was paused, edited or ended before anybody began it
+        (Event.WITHDRAWN, _R, None),
+        (Event.WITHDRAWN, _B, None),
     }
 )
 

@@ -12,11 +12,13 @@ from sexton.service import Service, Wake, repeat
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.store.locks import PartitionLocks
-from sexton.store.wakeups import DUE, Listener
+from sexton.store.wakeups import DUE, PLAN, Listener
 from sexton.telemetry.events import Emit
 
+from .guardian import Guardian
 from .janitor import Janitor
 from .leadership import Leadership
+from .planner import Planner
 from .promoter import Promoter
 from .sweeper import Sweeper
 
@@ -28,11 +30,13 @@ class Scheduler:
         """`direct_url` is a way proven to be direct; without one, wake-ups turn to polling and leadership to shares alone."""
         self._clock, self._emit, self._dice = clock, emit, dice
         self._direct_url = direct_url
-        self._promoter_wake = Wake()
+        self._promoter_wake, self._planner_wake = Wake(), Wake()
         locks = None if direct_url is None else PartitionLocks(direct_url)
         self.leadership = Leadership(
-            database, process_id(), process_name(), locks, clock=clock, emit=emit, changed=self._promoter_wake
+            database, process_id(), process_name(), locks, clock=clock, emit=emit, changed=self._led_others
         )
+        self.planner = Planner(database, lambda: self.leadership.partitions, limit=settings.plan_limit, clock=clock, emit=emit)
+        self.guardian = Guardian(database, clock=clock, emit=emit)
         self.promoter = Promoter(
             database,
             lambda: self.leadership.partitions,
@@ -54,8 +58,10 @@ class Scheduler:
         """Until `stop` is set."""
         services: list[tuple[Service, Wake]] = [
             (self.leadership, Wake()),
+            (self.planner, self._planner_wake),
             (self.promoter, self._promoter_wake),
             (self.sweeper, Wake()),
+            (self.guardian, Wake()),
             (self.janitor, Wake()),
         ]
         async with AsyncExitStack() as exits:
@@ -67,10 +73,17 @@ class Scheduler:
                 for service, wake in services
             ]
             if self._direct_url is not None:
-                listener = Listener(self._direct_url, [DUE], lambda _channel, _payload: self._promoter_wake())
+                listener = Listener(self._direct_url, [DUE, PLAN], self._hear)
                 tasks.append(asyncio.create_task(listener.run(), name="listener"))
             exits.push_async_callback(_cancel, tasks)
             await stop.wait()
+
+    def _led_others(self) -> None:
+        self._promoter_wake()
+        self._planner_wake()
+
+    def _hear(self, channel: str, _payload: str) -> None:
+        (self._planner_wake if channel == PLAN else self._promoter_wake)()
 
     async def _leave(self) -> None:
         try:

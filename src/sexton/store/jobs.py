@@ -15,13 +15,13 @@ from sexton.domain.job import Submission
 from sexton.domain.outcome import Cancelled, ErrorInfo
 from sexton.errors import NotAllowedIn, NotFound
 
-from . import runs
+from . import runs, schedules
 from .database import Connection, Row
 from .sql import statements
 
 _SQL = statements("jobs")
 SUBMIT = _SQL["submit"]
-_OWN = 24  # columns of the job itself; those of its live run follow
+_OWN = 28  # columns of the job itself; those of its live run follow
 _encode = msgspec.json.Encoder().encode
 _NO_DICE = Random(0)  # noqa: S311  (a cancellation draws nothing)
 
@@ -88,6 +88,10 @@ class JobView(msgspec.Struct, frozen=True):
     attempt: int  # tries begun so far that count
     ended_at: datetime | None
     execution_id: UUID | None  # the one that ended it
+    schedule_json: str | None  # of a recurring job
+    recurrence_json: str | None
+    resume_at: datetime | None  # when its pause ends by itself
+    over_reason: str | None  # why its schedule is over
     last_execution: Execution | None
 
 
@@ -136,7 +140,12 @@ async def show_many(connection: Connection, job_ids: Sequence[UUID]) -> list[Job
         return []
     rows = await connection.fetch(_SQL["show"], job_ids, min(job_ids), max(job_ids))
     ended = [row["execution_id"] for row in rows if row["execution_id"] is not None]
-    begun = [row for row in rows if row["status"] in ("pending", "paused") and (row["token"] or row["origin"] == "replay")]
+    begun = [
+        row
+        for row in rows
+        if row["schedule"] is not None
+        or (row["status"] in ("pending", "paused") and (row["token"] or row["origin"] == "replay"))
+    ]
     newest = {one.job_id: one for one in await tries(connection, ended)}
     newest |= {one.job_id: one for one in await _last_tries(connection, begun)}
     newest |= {row["id"]: _running(row) for row in rows if row["status"] == "running"}
@@ -189,8 +198,9 @@ async def cancel(
     connection: Connection, job_id: UUID, *, reason: str = "cancelled on request", now: datetime | None = None
 ) -> Cancellation:
     """Ends what has not started and asks what runs to stop. Lock, then decide: call it inside a transaction."""
+    taken_back = await _end_schedule(connection, job_id, reason, now) if is_recurring(job_id) else 0
     leases = await runs.of_job(connection, job_id)
-    if not leases:
+    if not leases and not taken_back:
         raise NotAllowedIn("cancel", (await show(connection, job_id)).status)
     pending = [lease for lease in leases if lease.worker_id is None]
     running = [lease.run_id for lease in leases if lease.worker_id is not None]
@@ -198,8 +208,24 @@ async def cancel(
         await runs.finish(connection, [run.report(lease, Cancelled(reason), _NO_DICE) for lease in pending], now=now)
     if running:
         await runs.request_cancel(connection, running, now=now)
-        await connection.fetch("SELECT pg_notify('sexton_cancel', '')")
-    return Cancellation(len(pending), len(running))
+        await runs.announce_cancel(connection)
+    return Cancellation(taken_back + len(pending), len(running))
+
+
+def is_recurring(job_id: UUID) -> bool:
+    return bool(job_id.int >> 127)
+
+
+async def _end_schedule(connection: Connection, job_id: UUID, reason: str, now: datetime | None) -> int:
+    """No further fire is planned, and those that nobody has begun are taken back; how many."""
+    locked = await schedules.lock(connection, job_id)
+    if locked is None:
+        raise NotFound(f"there is no job {job_id}")
+    if locked.over_at is not None:
+        return 0
+    taken_back = await schedules.unplan(connection, job_id, now=now)
+    await schedules.end(connection, job_id, how="cancelled", reason=reason, now=now)
+    return max(taken_back.removed_count, 1)  # a schedule without a fire ahead has ended all the same
 
 
 def _running(row: Row) -> Execution:
@@ -209,7 +235,7 @@ def _running(row: Row) -> Execution:
         run_id=row["run_id"],
         worker_id=row["worker_id"],
         fire_at=row["fire_at"],
-        due_at=row["next_fire_at"],
+        due_at=row["due_at"],
         started_at=row["claimed_at"],
         ended_at=None,
         token=row["token"],

@@ -6,9 +6,15 @@ SELECT id, created FROM sexton.submit_jobs($1::jsonb, $2::boolean, $3::timestamp
 -- believes; the bounds leave out partitions. $1 jobs, $2 the lowest, $3 the highest of them
 SELECT j.id, j.version, j.task, j.tenant, j.queue, j.lane, j.name, j.payload, j.policy, j.timeout_s::float8, j.at_most_once, j.idempotency_key,
   j.tags, j.submitted_at, j.submitted_by, j.trace, j.paused_at, j.paused_by, j.note,
-  coalesce(CASE WHEN r.state IN ('running', 'paused') THEN r.state WHEN r.state IS NOT NULL THEN 'pending' END, e.status) AS status,
-  r.due_at AS next_fire_at, coalesce(r.attempt, 0) AS attempt, e.ended_at, e.execution_id,
-  r.id AS run_id, r.worker_id, r.fire_at, r.claimed_at, r.token, r.job_version, r.origin, o.progress, o.output
+  coalesce(
+    CASE WHEN r.state IN ('running', 'paused') THEN r.state WHEN j.schedule IS NOT NULL AND j.paused_at IS NOT NULL AND j.over_at IS NULL THEN 'paused'
+      WHEN r.state IS NOT NULL THEN 'pending' END,
+    e.status, j.over_as, 'pending') AS status,
+  CASE WHEN j.schedule IS NULL THEN r.due_at ELSE (
+    SELECT min(n.due_at) FROM sexton.runs n WHERE n.job_id = j.id AND n.state <> 'running') END AS next_fire_at,
+  coalesce(r.attempt, 0) AS attempt, coalesce(e.ended_at, CASE WHEN r.id IS NULL THEN j.over_at END) AS ended_at, e.execution_id,
+  j.schedule, j.recurrence, j.resume_at, j.over_reason,
+  r.id AS run_id, r.worker_id, r.fire_at, r.due_at, r.claimed_at, r.token, r.job_version, r.origin, o.progress, o.output
 FROM unnest($1::uuid[]) WITH ORDINALITY AS wanted (id, ord)
 CROSS JOIN LATERAL (SELECT * FROM sexton.jobs WHERE jobs.id = wanted.id AND jobs.id BETWEEN $2 AND $3 LIMIT 1) j
 LEFT JOIN LATERAL (
@@ -37,7 +43,7 @@ FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS wanted (job_id, run_id, tok
 CROSS JOIN LATERAL (
   SELECT * FROM sexton.executions x
   WHERE (x.job_id, x.id) >= (wanted.job_id, $4::uuid) AND x.job_id <= wanted.job_id AND x.id >= $4
-    AND (x.run_id <> wanted.run_id OR x.token <= wanted.token)
+    AND (wanted.run_id IS NULL OR x.run_id <> wanted.run_id OR x.token <= wanted.token)
   ORDER BY x.job_id DESC, x.id DESC LIMIT 1) t
 
 -- name: ending

@@ -23,6 +23,7 @@ class Promoted(NamedTuple):
     promoted_count: int
     queues: list[str]
     next_due_s: float | None  # until the next waiting run is due
+    to_decide: bool  # recurring jobs have runs that are due or blocked
 
 
 class Finished(NamedTuple):
@@ -86,7 +87,7 @@ async def promote(
     now: datetime | None = None,
 ) -> Promoted:
     (row,) = await connection.fetch(_PROMOTE, now, list(partitions), limit, overdue_s)
-    return Promoted(row["promoted_count"], row["queues"], row["next_due_s"])
+    return Promoted(row["promoted_count"], row["queues"], row["next_due_s"], row["to_decide"])
 
 
 async def ready_queues(connection: Connection) -> list[str]:
@@ -119,6 +120,11 @@ async def of_job(connection: Connection, job_id: UUID) -> list[Lease]:
 
 async def request_cancel(connection: Connection, run_ids: Collection[UUID], *, now: datetime | None = None) -> list[UUID]:
     return [row["id"] for row in await connection.fetch(_SQL["request_cancel"], now, list(run_ids))]
+
+
+async def announce_cancel(connection: Connection) -> None:
+    """Workers look at once for what they are to stop."""
+    await connection.fetch("SELECT pg_notify('sexton_cancel', '')")
 
 
 async def fate(connection: Connection, claimed: Claimed, status: str | None = None) -> Fate:

@@ -24,11 +24,16 @@ WITH moment AS MATERIALIZED (
   WHERE r.id = ANY (ARRAY(SELECT id FROM picked))  -- locked above; to name the state here would tempt a plan through all that is ready
   RETURNING r.*, extract(epoch FROM r.deadline_at - moment.now)::float8 AS deadline_left_s
 )
-SELECT c.id, c.job_id, c.worker_id, c.token, c.attempt, c.lost_count, c.at_most_once, c.seq, c.origin, c.deadline_left_s, j.policy,
+SELECT c.id, c.job_id, c.worker_id, c.token, c.attempt, c.lost_count, c.at_most_once, c.seq, c.origin, c.deadline_left_s,
+  CASE WHEN v.payload IS NULL THEN j.policy ELSE v.policy END AS policy,
   c.job_version, c.fire_at, c.due_at, c.claimed_at, c.timeout_s::float8, c.queue, c.tenant, c.lane, c.task,
-  j.name, j.payload, j.idempotency_key, k.execution_id AS completed_by, j.trace
+  j.name, coalesce(v.payload, j.payload) AS payload, j.idempotency_key, k.execution_id AS completed_by, j.trace
 FROM claimed c
 LEFT JOIN LATERAL (SELECT * FROM sexton.jobs WHERE jobs.id = c.job_id LIMIT 1) j ON true
+LEFT JOIN LATERAL (  -- its job was edited since: every attempt of a run is of one version
+  SELECT payload, policy FROM sexton.job_versions
+  WHERE c.job_version <> j.version AND job_versions.job_id = c.job_id AND job_versions.version = c.job_version LIMIT 1
+) v ON true
 LEFT JOIN LATERAL (
   SELECT execution_id FROM sexton.idempotency_keys  -- one that expired may by now belong to another job
   WHERE j.idempotency_key IS NOT NULL AND tenant = c.tenant AND key = j.idempotency_key AND job_id = c.job_id
@@ -41,13 +46,14 @@ SELECT run_id, execution_id, state FROM sexton.finish_runs($2::jsonb, $1::timest
 
 -- name: promote
 -- Due runs of the given partitions become ready, earliest first; the answer names the queues, and tells how long until the next
--- is due ($1 now, $2 partitions, $3 at most, $4 only what is overdue by this many seconds).
+-- is due ($1 now, $2 partitions, $3 at most, $4 only what is overdue by this many seconds). First starts of recurring jobs are
+-- not for here: what may run beside what is decided under a lock (`schedules.sql`), and `to_decide` says that there is some.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), due AS MATERIALIZED (
   SELECT r.id FROM sexton.runs r
   WHERE r.state = 'waiting' AND r.partition = ANY ($2::smallint[])
-    AND r.due_at <= (SELECT now - make_interval(secs => $4::float8) FROM moment)
+    AND r.due_at <= (SELECT now - make_interval(secs => $4::float8) FROM moment) AND (r.overlap = 0 OR r.token > 0)
   ORDER BY r.due_at, r.partition, r.id
   LIMIT $3
   FOR UPDATE SKIP LOCKED
@@ -61,7 +67,11 @@ SELECT
   (SELECT count(*) FROM promoted)::int AS promoted_count,
   (SELECT extract(epoch FROM r.due_at - moment.now)::float8 FROM sexton.runs r, moment
    WHERE r.state = 'waiting' AND r.partition = ANY ($2::smallint[]) AND r.due_at > (SELECT now FROM moment)
-   ORDER BY r.due_at LIMIT 1) AS next_due_s
+   ORDER BY r.due_at LIMIT 1) AS next_due_s,
+  EXISTS (SELECT FROM sexton.runs r
+          WHERE r.state = 'waiting' AND r.overlap > 0 AND r.token = 0 AND r.partition = ANY ($2)
+            AND r.due_at <= (SELECT now - make_interval(secs => $4) FROM moment))
+  OR EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'blocked') AS to_decide
 
 -- name: ready_queues
 SELECT DISTINCT queue FROM sexton.runs WHERE state = 'ready' ORDER BY queue

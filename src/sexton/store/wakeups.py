@@ -10,7 +10,7 @@ from sexton.errors import DatabaseUnavailable
 
 from .database import connect, translated_errors
 
-READY, DUE, CANCEL = "sexton_ready", "sexton_due", "sexton_cancel"
+READY, DUE, CANCEL, PLAN = "sexton_ready", "sexton_due", "sexton_cancel", "sexton_plan"
 
 Hear = Callable[[str, str], None]  # channel, payload
 

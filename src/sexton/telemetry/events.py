@@ -17,6 +17,29 @@ class Promoted:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """The next fires of recurring jobs are written."""
+
+    count: int
+    overdue: bool  # taken over from a leader that should have done it
+
+
+@dataclass(frozen=True, slots=True)
+class FiresMissed:
+    """Fires that nobody planned in time and that will not run; the ledger has them."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """The guardian found recurring jobs that nobody would have planned."""
+
+    job_ids: tuple[UUID, ...]
+    late_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     worker_id: UUID
     count: int
@@ -144,6 +167,9 @@ class ApiExposed:
 
 Event = (
     Promoted
+    | Planned
+    | FiresMissed
+    | Repaired
     | Claimed
     | Ended
     | LeaseLost

@@ -20,6 +20,8 @@ _WARNINGS = (
     events.WorkerLost,
     events.DeclaredLost,
     events.Reconciled,
+    events.FiresMissed,
+    events.Repaired,
     events.DatabaseLost,
     events.LoopStalled,
     events.ApiExposed,
@@ -65,7 +67,7 @@ def _logger() -> Any:
 
 def _level(event: events.Event) -> int:
     match event:
-        case events.Ended(status="succeeded") | events.Claimed() | events.Promoted():
+        case events.Ended(status="succeeded") | events.Claimed() | events.Promoted() | events.Planned():
             return logging.DEBUG
         case events.ServiceFailed():
             return logging.ERROR

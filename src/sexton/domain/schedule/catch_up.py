@@ -74,9 +74,10 @@ def plan(
     seed: str = "",
     fired_count: int = 0,
     on_time: timedelta = ON_TIME,
+    lead: timedelta = timedelta(0),
     ahead_limit: int = 100,
 ) -> Plan:
-    """Decides everything after the cursor up to the horizon; and the next fire, unless the cursor has passed `now`.
+    """Decides everything after the cursor up to the horizon; and the next fire, unless one waits further ahead than `lead`.
 
     `fired_count` of `max_fires` are spent: planned fires count, missed ones do not. On resuming a paused job give
     `on_time=timedelta(0)`, so that nothing of the pause fires by itself.
@@ -99,7 +100,7 @@ def plan(
     while (
         following is not None
         and len(taken) < ahead_limit
-        and (following <= max(now, horizon_at) or _is_next(taken, cursor_at, now))
+        and (following <= max(now, horizon_at) or _is_next(taken, cursor_at, now + lead))
     ):
         taken.append(following)
         following = next(upcoming, None)
@@ -112,9 +113,9 @@ def _left(schedule: Schedule, fired_count: int) -> int | None:
     return None if schedule.max_fires is None else max(0, schedule.max_fires - fired_count)
 
 
-def _is_next(taken: list[datetime], cursor_at: datetime, now: datetime) -> bool:
-    """No fire waits in the future yet. A cursor in the future is one that does."""
-    return cursor_at <= now and (not taken or taken[-1] <= now)
+def _is_next(taken: list[datetime], cursor_at: datetime, beyond: datetime) -> bool:
+    """No fire waits beyond this instant yet. A cursor beyond it is one that does."""
+    return cursor_at <= beyond and (not taken or taken[-1] <= beyond)
 
 
 def _late(

@@ -19,7 +19,7 @@ from .rule import DstRule, Jitter, Schedule, Window
 from .spacing import least_spacing_s
 from .zone import Gap, Overlap, zone
 
-JITTER_LIMIT_S = 86_400.0
+JITTER_LIMIT_S = 1_800.0  # what is taken back looks no further for a run that began ahead of its nominal time
 EXCLUDE_LIMIT = 500
 MAX_FIRES_LIMIT = 2**31 - 1
 

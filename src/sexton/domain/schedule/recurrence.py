@@ -1,0 +1,35 @@
+"""How a recurring job behaves around its rule: beside itself, after downtime, after a pause. Only what differs from the
+default is stored."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from uuid import UUID
+
+import msgspec
+
+from .catch_up import CatchUp
+from .catch_up import Policy as CatchUpPolicy
+from .overlap import Overlap
+
+
+class Recurrence(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    overlap: Overlap = Overlap()
+    catch_up: CatchUp = CatchUp()
+    on_resume: CatchUpPolicy = "skip"  # what becomes of the fires of a pause
+    pause_after: int | None = None  # failures in a row after which it pauses by itself
+
+    @property
+    def lanes(self) -> int:
+        """How its runs are kept apart: 1 for one at a time, 2 for at most so many."""
+        return 2 if self.overlap.policy == "parallel" else 1
+
+
+@lru_cache(maxsize=1024)
+def recurrence_of(text: str | None) -> Recurrence:
+    return Recurrence() if text is None else msgspec.json.decode(text, type=Recurrence)
+
+
+def seed_of(tenant: str, name: str | None, job_id: UUID) -> str:
+    """What jitter and `H` are drawn from: stable for a named schedule whatever becomes of its id."""
+    return str(job_id) if name is None else f"{tenant}/{name}"

@@ -1,0 +1,88 @@
+"""What a person may do to a recurring job: write it, change it, stop it for now, let it go on, fire it beside its schedule.
+
+Each call wants a transaction: it locks the job, takes back what nobody has begun, and plans anew before it answers (rule 2), so
+no fire of an old version starts after the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
+
+from . import jobs, planning, runs, schedules
+from .database import Connection
+from .jobs import JobView
+from .schedules import Locked, Written
+
+
+async def submit(connection: Connection, documents: Sequence[object], *, now: datetime | None = None) -> list[Written]:
+    """Creates schedules, brings up to date those whose name stands, and plans what changed."""
+    written = await schedules.submit(connection, documents, now=now)
+    await _plan(connection, [one.id for one in written if one.changed], now)
+    return written
+
+
+async def edit(
+    connection: Connection, job_id: UUID, document: object, *, version: int | None = None, now: datetime | None = None
+) -> JobView:
+    """The next version, in force from the next fire. With a `version` only that one, else `VersionMismatch`."""
+    locked = await _lock(connection, job_id, "edit")
+    if version is not None and version != locked.version:
+        raise VersionMismatch(f"job {job_id} is at version {locked.version}, not {version}; read it again before you edit it")
+    await schedules.revise(connection, job_id, document, now=now)
+    await _plan(connection, [job_id], now)
+    return await jobs.show(connection, job_id)
+
+
+async def pause(
+    connection: Connection,
+    job_id: UUID,
+    *,
+    note: str | None = None,
+    by: str | None = None,
+    resume_at: datetime | None = None,
+    now: datetime | None = None,
+) -> JobView:
+    """Nothing fires before it is resumed; what runs goes on. Of one that is paused already only the note changes."""
+    locked = await _lock(connection, job_id, "pause")
+    if locked.paused_at is None:
+        taken_back = await schedules.unplan(connection, job_id, now=now)
+        await schedules.pause(connection, job_id, taken_back, by=by, note=note, resume_at=resume_at, now=now)
+    else:
+        await schedules.note(connection, job_id, by=by, note=note, resume_at=resume_at)
+    return await jobs.show(connection, job_id)
+
+
+async def resume(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> JobView:
+    """It fires again. What would have fired meanwhile follows `on_resume`, and is in the ledger as paused."""
+    locked = await _lock(connection, job_id, "resume")
+    if locked.paused_at is not None:
+        await schedules.resume(connection, job_id, now=now)
+        await planning.write(connection, await schedules.to_plan_now(connection, [job_id], now=now), resumed=True, now=now)
+        await runs.announce(connection, (), due_soon=True)
+    return await jobs.show(connection, job_id)
+
+
+async def fire(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> JobView:
+    """Once, now, under its overlap policy; its schedule is not touched."""
+    await _lock(connection, job_id, "run")
+    await schedules.fire_now(connection, job_id, now=now)
+    await runs.announce(connection, (), due_soon=True)
+    return await jobs.show(connection, job_id)
+
+
+async def _plan(connection: Connection, ids: Sequence[UUID], now: datetime | None) -> None:
+    if ids:
+        await planning.write(connection, await schedules.to_plan_now(connection, ids, now=now), now=now)
+        await runs.announce(connection, (), due_soon=True)
+
+
+async def _lock(connection: Connection, job_id: UUID, action: str) -> Locked:
+    locked = await schedules.lock(connection, job_id)
+    if locked is None:
+        raise NotFound(f"there is no job {job_id}")
+    if locked.over_at is not None:
+        raise NotAllowedIn(action, (await jobs.show(connection, job_id)).status)
+    return locked

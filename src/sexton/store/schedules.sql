@@ -1,0 +1,178 @@
+-- name: submit
+SELECT id, created, changed FROM sexton.submit_schedules($1::jsonb, $2::timestamptz)
+
+-- name: to_plan
+-- Schedules whose next fires are to be written, most urgent first, and when the next of them is ($1 now, $2 partitions, $3 at
+-- most, $4 only what is overdue by this many seconds).
+SELECT j.id, j.version, j.tenant, j.name, j.schedule, j.recurrence, j.plan_cursor_at, j.fire_count, j.submitted_at, moment.now
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment CROSS JOIN LATERAL (
+  SELECT * FROM sexton.jobs_recurring k
+  WHERE k.plan_at <= moment.now - make_interval(secs => $4::float8) AND sexton.partition_of(k.id) = ANY ($2::smallint[])
+  ORDER BY k.plan_at, k.id LIMIT $3
+) j
+
+-- name: of_ids
+-- The same for schedules just written, whoever leads them.
+SELECT j.id, j.version, j.tenant, j.name, j.schedule, j.recurrence, j.plan_cursor_at, j.fire_count, j.submitted_at, moment.now
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment, sexton.jobs_recurring j
+WHERE j.id = ANY ($2::uuid[]) AND j.plan_at IS NOT NULL
+
+-- name: ensure_ledger
+SELECT sexton.ensure_partitions(coalesce($1::timestamptz, clock_timestamp()))
+
+-- name: plan
+-- Rule 1, a compare-and-set: only who saw the cursor where it stands moves it, and the move feeds the runs and the ledger.
+-- $1 now, $2 documents: id, version, cursor_at (as seen), new_cursor_at, plan_at, fire_count, over, schedule (at the first time), overlap, fires [{fire_at, due_at}],
+-- missed [{first_at, last_at, count, status, reason}]
+WITH moment AS MATERIALIZED (
+  SELECT at AS now, (extract(epoch FROM at) * 1000000)::bigint AS micros FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at) m
+), given AS MATERIALIZED (
+  SELECT * FROM jsonb_to_recordset($2::jsonb) AS x (
+    id uuid, version int, cursor_at timestamptz, new_cursor_at timestamptz, plan_at timestamptz, fire_count bigint, over boolean,
+    schedule jsonb, overlap smallint, fires jsonb, missed jsonb)
+), planned AS (
+  UPDATE sexton.jobs_recurring j SET
+    plan_cursor_at = g.new_cursor_at, plan_at = CASE WHEN NOT g.over THEN g.plan_at END, fire_count = g.fire_count,
+    schedule = coalesce(nullif(g.schedule, 'null'), j.schedule), over_at = CASE WHEN g.over THEN moment.now END, over_as = CASE WHEN g.over THEN 'completed' END
+  FROM given g, moment
+  WHERE j.id = ANY (ARRAY(SELECT given.id FROM given)) AND j.id = g.id AND j.version = g.version
+    AND j.plan_cursor_at IS NOT DISTINCT FROM g.cursor_at AND j.plan_at IS NOT NULL
+  RETURNING j.id, j.version, j.task, j.tenant, j.queue, j.lane, j.timeout_s, j.at_most_once, j.policy, g.fires, g.missed, g.overlap
+), fired AS MATERIALIZED (
+  SELECT sexton.uuid7(moment.micros + row_number() OVER (ORDER BY f.due_at)) AS run_id, p.*, f.fire_at, f.due_at
+  FROM moment, planned p CROSS JOIN LATERAL jsonb_to_recordset(p.fires) AS f (fire_at timestamptz, due_at timestamptz)
+), placed AS (
+  INSERT INTO sexton.runs (id, job_id, fire_at, due_at, start_by, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state,
+                           origin, queue, tenant, task, job_version, overlap)
+  SELECT f.run_id, f.id, f.fire_at, f.due_at,
+    f.due_at + make_interval(secs => (f.policy->>'start_within_s')::float8), f.due_at + make_interval(secs => (f.policy->>'deadline_s')::float8),
+    f.timeout_s, (f.policy->>'lease_s')::real, f.lane, sexton.partition_of(f.id), f.at_most_once, 'waiting', 'schedule', f.queue, f.tenant,
+    f.task, f.version, f.overlap
+  FROM fired f ORDER BY f.due_at, f.id
+  ON CONFLICT (job_id, fire_at, origin, seq) DO NOTHING
+  RETURNING due_at
+), ledger AS (
+  INSERT INTO sexton.executions (id, job_id, run_id, fire_at, due_at, ended_at, token, job_version, seq, attempt, lane, origin, status,
+                                 queue, tenant, task, reason, result)
+  SELECT sexton.uuid7(moment.micros + row_number() OVER ()), p.id, sexton.uuid7(moment.micros), m.first_at, m.first_at, moment.now, 0, p.version, 0,
+    0, p.lane, 'schedule', m.status, p.queue, p.tenant, p.task, m.reason,
+    jsonb_build_object('first', m.first_at, 'last', m.last_at, 'count', m.count)
+  FROM moment, planned p
+  CROSS JOIN LATERAL jsonb_to_recordset(p.missed) AS m (first_at timestamptz, last_at timestamptz, count bigint, status text, reason text)
+)
+SELECT p.id, (SELECT extract(epoch FROM min(placed.due_at) - max(moment.now))::float8 FROM placed, moment) AS next_due_s FROM planned p
+
+-- name: lock_partitions
+-- One promoter at a time decides what may run beside what, per partition; held until the transaction ends, pooler or not.
+SELECT pg_advisory_xact_lock(7307, 100 + p) FROM unnest($1::smallint[]) AS p ORDER BY p
+
+-- name: promote_alone
+-- Due runs whose job has no other run that lives, waits blocked or is due: nothing to decide. Call it with the partitions
+-- locked (rule 4: lock, then look). $1 now, $2 partitions, $3 at most
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), due AS MATERIALIZED (
+  SELECT r.id, r.job_id FROM sexton.runs r
+  WHERE r.state = 'waiting' AND r.overlap > 0 AND r.token = 0 AND r.partition = ANY ($2::smallint[]) AND r.due_at <= (SELECT now FROM moment)
+  ORDER BY r.due_at, r.partition, r.id LIMIT $3 FOR UPDATE SKIP LOCKED
+), judged AS MATERIALIZED (
+  SELECT d.id, d.job_id, EXISTS (
+    SELECT FROM sexton.runs o
+    WHERE o.job_id = d.job_id AND o.id <> d.id
+      AND (o.state <> 'waiting' OR o.token > 0 OR o.due_at <= (SELECT now FROM moment))) AS crowded
+  FROM due d
+), promoted AS (
+  UPDATE sexton.runs r SET state = 'ready' WHERE r.id = ANY (ARRAY(SELECT j.id FROM judged j WHERE NOT j.crowded))
+  RETURNING r.queue
+)
+SELECT (SELECT count(*) FROM promoted)::int AS promoted_count, ARRAY(SELECT DISTINCT queue FROM promoted) AS queues,
+  ARRAY(SELECT DISTINCT j.job_id FROM judged j WHERE j.crowded) AS crowded
+
+-- name: released
+-- Jobs with a blocked run and room for it by now (rule 5: looked at in every pass). $1 partitions, $2 at most
+SELECT DISTINCT b.job_id FROM (
+  SELECT r.job_id, r.overlap, r.partition FROM sexton.runs r WHERE r.state = 'blocked' ORDER BY r.job_id, r.due_at
+) b
+WHERE b.partition = ANY ($1::smallint[]) AND (b.overlap = 2 OR NOT EXISTS (
+  SELECT FROM sexton.runs o WHERE o.job_id = b.job_id AND (o.state IN ('ready', 'running') OR o.token > 0)))
+LIMIT $2
+
+-- name: crowd
+-- Everything that lives, waits blocked or is due of some jobs, in order of due time. $1 now, $2 jobs
+SELECT r.job_id, r.id, r.state, r.token, r.fire_at, r.due_at, r.queue, j.recurrence
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment, sexton.runs r
+JOIN sexton.jobs_recurring j ON j.id = r.job_id
+WHERE r.job_id = ANY ($2::uuid[]) AND (r.state <> 'waiting' OR r.token > 0 OR r.due_at <= moment.now)
+ORDER BY r.job_id, r.due_at, r.id
+
+-- name: admit
+UPDATE sexton.runs r SET state = 'ready' WHERE r.id = ANY ($1::uuid[]) AND r.state IN ('waiting', 'blocked') RETURNING r.queue
+
+-- name: block
+UPDATE sexton.runs r SET state = 'blocked' WHERE r.id = ANY ($1::uuid[]) AND r.state = 'waiting'
+
+-- name: lock_job
+SELECT j.id, j.version, j.paused_at, j.over_at, j.plan_cursor_at, j.schedule, j.recurrence, j.tenant, j.name
+FROM sexton.jobs_recurring j WHERE j.id = $1 FOR UPDATE
+
+-- name: unplan
+SELECT cursor_at, removed_count, begun_count FROM sexton.unplan(ARRAY[$2::uuid], coalesce($1::timestamptz, clock_timestamp()))
+
+-- name: pause
+UPDATE sexton.jobs_recurring j SET plan_at = NULL, plan_cursor_at = $3::timestamptz, fire_count = greatest(j.fire_count - $4::int, 0),
+  paused_at = coalesce($1::timestamptz, clock_timestamp()), paused_by = $5::text, note = $6::text, resume_at = $7::timestamptz
+WHERE j.id = $2
+
+-- name: note
+UPDATE sexton.jobs_recurring j SET paused_by = coalesce($2::text, j.paused_by), note = $3::text, resume_at = $4::timestamptz WHERE j.id = $1
+
+-- name: resume
+-- What becomes of the fires of the pause is decided where the schedule is planned again.
+UPDATE sexton.jobs_recurring j SET plan_at = coalesce($1::timestamptz, clock_timestamp()), paused_at = NULL, paused_by = NULL, note = NULL,
+  resume_at = NULL
+WHERE j.id = $2
+
+-- name: revise
+SELECT r.removed_count, r.begun_count
+FROM sexton.read_schedules($3::jsonb) AS document, sexton.revise($2::uuid, document, coalesce($1::timestamptz, clock_timestamp())) AS r
+
+-- name: fire_now
+-- Beside its schedule, and under its overlap policy. $1 now, $2 job
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+)
+INSERT INTO sexton.runs (id, job_id, fire_at, due_at, start_by, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state,
+                         origin, queue, tenant, task, job_version, overlap)
+SELECT sexton.uuid7((extract(epoch FROM moment.now) * 1000000)::bigint), j.id, moment.now, moment.now,
+  moment.now + make_interval(secs => (j.policy->>'start_within_s')::float8), moment.now + make_interval(secs => (j.policy->>'deadline_s')::float8),
+  j.timeout_s, (j.policy->>'lease_s')::real, j.lane, sexton.partition_of(j.id), j.at_most_once, 'waiting', 'now', j.queue, j.tenant, j.task,
+  j.version, CASE WHEN j.recurrence->'overlap'->>'policy' = 'parallel' THEN 2 ELSE 1 END
+FROM sexton.jobs_recurring j, moment WHERE j.id = $2
+RETURNING id
+
+-- name: end
+UPDATE sexton.jobs_recurring j SET plan_at = NULL, resume_at = NULL, over_at = coalesce($1::timestamptz, clock_timestamp()),
+  over_as = $3::text, over_reason = $4::text
+WHERE j.id = $2 AND j.over_at IS NULL RETURNING j.id
+
+-- name: due_to_resume
+SELECT id FROM sexton.jobs_recurring WHERE resume_at <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY resume_at LIMIT $2
+
+-- name: repair
+-- What lives by all signs and yet nobody would plan, and what should have been planned a minute ago. $1 now
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), forgotten AS (
+  UPDATE sexton.jobs_recurring j SET plan_at = moment.now FROM moment
+  WHERE j.plan_at IS NULL AND j.over_at IS NULL AND j.paused_at IS NULL RETURNING j.id
+)
+SELECT ARRAY(SELECT id FROM forgotten) AS forgotten,
+  (SELECT count(*) FROM (SELECT FROM sexton.jobs_recurring j, moment WHERE j.plan_at < moment.now - interval '1 minute' LIMIT 10000) late)::int AS late_count
+
+-- name: unplanned
+-- The full check: schedules that claim a fire ahead which is not there are planned again from here.
+UPDATE sexton.jobs_recurring j SET plan_at = moment.now, plan_cursor_at = moment.now
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment
+WHERE j.over_at IS NULL AND j.paused_at IS NULL AND j.plan_cursor_at > moment.now + interval '1 minute'
+  AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id = j.id)
+RETURNING j.id

@@ -1,0 +1,178 @@
+"""Recurring jobs in the store: written, planned by compare-and-set, taken back, decided about."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from sexton.domain.outcome import Succeeded
+from sexton.domain.partition import ALL
+from sexton.errors import NotAllowedIn, VersionMismatch
+from sexton.store import jobs, planning, recurring, runs, schedules
+from tests.store.support import claim, enlist, finish
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    Conn = asyncpg.Connection[Any]
+
+NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+
+
+def after(**span: float) -> datetime:
+    return NOON + timedelta(**span)
+
+
+def document(**fields: Any) -> dict[str, Any]:
+    return {"task": "a", "schedule": {"cron": "*/15 * * * *"}, **fields}
+
+
+async def write(connection: Conn, now: datetime = NOON, **fields: Any) -> UUID:
+    async with connection.transaction():
+        (written,) = await recurring.submit(connection, [document(**fields)], now=now)
+    return written.id
+
+
+async def fires(connection: Conn, job_id: UUID) -> list[tuple[str, datetime]]:
+    rows = await connection.fetch("SELECT state, fire_at FROM sexton.runs WHERE job_id = $1 ORDER BY fire_at", job_id)
+    return [(row["state"], row["fire_at"]) for row in rows]
+
+
+async def plan(connection: Conn, now: datetime) -> planning.Planned:
+    seen = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
+    return await planning.write(connection, seen, now=now)
+
+
+async def test_its_next_fire_is_written_with_the_job(connection: Conn) -> None:
+    """A4, B3."""
+    job_id = await write(connection)
+    assert job_id.int >> 127 == 1
+    assert await fires(connection, job_id) == [("waiting", after(minutes=15))]
+    shown = await jobs.show(connection, job_id)
+    assert (shown.status, shown.next_fire_at) == ("pending", after(minutes=15))
+
+
+async def test_the_fire_after_it_is_written_before_it_starts(connection: Conn) -> None:
+    """B3: no later than the start of the current one, at its intended time."""
+    job_id = await write(connection)
+    assert (await plan(connection, after(minutes=14))).ids == []
+    assert (await plan(connection, after(minutes=14, seconds=46))).ids == [job_id]
+    assert await fires(connection, job_id) == [("waiting", after(minutes=15)), ("waiting", after(minutes=30))]
+
+
+async def test_only_one_of_two_planners_moves_the_cursor(connection: Conn) -> None:
+    """Rule 1."""
+    job_id = await write(connection)
+    now = after(minutes=15)
+    seen = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
+    again = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
+    assert (await planning.write(connection, seen, now=now)).ids == [job_id]
+    assert (await planning.write(connection, again, now=now)).ids == []
+    assert len(await fires(connection, job_id)) == 2
+
+
+async def test_a_name_stands_once_and_is_brought_up_to_date(connection: Conn) -> None:
+    """A11: create or update, in one call."""
+    first = await write(connection, name="report")
+    again = await schedules.submit(connection, [document(name="report")], now=after(seconds=1))
+    assert again == [(first, False, False)]
+    changed = await recurring.submit(
+        connection, [document(name="report", schedule={"cron": "0 13 * * *"})], now=after(minutes=1)
+    )
+    assert changed == [(first, False, True)]
+    assert await fires(connection, first) == [("waiting", after(hours=1))]
+    assert (await jobs.show(connection, first)).version == 2
+
+
+async def test_a_schedule_written_in_sql_is_planned_and_a_wrong_one_says_why(connection: Conn) -> None:
+    good, bad = await schedules.submit(
+        connection, [document(schedule={"every": "90s"}), document(schedule={"cron": "61 * * * *"})], now=NOON
+    )
+    await plan(connection, NOON)
+    assert await fires(connection, good.id) == [("waiting", after(seconds=90))]
+    shown = await jobs.show(connection, bad.id)
+    assert (shown.status, "61" in (shown.over_reason or "")) == ("failed", True)
+
+
+async def test_a_pause_takes_back_what_nobody_has_begun_and_a_resume_tells_of_the_pause(connection: Conn) -> None:
+    """A6, rule 2."""
+    job_id = await write(connection)
+    async with connection.transaction():
+        shown = await recurring.pause(connection, job_id, note="maintenance", by="ann", now=after(minutes=1))
+    assert (shown.status, shown.note, shown.next_fire_at) == ("paused", "maintenance", None)
+    assert await plan(connection, after(hours=1)) == planning.Planned([], None, 0)
+    async with connection.transaction():
+        shown = await recurring.resume(connection, job_id, now=after(hours=1))
+    assert (shown.status, shown.next_fire_at) == ("pending", after(hours=1, minutes=15))
+    (row,) = await connection.fetch("SELECT status, reason, result FROM sexton.executions WHERE job_id = $1", job_id)
+    assert (row["status"], row["reason"]) == ("paused", "4 fires: its job was paused")
+
+
+async def test_an_edit_takes_effect_on_the_next_fire_and_needs_the_present_version(connection: Conn) -> None:
+    """A7."""
+    job_id = await write(connection)
+    with pytest.raises(VersionMismatch):
+        await recurring.edit(connection, job_id, document(payload={"n": 2}), version=7, now=NOON)
+    shown = await recurring.edit(connection, job_id, document(payload={"n": 2}), version=1, now=after(minutes=1))
+    assert (shown.version, shown.payload_json, shown.next_fire_at) == (2, '{"n": 2}', after(minutes=15))
+    assert await fires(connection, job_id) == [("waiting", after(minutes=15))]
+
+
+async def test_a_cancelled_schedule_is_over(connection: Conn) -> None:
+    job_id = await write(connection)
+    async with connection.transaction():
+        assert (await jobs.cancel(connection, job_id, now=NOON)).ended_count == 1
+    assert (await jobs.show(connection, job_id)).status == "cancelled"
+    with pytest.raises(NotAllowedIn):
+        await jobs.cancel(connection, job_id, now=NOON)
+    assert await fires(connection, job_id) == []
+
+
+async def test_two_hours_of_downtime_run_the_latest_within_the_window_and_tell_the_rest(connection: Conn) -> None:
+    """B6."""
+    job_id = await write(connection)
+    await connection.execute("DELETE FROM sexton.runs")
+    planned = await plan(connection, after(hours=2, minutes=1))
+    assert planned.missed_count == 6
+    assert [fire for _, fire in await fires(connection, job_id)] == [after(hours=2), after(hours=2, minutes=15)]
+
+
+async def promote(connection: Conn, now: datetime) -> int:
+    """As the promoter's admission does it, for a job alone."""
+    async with connection.transaction():
+        await schedules.lock_partitions(connection, ALL)
+        return (await schedules.promote_alone(connection, partitions=ALL, limit=100, now=now)).promoted_count
+
+
+async def test_the_plain_promotion_leaves_first_starts_of_recurring_jobs_alone(connection: Conn) -> None:
+    """Rule 4: they are decided about under a lock."""
+    job_id = await write(connection)
+    done = await runs.promote(connection, partitions=ALL, limit=100, now=after(minutes=15))
+    assert (done.promoted_count, done.to_decide) == (0, True)
+    assert await promote(connection, after(minutes=15)) == 1
+    assert (await fires(connection, job_id))[0] == ("ready", after(minutes=15))
+
+
+async def test_the_index_refuses_a_second_live_run_of_an_exclusive_job(connection: Conn) -> None:
+    """Rule 4's last guard."""
+    job_id = await write(connection)
+    await plan(connection, after(minutes=15))
+    with pytest.raises(Exception, match="one_live_run"):
+        await connection.execute("UPDATE sexton.runs SET state = 'ready' WHERE job_id = $1", job_id)
+
+
+async def test_a_run_that_has_begun_is_neither_taken_back_nor_fired_again(connection: Conn) -> None:
+    """Rule 2, with a claim between: the cursor stays behind the run that began."""
+    job_id = await write(connection)
+    worker_id = await enlist(connection, now=after(minutes=15))
+    await promote(connection, after(minutes=15))
+    (claimed,) = await claim(connection, worker_id, now=after(minutes=15))
+    async with connection.transaction():
+        await recurring.pause(connection, job_id, now=after(minutes=15))
+        await recurring.resume(connection, job_id, now=after(minutes=15, seconds=1))
+    assert await fires(connection, job_id) == [("running", after(minutes=15)), ("waiting", after(minutes=30))]
+    await finish(connection, claimed.lease, Succeeded(), now=after(minutes=16))
+    assert (await jobs.show(connection, job_id)).status == "pending"
