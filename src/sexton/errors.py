@@ -56,6 +56,12 @@ class NotAllowedIn(SextonError):
         self.status = status
 
 
+class AlreadyExists(SextonError):
+    """There is a recurring job of that name: give another name, or ask for it to be updated."""
+
+    code = "already_exists"
+
+
 class VersionMismatch(SextonError):
     """The job has been edited since it was read: read it again, and decide anew."""
 
@@ -148,6 +154,12 @@ class PermanentError(SextonError):
     """Raise it in a handler when another attempt cannot help: the run goes to the dead letters at once."""
 
     code = "permanent"
+
+
+class ArgumentsMismatch(SextonError, TypeError):
+    """The payload does not fit the handler's arguments. The run is tried again: a newer worker may know them."""
+
+    code = "arguments_mismatch"
 
 
 class RetryLater(SextonError):

@@ -9,12 +9,13 @@ from typing import Protocol, TypeVar
 from sexton.clock import Clock
 from sexton.errors import Contention, DatabaseUnavailable
 from sexton.ids import Rng
-from sexton.telemetry.events import DatabaseBack, DatabaseLost, Emit, ServiceFailed
+from sexton.telemetry.events import DatabaseAwaited, DatabaseBack, DatabaseLost, Emit, ServiceFailed
 
 T = TypeVar("T")
 
 RETRY_S_MAX = 2.0
 RETRY_S_MIN = 0.05
+REMIND_S = 30.0  # a service that waits for its database says so again after this long
 
 
 class AskedToStop(Exception):
@@ -61,11 +62,14 @@ class Wake:
 
 
 class Outage:
-    """Turns a storm of failures of one kind into two lines: it is gone, it is back."""
+    """Turns a storm of failures of one kind into two lines: it is gone, it is back. What was never there is awaited, and
+    whoever looks at the log is reminded of it."""
 
-    def __init__(self, service: str, clock: Clock, emit: Emit, dice: Rng) -> None:
+    def __init__(self, service: str, clock: Clock, emit: Emit, dice: Rng, *, is_start: bool = False) -> None:
         self._service, self._clock, self._emit, self._dice = service, clock, emit, dice
+        self._is_start = is_start
         self._since: float | None = None
+        self._told_at = 0.0
         self._failures = 0
 
     def over(self) -> None:
@@ -78,12 +82,21 @@ class Outage:
         """How long to wait before the next try: longer with each failure, never in step with other nodes."""
         self._failures += 1
         if isinstance(error, DatabaseUnavailable):
-            if self._since is None:
-                self._since = self._clock.monotonic()
-                self._emit(DatabaseLost(self._service, str(error)))
+            self._tell(str(error))
         elif not isinstance(error, Contention):
             self._emit(ServiceFailed(self._service, error))
         return min(RETRY_S_MIN * 2.0 ** min(self._failures, 10), RETRY_S_MAX) * self._dice.uniform(0.5, 1.0)
+
+    def _tell(self, error: str) -> None:
+        now = self._clock.monotonic()
+        if self._since is None:
+            self._since = now
+        elif not self._is_start or now - self._told_at < REMIND_S:
+            return
+        self._told_at = now
+        self._emit(
+            DatabaseAwaited(self._service, error, now - self._since) if self._is_start else DatabaseLost(self._service, error)
+        )
 
 
 async def repeat(service: Service, wake: Wake, *, clock: Clock, emit: Emit, dice: Rng) -> None:
@@ -103,7 +116,7 @@ async def repeat(service: Service, wake: Wake, *, clock: Clock, emit: Emit, dice
 
 async def insist(name: str, attempt: Callable[[], Awaitable[T]], *, clock: Clock, emit: Emit, dice: Rng) -> T:
     """Tries until the database is there and nobody is in the way."""
-    outage = Outage(name, clock, emit, dice)
+    outage = Outage(name, clock, emit, dice, is_start=True)
     while True:
         try:
             answer = await attempt()

@@ -162,6 +162,9 @@ async def test_kill_minus_nine_in_the_middle_of_a_hundred_jobs_loses_none_and_le
     third = start_dev()
     again_s = await third.until_ready()
     assert third.job(ids[0])["status"] == "completed", "history survives"
+    for job in map(third.job, ids):
+        last = job["last_execution"]
+        assert job["submitted_at"] <= last["started_at"] <= last["ended_at"] <= job["ended_at"], "one clock, in order"
     log = (third.data_dir / "server.log").read_text()
     assert "PANIC" not in log
     assert "not properly shut down" not in log, "the keeper stopped it in good order"

@@ -146,7 +146,8 @@ class Heard(Said):
 
 def begin(pool: ProcessPool, fn: Any, heard: Heard | None = None, **arguments: Any) -> Handle:
     call = Call(UUID(int=1), UUID(int=2), 3, "task", None, "acme", "default", NOON, NOON, None, None, arguments)
-    handler = ProcessFunction(__name__, (fn.fn if isinstance(fn, Task) else fn).__qualname__, pool)
+    plain = fn.fn if isinstance(fn, Task) else fn
+    handler = ProcessFunction(plain, __name__, plain.__qualname__, pool)
     return handler.start(call, Context(call, new_said=Said if heard is None else lambda: heard))
 
 
@@ -426,7 +427,7 @@ SCRIPT = """
         now = datetime(2026, 3, 1, tzinfo=UTC)
         call = Call(UUID(int=1), UUID(int=2), 1, "t", None, "a", "q", now, now, None, None, arguments)
         pool = ProcessPool(1)
-        handle = ProcessFunction(__name__, fn.__qualname__, pool).start(call, Context(call, new_said=Printed))
+        handle = ProcessFunction(fn, __name__, fn.__qualname__, pool).start(call, Context(call, new_said=Printed))
         print(await handle.done, flush=True)
         await pool.close()
 

@@ -460,3 +460,17 @@ def test_a_reader_who_leaves_early_is_no_error() -> None:
     command = f"{sys.executable} -m sexton --help | head -1"
     done = subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
+
+
+def test_a_look_makes_no_database(run: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever forgot SEXTON_DATABASE_URL must not take an empty list for the truth."""
+    monkeypatch.setenv("SEXTON_DATA_DIR", str(folder / "nothing"))
+    code, out, err = run("jobs", "list")
+    assert (code, out) == (3, "")
+    assert "there is no database yet: set SEXTON_DATABASE_URL, or start `sexton dev`" in err
+    assert not (folder / "nothing").exists()
+
+
+def test_config_alone_shows_the_settings(run: Call) -> None:
+    code, out, _ = run("config")
+    assert (code, "SEXTON_WORKER_CONCURRENCY" in out) == (0, True)

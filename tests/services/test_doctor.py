@@ -60,6 +60,7 @@ PROCESS = Process(
     pool_size=4,
     transaction_pool_size=8,
     lease_s=6.0,
+    is_embedded=False,
     is_direct=True,
     has_direct_url=False,
     hears=True,

@@ -261,14 +261,16 @@ class TestRaises:
 
         for function in (greet, greet_in_a_thread):
             hand = await rig.worker(function, tasks=())
-            job_id = await rig.submit(function.__name__, {"whom": "you"})
+            job_id = await rig.submit(function.__name__, {"who": "you", "whom": "you"})
             await hand.take()
             if hand.intake.slots.used:
                 await hand.ends()
             await hand.report()
             execution = await rig.last(job_id)
             assert execution.error is not None
-            assert (execution.error.type, "whom" in execution.error.message) == ("TypeError", True)
+            assert execution.error.message == f"{function.__name__} has no argument 'whom'; it takes who"
+            assert (execution.error.type, execution.error.traceback) == ("sexton.errors.ArgumentsMismatch", None)
+            assert await rig.state(job_id) == "waiting", "a newer worker may know the argument"
 
     @pytest.mark.parametrize("payload", [[1, 2], "text", 7, True])
     async def test_a_payload_that_is_no_object_fails_for_good(self, rig: Rig, payload: Any) -> None:

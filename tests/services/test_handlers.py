@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-from sexton.errors import PermanentError
+from sexton.errors import ArgumentsMismatch, PermanentError
 from sexton.handlers.context import Call, Context, Stopped
 from sexton.handlers.handle import Handle
 from sexton.handlers.process_pool import ProcessPool
@@ -59,7 +59,7 @@ def test_where_a_function_runs_follows_from_what_it_is(threads: ThreadSlots) -> 
 
 def test_a_function_another_process_could_not_find_is_refused_early() -> None:
     with pytest.raises(ValueError, match="at the top of its module"):
-        ProcessFunction("module", "outer.<locals>.inner", ProcessPool(1))
+        ProcessFunction(len, "module", "outer.<locals>.inner", ProcessPool(1))
 
 
 class TestAsync:
@@ -76,8 +76,10 @@ class TestAsync:
         async def double(ctx: Context, number: int) -> int:
             return 2 * number
 
-        with pytest.raises(TypeError, match="numbr"):
+        with pytest.raises(ArgumentsMismatch, match="double has no argument 'numbr'; it takes number"):
             begin(AsyncFunction(double), numbr=21)
+        with pytest.raises(ArgumentsMismatch, match="double needs the argument number"):
+            begin(AsyncFunction(double))
 
     async def test_asked_to_stop_it_is_cancelled(self) -> None:
         seen = []

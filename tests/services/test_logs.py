@@ -33,6 +33,7 @@ EXAMPLES: list[tuple[events.Event, str, str]] = [
     (events.Reconciled(ID, 1), "warning", "reconciled"),
     (events.LeadershipChanged(ID, (0, 1, 2), 2), "info", "leadership changed"),
     (events.DatabaseLost("reporter", "connection refused"), "warning", "database lost"),
+    (events.DatabaseAwaited("database", "connection refused", 30.0), "warning", "database awaited"),
     (events.DatabaseBack("reporter", 1.5), "info", "database back"),
     (events.ServiceFailed("intake", ValueError("a bug")), "error", "service failed"),
     (events.LoopStalled(ID, 5.0), "warning", "loop stalled"),

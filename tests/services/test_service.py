@@ -13,7 +13,7 @@ import pytest
 from sexton.clock import ManualClock
 from sexton.errors import Contention, DatabaseUnavailable
 from sexton.service import RETRY_S_MAX, RETRY_S_MIN, Outage, Wake, insist, repeat
-from sexton.telemetry.events import DatabaseBack, DatabaseLost, Event, Events, ServiceFailed
+from sexton.telemetry.events import DatabaseAwaited, DatabaseBack, DatabaseLost, Event, Events, ServiceFailed
 from tests.services.rig import LONG_S, NOW, settle
 
 Step = float | BaseException
@@ -232,7 +232,20 @@ class TestInsist:
             return "open"
 
         assert await insist("database", attempt, clock=clock, emit=events.append, dice=Random(1)) == "open"
-        assert events == [DatabaseLost("database", "connection refused"), DatabaseBack("database", 6.0)]
+        assert events == [DatabaseAwaited("database", "connection refused", 0.0), DatabaseBack("database", 6.0)]
+
+    async def test_whoever_looks_at_the_log_is_reminded_of_what_is_waited_for(self) -> None:
+        clock, events, tries = ManualClock(NOW), list[Event](), list[BaseException | None]([*[GONE] * 8, None])
+
+        async def attempt() -> str:
+            clock.move(timedelta(seconds=10))
+            if (error := tries.pop(0)) is not None:
+                raise error
+            return "open"
+
+        await insist("database", attempt, clock=clock, emit=events.append, dice=Random(1))
+        awaited = [event.waited_s for event in events if isinstance(event, DatabaseAwaited)]
+        assert awaited == [0.0, 30.0, 60.0]
 
     async def test_somebody_in_the_way_is_tried_again_too(self) -> None:
         """Contention says of itself that trying again is safe; the last reports of a drain depend on it."""

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from sexton.cli.composition import load_registry, read_settings, unknown_variables
+from sexton.errors import SextonError
 from sexton.settings import Settings
 
 
@@ -91,3 +93,25 @@ def test_a_connection_string_is_never_shown() -> None:
 def test_they_do_not_change_once_read() -> None:
     with pytest.raises(ValidationError):
         Settings().pool_size = 9
+
+
+def test_a_misspelt_setting_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """F2: it would have no effect, and nobody would know."""
+    monkeypatch.setenv("SEXTON_WORKER_CONCURENCY", "10")
+    read_settings()
+    said = "sexton: SEXTON_WORKER_CONCURENCY is no setting and has no effect; did you mean SEXTON_WORKER_CONCURRENCY?\n"
+    assert capsys.readouterr().err == said
+    (folder / "sexton.toml").write_text("worker_concurency = 5\n")
+    with pytest.raises(ValidationError, match="worker_concurency"):
+        read_settings()
+
+
+def test_variables_of_tests_and_tools_are_not_taken_for_settings() -> None:
+    assert unknown_variables(["SEXTON_TEST_SEED", "SEXTON_POOL_SIZE", "HOME", "SEXTON_POOLSIZE"]) == ["SEXTON_POOLSIZE"]
+
+
+def test_a_file_given_as_an_app_is_told_how_to_be_written(folder: Path) -> None:
+    with pytest.raises(SextonError, match="write jobs:app"):
+        load_registry("jobs.py")
+    with pytest.raises(SextonError, match="write shop.jobs:app"):
+        load_registry("shop/jobs.py:app")

@@ -34,6 +34,7 @@ class Process(msgspec.Struct, frozen=True):
     pool_size: int
     transaction_pool_size: int
     lease_s: float
+    is_embedded: bool
     is_direct: bool
     has_direct_url: bool
     direct_url_is_direct: bool | None = None
@@ -274,7 +275,7 @@ def scheduler(facts: Facts, schema: SchemaFacts) -> Finding:
     live = sum(silent_s < NODE_ALIVE_S for silent_s in schema.node_silences_s)
     if live == 0:
         said = "none is alive: delayed jobs start late, and nobody sees to what dead workers left behind"
-        return Finding("scheduler", "warn", said, "start one: sexton scheduler")
+        return Finding("scheduler", "warn", said, f"start one: {_starts(facts, 'sexton scheduler')}")
     return Finding("scheduler", "ok", f"{live} alive")
 
 
@@ -284,11 +285,15 @@ def workers(facts: Facts, schema: SchemaFacts) -> Finding:
     unserved = [queue for queue in schema.ready_queues if schema.served.get(queue, float("inf")) >= lease_s]
     if unserved:
         said = f"ready work in {', '.join(unserved[:5])}, and no live worker serves it"
-        fix = f"start one: SEXTON_WORKER_QUEUES={unserved[0]} sexton worker module:app"
+        fix = f"start one: {_starts(facts, f'SEXTON_WORKER_QUEUES={unserved[0]} sexton worker module:app')}"
         return Finding("workers", "fail" if live == 0 else "warn", said, fix)
     if live == 0:
-        return Finding("workers", "warn", "none is alive", "start one: sexton worker module:app")
+        return Finding("workers", "warn", "none is alive", f"start one: {_starts(facts, 'sexton worker module:app')}")
     return Finding("workers", "ok", f"{live} alive; every queue with ready work is served")
+
+
+def _starts(facts: Facts, command: str) -> str:
+    return "sexton dev module:app" if facts.process.is_embedded else command
 
 
 def dead_rows(facts: Facts, schema: SchemaFacts) -> Finding:

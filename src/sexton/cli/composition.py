@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import gc
 import importlib
 import os
@@ -10,7 +11,7 @@ import signal
 import sys
 import tomllib
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -57,9 +58,31 @@ def database_url(settings: Settings) -> str:
 
 def read_settings() -> Settings:
     try:
-        return Settings()
+        settings = Settings()
     except tomllib.TOMLDecodeError as error:
         raise SextonError(f"sexton.toml: {error}") from error
+    for variable in unknown_variables(os.environ):
+        close = difflib.get_close_matches(variable, _VARIABLES, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        print(f"sexton: {variable} is no setting and has no effect{hint}", file=sys.stderr)
+    return settings
+
+
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """Those of our prefix that nobody reads; our own tests and tools have names of theirs."""
+    ours = (
+        name for name in environment if name.startswith("SEXTON_") and not name.startswith(("SEXTON_TEST_", "SEXTON_BENCH_"))
+    )
+    return sorted(name for name in ours if name not in _VARIABLES)
+
+
+_VARIABLES = [f"SEXTON_{name.upper()}" for name in Settings.model_fields]
+
+
+def _where_else(module_name: str) -> str:
+    if module_name.endswith(".py"):
+        return f"write {module_name.removesuffix('.py').replace('/', '.')}:app"
+    return "run from the folder that holds it"
 
 
 def listening_on(settings: Settings, host: str | None, port: int | None) -> Settings:
@@ -137,7 +160,7 @@ def load_app(path: str) -> App:
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise SextonError(f"{path}: {module_name} needs {error.name!r}, which is not installed here") from error
-        raise SextonError(f"{path}: there is no module {error.name!r} here; run from the folder that holds it") from error
+        raise SextonError(f"{path}: there is no module {error.name!r} here; {_where_else(module_name)}") from error
     if not hasattr(module, attribute or "app"):
         raise SextonError(f"{path}: module {module_name!r} has no {attribute or 'app'!r}")
     found = getattr(module, attribute or "app")

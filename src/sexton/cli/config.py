@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from sexton.settings import Settings
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="Show every setting and where it comes from."
+    add_completion=False,
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    help="Show every setting and where it comes from.",
 )
 
 
@@ -28,9 +31,11 @@ class Setting(NamedTuple):
     origin: str
 
 
-@app.callback()
-def config() -> None:
+@app.callback(invoke_without_command=True)
+def config(context: typer.Context) -> None:
     """Show every setting and where it comes from."""
+    if context.invoked_subcommand is None:
+        show()
 
 
 @app.command()

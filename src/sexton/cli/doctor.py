@@ -133,6 +133,7 @@ async def _process(database: Postgres, settings: Settings, skew_s: float, unsure
         pool_size=settings.pool_size,
         transaction_pool_size=settings.transaction_pool_size,
         lease_s=settings.lease_s,
+        is_embedded=settings.database_url is None,
         is_direct=database.direct,
         has_direct_url=direct_url is not None,
         direct_url_is_direct=proven,

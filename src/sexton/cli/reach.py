@@ -63,9 +63,10 @@ async def _inside() -> AsyncIterator[AsyncClient]:
     import httpx
 
     from sexton.api.app import create
-    from sexton.client.location import open_database
+    from sexton.client.location import data_dir, open_database
     from sexton.client.remote.async_client import AsyncClient
     from sexton.clock import SystemClock
+    from sexton.errors import DatabaseUnavailable
     from sexton.ids import entropy
     from sexton.telemetry import logs
     from sexton.telemetry.events import Events
@@ -73,6 +74,8 @@ async def _inside() -> AsyncIterator[AsyncClient]:
     from .composition import read_settings
 
     settings = read_settings()
+    if settings.database_url is None and not data_dir(settings).exists():  # a look should not make what it looks at
+        raise DatabaseUnavailable("there is no database yet: set SEXTON_DATABASE_URL, or start `sexton dev`")
     database = await open_database(None, settings)
     try:
         logs.configure(level="ERROR")

@@ -51,7 +51,7 @@ def address(name: str) -> Iterator[None]:
     except (ValueError, DataRefused):
         raise SextonError(
             f"{name} is not an address of PostgreSQL, such as postgresql://user:password@host:5432/dbname; "
-            "special characters in the password are written as %2F, %40 and so on"
+            "without a driver's name such as +asyncpg; special characters in the password are written as %2F, %40 and so on"
         ) from None
     except DatabaseUnavailable as error:
         raise DatabaseUnavailable(f"cannot connect by {name}: {error}") from error

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from .context import Call, Context, Stopped, ask_to_stop
+from .fitting import Fitting
 from .handle import Handle, Handler
 from .messages import Start
 from .process_pool import ProcessPool
@@ -24,7 +25,7 @@ def handler_for(
 ) -> Handler:
     """`where` is the module and the qualified name under which another process finds the function."""
     if process:
-        return ProcessFunction(*where, processes)
+        return ProcessFunction(fn, *where, processes)
     if inspect.iscoroutinefunction(fn):
         return AsyncFunction(fn)
     return ThreadFunction(fn, threads)
@@ -33,12 +34,14 @@ def handler_for(
 class AsyncFunction:
     """The hot path: one task and next to nothing around it."""
 
-    __slots__ = ("_fn",)
+    __slots__ = ("_check", "_fn")
 
     def __init__(self, fn: Function) -> None:
         self._fn = fn
+        self._check = Fitting(fn).check
 
     def start(self, call: Call, context: Context) -> Handle:
+        self._check(call.arguments)
         return TaskHandle(asyncio.get_running_loop().create_task(_guarded(self._fn(context, **call.arguments))), context)
 
 
@@ -82,13 +85,15 @@ def _forget(task: asyncio.Task[Any]) -> None:
 
 
 class ThreadFunction:
-    __slots__ = ("_fn", "_threads")
+    __slots__ = ("_check", "_fn", "_threads")
 
     def __init__(self, fn: Function, threads: ThreadSlots) -> None:
         self._fn = fn
+        self._check = Fitting(fn).check
         self._threads = threads
 
     def start(self, call: Call, context: Context) -> Handle:
+        self._check(call.arguments)
         handle = ThreadHandle(self._fn, call, context)
         self._threads.run(handle.work)
         return handle
@@ -150,9 +155,10 @@ def _deliverable(error: BaseException) -> BaseException:
 
 
 class ProcessFunction:
-    __slots__ = ("_file", "_module", "_pool", "_qualname")
+    __slots__ = ("_check", "_file", "_module", "_pool", "_qualname")
 
-    def __init__(self, module: str, qualname: str, pool: ProcessPool) -> None:
+    def __init__(self, fn: Function, module: str, qualname: str, pool: ProcessPool) -> None:
+        self._check = Fitting(fn).check
         if "<locals>" in qualname:
             raise ValueError(f"{module}.{qualname}: a task with process=True must be defined at the top of its module")
         self._module, self._file = _importable(module)
@@ -160,6 +166,7 @@ class ProcessFunction:
         self._pool = pool
 
     def start(self, call: Call, context: Context) -> Handle:
+        self._check(call.arguments)
         return self._pool.start(Start(self._module, self._file, self._qualname, call), context)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from sexton.errors import Contention, DatabaseUnavailable, DataRefused, KeyBusy, KeyReused
+from sexton.errors import AlreadyExists, Contention, DatabaseUnavailable, DataRefused, KeyBusy, KeyReused
 
 STATEMENT_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 5
@@ -197,7 +197,9 @@ def translate(error: BaseException) -> Exception | None:
     """Ours for theirs; `None` where the error should go its way."""
     state = getattr(error, "sqlstate", None)
     if state == "SX422":
-        return KeyReused(str(error))
+        return KeyReused(str(getattr(error, "message", error)))
+    if state == "SX409" or getattr(error, "constraint_name", None) == "schedule_names":
+        return AlreadyExists("there is a recurring job of that name; give another name, or ask for it to be updated")
     if isinstance(error, _CONTENTION):
         if state == "55P03" and "claim_keys(" in str(getattr(error, "context", "") or ""):
             return KeyBusy("the first submission with this key has not committed yet; try again shortly")

@@ -125,6 +125,15 @@ class DatabaseLost:
 
 
 @dataclass(frozen=True, slots=True)
+class DatabaseAwaited:
+    """A service cannot go on without it and tries again; told at first and then now and then."""
+
+    service: str
+    error: str
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class DatabaseBack:
     service: str
     away_s: float
@@ -180,6 +189,7 @@ Event = (
     | Reconciled
     | LeadershipChanged
     | DatabaseLost
+    | DatabaseAwaited
     | DatabaseBack
     | ServiceFailed
     | LoopStalled

@@ -23,6 +23,7 @@ _WARNINGS = (
     events.FiresMissed,
     events.Repaired,
     events.DatabaseLost,
+    events.DatabaseAwaited,
     events.LoopStalled,
     events.ApiExposed,
 )

@@ -21,7 +21,7 @@ from sexton.domain.fault import Invalid
 from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
 from sexton.domain.run import Claimed, Report, report
-from sexton.errors import LeaseLost, PermanentError, RetryLater, Snooze
+from sexton.errors import LeaseLost, PermanentError, RetryLater, SextonError, Snooze
 from sexton.handlers.context import Call, Context, said_by
 from sexton.handlers.handle import Handle, Handler
 from sexton.handlers.process_pool import info_of
@@ -84,7 +84,7 @@ class Execution:
 
     def __init__(self, claimed: Claimed, taken_at: float, bench: Bench) -> None:
         self.claimed = claimed
-        self.taken_at = taken_at  # monotonic, when the claim was sent
+        self.taken_at = taken_at  # monotonic, when the claim was answered: no later than this the database said `claimed_at`
         self.started_at: float | None = None
         self.phase = Phase.TAKEN
         self.ending = False  # inside the last statement of ctx.transaction(): the row may vanish by our own doing
@@ -107,8 +107,12 @@ class Execution:
             call = Call.of(claimed, arguments)
             self.context = Context(call, partial(bench.transaction, self), bench.new_said)
             handle = bench.handlers[claimed.task].start(call, self.context)
+        except SextonError as error:  # our own words; where they were found is nobody's concern
+            plain = msgspec.structs.replace(ErrorInfo.of(error), traceback=None)
+            self._end(Failed(plain, permanent=isinstance(error, PermanentError)))
+            return
         except Exception as error:
-            self._end(Failed(ErrorInfo.of(error), permanent=isinstance(error, PermanentError)))
+            self._end(Failed(ErrorInfo.of(error)))
             return
         self._handle = handle
         self._watch()

@@ -139,8 +139,9 @@ class Intake:
     async def _take_now(self, limit: int, sent_at: float, *, ahead: bool) -> list[Claimed]:
         with self._holdings.claiming():
             claimed = await self._transport.take(self._worker_id(), self.tasks, limit, ahead=ahead)
+            taken_at = self._clock.monotonic()
             for run in claimed:
-                execution = self._begin(run, sent_at)
+                execution = self._begin(run, taken_at)
                 self._holdings.add(execution)
                 self._backlog.append(execution)
         self._claimed_ahead = ahead
