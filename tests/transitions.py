@@ -48,9 +48,10 @@ BEGIN
     IF OLD.cancel_requested_at IS NOT NULL THEN
       RAISE EXCEPTION 'run % goes on though its cancel was requested', OLD.id USING ERRCODE = '{rejected}';
     END IF;
-    IF (NEW.id, NEW.job_id, NEW.origin, NEW.seq, NEW.partition, NEW.task, NEW.tenant, NEW.at_most_once)
-       IS DISTINCT FROM
-       (OLD.id, OLD.job_id, OLD.origin, OLD.seq, OLD.partition, OLD.task, OLD.tenant, OLD.at_most_once)
+    IF (NEW.id, NEW.job_id, NEW.origin, NEW.seq, NEW.partition, NEW.tenant) IS DISTINCT FROM
+       (OLD.id, OLD.job_id, OLD.origin, OLD.seq, OLD.partition, OLD.tenant)
+       -- A recurring job that is written again under its name may name another task.
+       OR NOT (is_edit AND OLD.overlap > 0) AND (NEW.task, NEW.at_most_once) IS DISTINCT FROM (OLD.task, OLD.at_most_once)
        OR NOT is_edit AND (NEW.fire_at, NEW.job_version) IS DISTINCT FROM (OLD.fire_at, OLD.job_version) THEN
       RAISE EXCEPTION 'run % became another', OLD.id USING ERRCODE = '{rejected}';
     END IF;

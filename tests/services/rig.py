@@ -36,7 +36,9 @@ Kind = TypeVar("Kind")
 Hook = Callable[[], Awaitable[None]]
 
 _NAMES = {
-    text: name for noun in ("runs", "fleet", "jobs", "retention", "dead_letters") for name, text in statements(noun).items()
+    text: name
+    for noun in ("runs", "fleet", "jobs", "retention", "dead_letters", "schedules")
+    for name, text in statements(noun).items()
 }
 
 

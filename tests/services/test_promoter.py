@@ -11,7 +11,8 @@ import asyncpg
 import pytest
 
 from sexton.domain import partition
-from sexton.scheduler.promoter import OVERDUE_S, REST_S_MAX, Promoter
+from sexton.scheduler.look_around import OVERDUE_S
+from sexton.scheduler.promoter import REST_S_MAX, Promoter
 from sexton.store.database import Database
 from sexton.store.wakeups import READY
 from sexton.telemetry.events import Promoted

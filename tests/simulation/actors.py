@@ -16,8 +16,10 @@ from sexton.domain.run import Lease
 from sexton.errors import Contention, DatabaseUnavailable, KeyReused, LeaseLost, NotAllowedIn, PermanentError, Snooze
 from sexton.handlers.context import Call, Context, Stopped
 from sexton.registry import Definition, Registry
+from sexton.scheduler.guardian import Guardian
 from sexton.scheduler.janitor import Janitor
 from sexton.scheduler.leadership import Leadership
+from sexton.scheduler.planner import Planner
 from sexton.scheduler.promoter import Promoter
 from sexton.scheduler.sweeper import Sweeper
 from sexton.service import Wake
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
     from .world import World
 
-PLAIN, EFFECT = "plain", "effect"
+PLAIN, EFFECT, TICK = "plain", "effect", "tick"  # the last of recurring jobs
 # Room enough for two workers to take over what the third had.
 SETTINGS = Settings(worker_concurrency=12, worker_grace_s=2.0, lease_s=6.0, beat_s=1.5, sweep_s=1.5, promote_limit=5)
 
@@ -53,6 +55,7 @@ class Action:
     due_s: float = 0.0
     woken: Wake | None = None
     weight: Callable[[], int] = lambda: 1  # how many of its kind wait
+    halfway: tuple[asyncio.Task[float], asyncio.Future[None]] | None = None  # it stands still between two statements
 
     def is_due(self, now_s: float) -> bool:
         return self.due_s <= now_s or (self.woken is not None and self.woken.is_set)
@@ -119,8 +122,12 @@ class SchedulerActor(Actor):
             database, lease_s=SETTINGS.lease_s, sweep_s=SETTINGS.sweep_s, clock=world.clock, emit=world.heard, dice=world.dice
         )
         janitor = Janitor(database, history_days=90, dead_letter_days=30, clock=world.clock, emit=world.heard)
+        planner = Planner(database, lambda: leadership.partitions, limit=5, clock=world.clock, emit=world.heard)
+        guardian = Guardian(database, clock=world.clock, emit=world.heard)
         self.actions = [
             Action("leadership", leadership.run_once),
+            Action("planner", planner.run_once),
+            Action("guardian", guardian.run_once),
             Action("promoter", promoter.run_once),
             Action("sweeper", self.sweeper.run_once),
             Action("janitor", janitor.run_once),
@@ -154,7 +161,7 @@ class WorkerActor(Actor):
         self.beaten_s = world.clock.monotonic()
         self.timers = ManualTimers(world.clock)
         registry = Registry()
-        for task in (PLAIN, EFFECT):
+        for task in (PLAIN, EFFECT, TICK):
             registry.add(Definition(task, lambda _ctx: None, __name__, task))
         database = world.database_for(self)
         self.worker = Worker(
@@ -166,7 +173,7 @@ class WorkerActor(Actor):
             emit=world.heard,
             dice=world.dice,
             poll_s=2.0,
-            handlers={PLAIN: self, EFFECT: self},
+            handlers=dict.fromkeys((PLAIN, EFFECT, TICK), self),
             new_id=world.new_id,
         )
         self._heartbeat = self.worker.make_heartbeat(database, lambda call: call())

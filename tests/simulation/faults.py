@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Any
@@ -29,15 +29,22 @@ class Crash(BaseException):
 
 class FaultyDatabase:
     """Stands between a service and PostgreSQL; `draw` says what happens to the next statement, `answered` hears of the query
-    whose reply came through."""
+    whose reply came through. At `breathe` the process may stand still between two statements, while others go on; not inside a
+    transaction, whose locks would stop the others as well."""
 
-    def __init__(self, real: Postgres, draw: Callable[[], Fault], answered: Callable[[str], None]) -> None:
-        self._real, self._draw, self._answered = real, draw, answered
+    def __init__(
+        self,
+        real: Postgres,
+        draw: Callable[[], Fault],
+        answered: Callable[[str], None],
+        breathe: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._real, self._draw, self._answered, self._breathe = real, draw, answered, breathe
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         async with self._real.connection() as connection:
-            yield FaultyConnection(connection, self._draw, self._answered)
+            yield FaultyConnection(connection, self._draw, self._answered, self._breathe)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -54,11 +61,19 @@ class FaultyDatabase:
 
 
 class FaultyConnection:
-    def __init__(self, real: Connection, draw: Callable[[], Fault], answered: Callable[[str], None]) -> None:
-        self._real, self._draw, self._answered = real, draw, answered
+    def __init__(
+        self,
+        real: Connection,
+        draw: Callable[[], Fault],
+        answered: Callable[[str], None],
+        breathe: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        self._real, self._draw, self._answered, self._breathe = real, draw, answered, breathe
         self.begun = False
 
     async def fetch(self, query: str, *args: Any) -> list[Any]:
+        if self._breathe is not None:
+            await self._breathe(query)
         fault = self._before()
         rows = await self._real.fetch(query, *args)
         self._after(fault)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from sexton.domain.schedule import fires
+from sexton.domain.schedule.rule import Schedule
 from tests import transitions
 
+from .keeper import MAX_PARALLEL
+
 if TYPE_CHECKING:
+    from .keeper import Kept
     from .world import World
 
 # Each answers with the ids that break it.
@@ -35,15 +43,39 @@ MORE = {
           SELECT FROM sexton.executions x
           WHERE x.run_id = a.run_id AND x.worker_id = a.worker_id AND x.token = a.token
             AND x.status IN (a.status, 'succeeded'))""",
+    "a fire of a schedule is one run": """
+        SELECT job_id AS id FROM (
+          SELECT job_id, fire_at, id AS run_id FROM sexton.runs WHERE origin = 'schedule'
+          UNION SELECT job_id, fire_at, run_id FROM sexton.executions
+          WHERE origin = 'schedule' AND job_id >= '80000000-0000-0000-0000-000000000000' AND result->'first' IS NULL) f
+        GROUP BY job_id, fire_at HAVING count(*) > 1""",
+    "a fire that is told as missed or paused has no run": """
+        SELECT g.job_id AS id FROM sexton.executions g JOIN (
+          SELECT job_id, fire_at FROM sexton.runs WHERE origin = 'schedule'
+          UNION ALL SELECT job_id, fire_at FROM sexton.executions WHERE origin = 'schedule' AND result->'first' IS NULL) f
+          ON f.job_id = g.job_id AND f.fire_at BETWEEN (g.result->>'first')::timestamptz AND (g.result->>'last')::timestamptz
+        WHERE g.status IN ('missed', 'paused') AND g.result->'first' IS NOT NULL""",
+    "nothing of a paused or cancelled schedule is still to begin": """
+        SELECT j.id FROM sexton.jobs_recurring j JOIN sexton.runs r ON r.job_id = j.id
+        WHERE (j.paused_at IS NOT NULL OR j.over_as = 'cancelled') AND r.token = 0 AND r.origin = 'schedule'""",
+    "what has not begun is of the present version": """
+        SELECT r.id FROM sexton.runs r JOIN sexton.jobs_recurring j ON j.id = r.job_id
+        WHERE r.token = 0 AND r.origin <> 'replay' AND r.job_version <> j.version""",
+    "no more runs of a job are alive than its overlap policy allows": f"""
+        SELECT r.job_id AS id FROM sexton.runs r WHERE r.overlap = 2 AND (r.state IN ('ready', 'running') OR r.token > 0)
+        GROUP BY r.job_id HAVING count(*) > {MAX_PARALLEL}""",
     "a result that stands in history was not counted as lost": """
         SELECT l.run_id AS id FROM unnest($5::uuid[], $6::uuid[], $7::bigint[]) AS l (run_id, worker_id, token)
         JOIN sexton.executions x ON x.run_id = l.run_id AND x.worker_id = l.worker_id AND x.token = l.token
         WHERE x.status IN ('succeeded', 'failed', 'snoozed')""",
 }
-LIVE = "live runs"  # not an invariant: comes along
+LIVE = "live runs and schedules"  # not an invariant: comes along
 _ALL = "\nUNION ALL\n".join(
     [f"SELECT $${name}$$ AS name, id::text FROM ({query}) q" for name, query in {**transitions.INVARIANTS, **MORE}.items()]
-    + [f"SELECT $${LIVE}$$, count(*)::text FROM sexton.runs"]
+    + [
+        f"""SELECT $${LIVE}$$, ((SELECT count(*) FROM sexton.runs)
+              + (SELECT count(*) FROM sexton.jobs_recurring WHERE over_at IS NULL))::text"""
+    ]
 )
 
 
@@ -80,3 +112,30 @@ async def check_end(world: World) -> None:
     lost = world.journal.acknowledged - known
     if lost:
         raise Violation(f"an acknowledged job is there: {lost} are not")
+    for kept in world.keeper.kept:
+        await _check_fires(world, kept)
+
+
+async def _check_fires(world: World, kept: Kept) -> None:
+    """As in Jepsen's test of Chronos: every fire that was expected is there, as a run or in a gap that is told."""
+    (job,) = await world.observer.fetch("SELECT * FROM sexton.jobs_recurring WHERE id = $1", kept.id)
+    if job["over_as"] is None:
+        raise Violation(f"every schedule comes to its end: {kept.id} did not")
+    if kept.is_cancelled or kept.has_changed_rule:
+        return
+    rule = msgspec.json.decode(job["schedule"], type=Schedule)
+    rows = await world.observer.fetch(
+        "SELECT fire_at, result, reason FROM sexton.executions WHERE job_id = $1 AND origin = 'schedule'", kept.id
+    )
+    told = [msgspec.json.decode(row["result"]) if row["result"] else {} for row in rows]
+    ran = {row["fire_at"] for row, gap in zip(rows, told, strict=True) if "first" not in gap}
+    gaps = [(datetime.fromisoformat(gap["first"]), datetime.fromisoformat(gap["last"])) for gap in told if "first" in gap]
+    if rule.max_fires is not None:
+        back = {row["fire_at"] for row in rows if (row["reason"] or "").startswith("taken back")}  # told, and not counted
+        if len(ran - back) > rule.max_fires:
+            raise Violation(f"no schedule fires more often than it may: {kept.id} fired {len(ran - back)} times")
+        return
+    for fire_at in fires(rule, after=job["submitted_at"], seed=f"{job['tenant']}/{job['name']}"):
+        if fire_at not in ran and not any(first <= fire_at <= last for first, last in gaps):
+            raise Violation(f"every fire is a run or told in a gap: {kept.id} has none for {fire_at}")
+    world.journal.seen["schedule matched fire by fire"] += 1

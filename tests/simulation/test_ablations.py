@@ -17,12 +17,20 @@
 | `ctx.transaction()` rolls back without the lease | `test_without_the_check_in_a_transaction_…`: one effect per completion |
 | the row of an idempotency key | `test_without_the_row_of_a_key_…`: a key gives one job |
 | anybody promotes what is overdue (rule 12) | `test_without_anybody_who_looks_around_…`: every job ends |
+| planning is a compare-and-set (rule 1) | `test_without_comparing_…`: a fire of a schedule is one run |
+| a pause takes back what has not begun (rule 2) | `test_without_taking_back_…`: nothing of a paused schedule is to begin |
+| not before the last that has begun (rule 2) | `test_without_minding_what_has_begun_…`: a fire of a schedule is one run |
+| what lies before it is told (rule 2) | `test_without_telling_…`: every fire is a run or told in a gap |
+| look at what is alive before a start (rule 4) | `test_without_looking_…`: no more are alive than allowed |
+| what is blocked is looked at in every pass (rule 5) | `test_without_another_look_…`: every job ends |
+| anybody plans what is overdue (rule 12) | `test_without_any_planner_…`: every schedule comes to its end |
 | leadership | by nobody, as it should be: `test_without_any_leader_…` |
 
 Only one statement is in flight here, so what matters between two of them is shown with two connections in `tests/store`:
 SKIP LOCKED, the state re-checked behind it, lock-then-decide in cancel and unique, the compare-and-set on a beat. So is a
-report twice in one batch (`test_finish.py`), which a worker never sends. The worker's id in the fence is not missed while the
-token is there: tokens never repeat within a run.
+report twice in one batch (`test_finish.py`), which a worker never sends. The lock of a partition (rule 4) is taken away in
+`tests/services/test_admission.py`; two wall times in one gap (rule 3) are a matter of the pure domain. The worker's id in the
+fence is not missed while the token is there: tokens never repeat within a run.
 """
 
 from __future__ import annotations
@@ -39,9 +47,9 @@ from sexton.dispatch.postgres import PostgresTransport
 from sexton.domain import retry
 from sexton.domain.outcome import Released
 from sexton.scheduler.leadership import BEAT_S, Leadership
-from sexton.scheduler.promoter import Promoter
+from sexton.scheduler.look_around import LookAround
 from sexton.scheduler.sweeper import Sweeper, _Sighting
-from sexton.store import runs
+from sexton.store import runs, schedules
 from sexton.worker import reporter
 from sexton.worker.execution import Execution, Phase
 from sexton.worker.heartbeat import Heartbeat
@@ -257,7 +265,7 @@ async def test_without_any_leader_what_is_overdue_is_still_promoted(
     if helper == "schedulers":
         monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
     else:
-        monkeypatch.setattr(Promoter, "_time_to_look_around", lambda _self: False)
+        monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
     for seed in range(2):
         async with fresh_databases() as url, World(url, seed) as world:
             await world.run()
@@ -269,5 +277,74 @@ async def test_without_anybody_who_looks_around_what_waits_waits_for_ever(
 ) -> None:
     monkeypatch.setattr(Leadership, "run_once", lead_nothing)
     monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
-    monkeypatch.setattr(Promoter, "_time_to_look_around", lambda _self: False)
+    monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
     assert await found("every job ends", fresh_databases)
+
+
+def take_out(monkeypatch: pytest.MonkeyPatch, name: str, before: str, after: str = "") -> None:
+    broken = schedules._SQL[name].replace(before, after)
+    assert broken != schedules._SQL[name], f"the safeguard is not where this test takes it away: {before}"
+    monkeypatch.setitem(schedules._SQL, name, broken)
+
+
+async def test_without_comparing_the_cursor_a_slow_planner_fires_again_what_has_ended(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "plan", "AND j.plan_cursor_at IS NOT DISTINCT FROM g.cursor_at")
+    assert await found("a fire of a schedule is one run", fresh_databases)
+
+
+async def test_without_taking_back_a_paused_schedule_fires(fresh_databases: FreshDatabases) -> None:
+    async def keep(world: World) -> None:
+        await rewrite(world, "unplan", ("r.state = ANY (states)", "false"))
+
+    assert await found("nothing of a paused or cancelled schedule is still to begin", fresh_databases, keep)
+
+
+async def test_without_minding_what_has_begun_a_resume_fires_it_again(fresh_databases: FreshDatabases) -> None:
+    async def forget(world: World) -> None:
+        await rewrite(
+            world,
+            "unplan",
+            ("SELECT max(r.fire_at)", "SELECT max(NULL::timestamptz)"),
+            ("SELECT max(e.fire_at)", "SELECT max(NULL::timestamptz)"),
+        )
+
+    assert await found("a fire of a schedule is one run", fresh_databases, forget)
+
+
+async def test_without_telling_what_lies_before_a_fire_vanishes(fresh_databases: FreshDatabases) -> None:
+    async def conceal(world: World) -> None:
+        await rewrite(world, "unplan", ("r.fire_at <= c.cursor_at", "false"))
+
+    assert await found("every fire is a run or told in a gap", fresh_databases, conceal)
+
+
+async def test_without_looking_at_what_is_alive_too_many_start(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one at a time may run, the index is the last guard."""
+    take_out(monkeypatch, "promote_alone", "WHERE NOT j.crowded", "")
+    assert await found("no more runs of a job are alive than its overlap policy allows", fresh_databases)
+
+
+async def test_without_another_look_what_is_blocked_stays_blocked(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: object, **__: object) -> list[UUID]:
+        return []
+
+    monkeypatch.setattr(schedules, "released", nothing)
+    assert await found("every job ends", fresh_databases)
+
+
+async def test_without_any_planner_a_schedule_falls_silent(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither leader nor helper: what was planned with the submission is all that ever fires."""
+
+    async def none(*_: object, **__: object) -> list[schedules.ToPlan]:
+        return []
+
+    monkeypatch.setattr(schedules, "to_plan", none)
+    assert await found("every schedule comes to its end", fresh_databases)

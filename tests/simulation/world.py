@@ -14,6 +14,7 @@ import asyncpg
 
 from sexton.clock import ManualClock
 from sexton.errors import Contention, DatabaseUnavailable
+from sexton.store import planning, schedules
 from sexton.store.database import Postgres
 from sexton.telemetry import events
 from tests import transitions
@@ -22,6 +23,7 @@ from . import invariants
 from .actors import SETTINGS, Action, Actor, PeopleActor, SchedulerActor, WorkerActor
 from .faults import FLAWS_OF_THE_LINE, Crash, Fault, FaultyDatabase
 from .journal import Journal
+from .keeper import KeeperActor
 from .weather import Weather
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -32,10 +34,17 @@ CALM_S = [0.0, 0.05, 0.3, 1.0]
 STUCK_S = 90.0  # nothing starts or ends for so long, though no fault is left: no handler takes half of it
 # Where a fault hurts most, there are more of them.
 TENDER, TENDER_ACTIONS = 4, {"submit", "intake", "handler", "reporter"}
+# Where a process may stand still: between what it saw and what it does about it.
+HALTS, HALT_RATE, HALT_S = ("plan", "unplanned"), 0.4, (0.1, 1.0, 6.0, 15.0)
+# Small against the life of a simulated schedule, so that it is planned many times.
+HORIZON, LEAD_S = timedelta(seconds=6), (1.0, 5.0)
+
+WOKEN = {"sexton_ready": "intake", "sexton_due": "promoter", "sexton_plan": "planner"}
 
 _PREPARE = """
 DO $$ DECLARE child regclass; BEGIN  -- those of today: simulated time has its own, and the product makes what it misses
-  FOR child IN SELECT inhrelid::regclass FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent WHERE p.relkind = 'p' LOOP
+  FOR child IN SELECT inhrelid::regclass FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent
+             WHERE p.relkind = 'p' AND NOT inhrelid::regclass::text ~ 'recurring' LOOP
     EXECUTE format('DROP TABLE %s', child);
   END LOOP;
 END $$;
@@ -45,6 +54,7 @@ CREATE OR REPLACE FUNCTION sexton.uuid7(micros bigint) RETURNS uuid LANGUAGE sql
                 || int8send((-9223372036854775808)::bigint | nextval('public.simulated_ids')), 'hex')::uuid
 $$;
 CREATE TABLE public.effects (job_id uuid NOT NULL);
+CREATE OR REPLACE FUNCTION sexton.patience() RETURNS interval LANGUAGE sql IMMUTABLE AS $$ SELECT interval '8 seconds' $$;
 """
 
 
@@ -73,6 +83,9 @@ class World:
         self._outage_until_s: float | None = None
         self._rush: tuple[list[Actor], int] | None = None  # who has just come back, and how many steps they do at once
         self._acting = ""  # the action under way
+        self._halt: asyncio.Future[asyncio.Future[None]] | None = None  # heard of, when the step under way stands still
+        self.keeper: KeeperActor
+        self._usual = planning.HORIZON, planning.LEAD_S
         self._notifications: list[str] = []
 
     async def __aenter__(self) -> World:
@@ -82,20 +95,26 @@ class World:
         await transitions.install(self.observer)
         await self.observer.add_listener("sexton_ready", self._notified)
         await self.observer.add_listener("sexton_due", self._notified)
-        self._real = await Postgres.open(self._url, size=2)
-        self.actors = [PeopleActor(self)]
+        await self.observer.add_listener("sexton_plan", self._notified)
+        self._real = await Postgres.open(self._url, size=6)
+        planning.HORIZON, planning.LEAD_S = HORIZON, LEAD_S
+        self.keeper = KeeperActor(self)
+        self.actors = [PeopleActor(self), self.keeper]
         self.actors += [SchedulerActor(self, self._name("scheduler")) for _ in range(2)]
         self.actors += [WorkerActor(self, self._name("worker")) for _ in range(3)]
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        planning.HORIZON, planning.LEAD_S = self._usual
+        for actor in self.actors:
+            await self._let_go(actor)
         await self._real.close()
         await self.observer.close()
 
     # What actors need of the world
 
     def database_for(self, actor: Actor) -> FaultyDatabase:
-        return FaultyDatabase(self._real, lambda: self._draw(actor), actor.answered)
+        return FaultyDatabase(self._real, lambda: self._draw(actor), actor.answered, self._breathe)
 
     def new_id(self) -> UUID:
         return UUID(int=next(self._ids) << 64)
@@ -146,11 +165,12 @@ class World:
         if action.woken is not None:
             action.woken.clear()
         try:
-            rest_s = await action.run()
+            rest_s = await self._act(action)
         except (DatabaseUnavailable, Contention):
             rest_s = self.dice.uniform(0.05, 1.0)
         except Crash:
             self.journal.seen["crashed"] += 1
+            await self._let_go(actor)
             self.replace(actor)
             rest_s = 0.0
         action.due_s = self.clock.monotonic() + rest_s
@@ -160,6 +180,38 @@ class World:
         if self._rush is None:
             self._pass_time()
         return live_count
+
+    async def _act(self, action: Action) -> float:
+        """To its end, or until it stands still between two statements; then it goes on from there."""
+        self._halt = asyncio.get_running_loop().create_future()
+        if action.halfway is None:
+            task = asyncio.ensure_future(action.run())
+        else:
+            task, go_on = action.halfway
+            action.halfway = None
+            go_on.set_result(None)
+        either: list[asyncio.Future[Any]] = [task, self._halt]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        action.halfway = (task, self._halt.result())
+        self.journal.seen[f"{action.name} halfway"] += 1
+        return self.dice.choice(HALT_S)
+
+    async def _breathe(self, query: str) -> None:
+        is_deed = self.faults_on and any(query == schedules._SQL[name] for name in HALTS)
+        if is_deed and self._halt is not None and self.dice.random() < HALT_RATE:
+            go_on: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._halt.set_result(go_on)
+            await go_on
+
+    async def _let_go(self, actor: Actor) -> None:
+        """Its process is gone, also where it stood still."""
+        for action in actor.actions:
+            if action.halfway is not None:
+                action.halfway[0].cancel()
+                await asyncio.wait([action.halfway[0]])
+                action.halfway = None
 
     def _next(self) -> tuple[Actor, Action]:
         now = self.clock.monotonic()
@@ -245,7 +297,7 @@ class World:
 
     def _victim(self) -> Actor:
         """One that nothing ails yet, if there is one: two troubles at once excuse more than either."""
-        nodes = [actor for actor in self.actors if not isinstance(actor, PeopleActor)]
+        nodes = [actor for actor in self.actors if isinstance(actor, SchedulerActor | WorkerActor)]
         now = self.clock.monotonic()
         well = [actor for actor in nodes if not actor.is_paused and actor.partitioned_until_s <= now] or nodes
         busy = [actor for actor in well if isinstance(actor, WorkerActor) and actor.executing_count]
@@ -267,7 +319,8 @@ class World:
         rate = self.weather.fault_rate * (TENDER if self._acting in TENDER_ACTIONS else 1)
         if not self.faults_on or self.dice.random() > rate:
             return Fault.NONE
-        fault = self.dice.choice(FLAWS_OF_THE_LINE if isinstance(actor, PeopleActor) else self.weather.faults)
+        is_person = isinstance(actor, PeopleActor | KeeperActor)
+        fault = self.dice.choice(FLAWS_OF_THE_LINE if is_person else self.weather.faults)
         self.journal.seen[str(fault)] += 1
         self.note(f"FAULT {actor.name}: {fault}")
         return fault
@@ -295,13 +348,14 @@ class World:
             self.journal.seen[f"notified {times} times"] += 1
             for actor in self.actors:
                 for _ in range(times):
-                    actor.wake("intake" if channel == "sexton_ready" else "promoter")
+                    actor.wake(WOKEN[channel])
         self._notifications.clear()
 
     def _at_rest(self) -> bool:
         """All that was to come has come, late reports included."""
         return (
             self.journal.submitted_count >= self.job_limit
+            and self.keeper.is_done
             and not any(actor.is_paused for actor in self.actors)
             and not any(len(worker.worker.holdings) for worker in self.live_workers())
         )

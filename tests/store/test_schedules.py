@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from sexton.domain.outcome import Succeeded
+from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import NotAllowedIn, VersionMismatch
 from sexton.store import jobs, planning, recurring, runs, schedules
@@ -176,3 +176,21 @@ async def test_a_run_that_has_begun_is_neither_taken_back_nor_fired_again(connec
     assert await fires(connection, job_id) == [("running", after(minutes=15)), ("waiting", after(minutes=30))]
     await finish(connection, claimed.lease, Succeeded(), now=after(minutes=16))
     assert (await jobs.show(connection, job_id)).status == "pending"
+
+
+async def test_every_attempt_of_a_run_is_of_the_version_it_was_planned_for(connection: Conn) -> None:
+    """A7: what is edited between two attempts takes effect on the next fire."""
+    job_id = await write(connection, payload={"n": 1})
+    worker_id = await enlist(connection, now=after(minutes=15))
+    await promote(connection, after(minutes=15))
+    (first,) = await claim(connection, worker_id, now=after(minutes=15))
+    await finish(connection, first.lease, Released("drain"), now=after(minutes=15))
+    async with connection.transaction():
+        await recurring.edit(connection, job_id, document(payload={"n": 2}), now=after(minutes=15))
+    (second,) = await claim(connection, worker_id, now=after(minutes=15))
+    assert (second.job_version, second.payload_json) == (1, '{"n": 1}')
+    await finish(connection, second.lease, Succeeded(), now=after(minutes=16))
+    await plan(connection, after(minutes=30))
+    await promote(connection, after(minutes=30))
+    (third,) = await claim(connection, worker_id, now=after(minutes=30))
+    assert (third.job_version, third.payload_json) == (2, '{"n": 2}')

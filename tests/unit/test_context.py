@@ -12,6 +12,7 @@ import pytest
 
 from sexton.clock import ManualClock
 from sexton.domain.fault import Invalid
+from sexton.domain.run import Previous
 from sexton.errors import PermanentError, Snooze
 from sexton.handlers.context import Call, Context, Stopped, ask_to_stop, said_by
 from sexton.handlers.said import OUTPUT_LIMIT, Said
@@ -30,6 +31,8 @@ CALL = Call(
     trace=None,
     key=None,
     arguments={"user_id": 42},
+    origin="schedule",
+    previous=Previous("succeeded", NOON - timedelta(days=1)),
 )
 
 
@@ -55,6 +58,7 @@ def test_a_context_knows_its_attempt() -> None:
     context = Context(CALL)
     assert (context.job_id, context.run_id, context.attempt) == (UUID(int=1), UUID(int=2), 1)
     assert (context.task, context.tenant, context.queue, context.fire_at) == ("report", "acme", "default", NOON)
+    assert (context.origin, context.previous) == ("schedule", Previous("succeeded", NOON - timedelta(days=1)))
 
 
 def test_a_call_survives_the_way_to_another_process() -> None:

@@ -8,8 +8,8 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.run import Claimed
-from sexton.store import runs
-from sexton.store.database import Database
+from sexton.store import admission, planning, runs, schedules
+from sexton.store.database import Connection, Database
 
 RESCUE_OVERDUE_S = 5.0
 RESCUE_LIMIT = 1000
@@ -44,4 +44,16 @@ class PostgresTransport:
             )
             if done.promoted_count:
                 await runs.announce(connection, done.queues)
-        return done.promoted_count
+            await self._plan(connection)
+        if not done.to_decide:
+            return done.promoted_count
+        admitted = await admission.admit(self._database, partition.ALL, limit=RESCUE_LIMIT, now=self._clock.database_now())
+        return done.promoted_count + admitted.admitted_count
+
+    async def _plan(self, connection: Connection) -> None:
+        now = self._clock.database_now()
+        seen = await schedules.to_plan(
+            connection, partitions=partition.ALL, limit=RESCUE_LIMIT, overdue_s=RESCUE_OVERDUE_S, now=now
+        )
+        if seen:
+            await planning.write(connection, seen, now=now, unforeseen=lambda _error: None)

@@ -39,6 +39,13 @@ class Lease(msgspec.Struct, frozen=True):
         return policy_of(self.policy_json)
 
 
+class Previous(msgspec.Struct, frozen=True):
+    """The last try of the fire before, of a recurring job."""
+
+    status: str
+    fire_at: datetime
+
+
 class Claimed(msgspec.Struct, frozen=True):
     """A run a worker has just leased, with all it needs to execute it."""
 
@@ -57,6 +64,7 @@ class Claimed(msgspec.Struct, frozen=True):
     idempotency_key: str | None
     completed_by: UUID | None  # an execution that has already completed this key
     trace: str | None
+    previous: Previous | None = None
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -90,6 +90,7 @@ TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozens
         (Event.MISSED, _R, None),
         (Event.MISSED, _P, None),
         (Event.REPLAYED, None, _R),
+        (Event.REPLAYED, None, _W),  # of a recurring job: its overlap policy decides
         (Event.EDITED, _W, _R),  # to an earlier time; an edit that keeps the state is no transition
         (Event.EDITED, _R, _W),
         (Event.PAUSED, _W, _P),

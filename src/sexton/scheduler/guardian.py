@@ -6,7 +6,6 @@ from __future__ import annotations
 from uuid import UUID
 
 from sexton.clock import Clock
-from sexton.errors import NotAllowedIn, NotFound
 from sexton.store import recurring, schedules
 from sexton.store.database import Database
 from sexton.telemetry.events import Emit, Repaired
@@ -31,18 +30,18 @@ class Guardian:
             if self._time_for_all():
                 found += await schedules.unplanned(connection, now=now)
             due = await schedules.due_to_resume(connection, limit=RESUME_LIMIT, now=now)
+            next_s = await schedules.next_resume_s(connection, now=now)
         if found or repaired.late_count:
             self._emit(Repaired(tuple(found), repaired.late_count))
         for job_id in due:
             await self._resume(job_id)
-        return REST_S
+        if len(due) == RESUME_LIMIT:
+            return 0.0
+        return REST_S if next_s is None or next_s <= 0 else min(next_s, REST_S)
 
     async def _resume(self, job_id: UUID) -> None:
-        try:
-            async with self._database.transaction() as connection:
-                await recurring.resume(connection, job_id, now=self._clock.database_now())
-        except (NotAllowedIn, NotFound):
-            pass  # it ended meanwhile
+        async with self._database.transaction() as connection:
+            await recurring.resume_due(connection, job_id, now=self._clock.database_now())
 
     def _time_for_all(self) -> bool:
         now = self._clock.monotonic()

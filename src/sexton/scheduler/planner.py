@@ -11,10 +11,12 @@ from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.store import planning, runs, schedules
 from sexton.store.database import Connection, Database
-from sexton.telemetry.events import Emit, FiresMissed, Planned
+from sexton.telemetry.events import Emit, FiresMissed, Planned, ServiceFailed
+
+from .look_around import OVERDUE_S, LookAround
 
 REST_S = 2.0
-OVERDUE_S = 2.0  # rule 12: what a leader leaves unplanned for this long, anybody plans
+RECALL_S = 10.0  # between two looks for fires that nobody promoted
 DUE_SOON_S = 3.0
 
 
@@ -23,12 +25,15 @@ class Planner:
 
     def __init__(self, database: Database, led: Callable[[], Collection[int]], *, limit: int, clock: Clock, emit: Emit) -> None:
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
-        self._looked_around_at: float | None = None
+        self._look_around = LookAround(led, clock)
+        self._recalled_at: float | None = None
 
     async def run_once(self) -> float:
         async with self._database.connection() as connection:
+            if not await self._recall(connection):
+                return 0.0
             count = await self._plan(connection, self._led(), overdue_s=0.0)
-            if self._time_to_look_around():
+            if self._look_around.is_due():
                 count += await self._plan(connection, partition.ALL, overdue_s=OVERDUE_S)
         return 0.0 if count >= self._limit else REST_S
 
@@ -37,7 +42,7 @@ class Planner:
         seen = await schedules.to_plan(connection, partitions=partitions, limit=self._limit, overdue_s=overdue_s, now=now)
         if not seen:
             return 0
-        planned = await planning.write(connection, seen, now=now)
+        planned = await planning.write(connection, seen, now=now, unforeseen=self._failed)
         if planned.next_due_s is not None and planned.next_due_s < DUE_SOON_S:
             await runs.announce(connection, (), due_soon=True)
         if planned.ids:
@@ -46,11 +51,15 @@ class Planner:
             self._emit(FiresMissed(planned.missed_count))
         return len(seen)
 
-    def _time_to_look_around(self) -> bool:
-        if len(self._led()) == partition.PARTITION_COUNT:
-            return False
+    async def _recall(self, connection: Connection) -> bool:
+        """False if there may be more. It comes before planning, so that a gap is decided about as a whole."""
         now = self._clock.monotonic()
-        if self._looked_around_at is not None and now - self._looked_around_at < OVERDUE_S:
-            return False
-        self._looked_around_at = now
-        return True
+        if self._recalled_at is not None and now - self._recalled_at < RECALL_S:
+            return True
+        count = await schedules.recall(connection, partitions=partition.ALL, limit=self._limit, now=self._clock.database_now())
+        if count == 0:
+            self._recalled_at = now
+        return count == 0
+
+    def _failed(self, error: Exception) -> None:
+        self._emit(ServiceFailed(self.name, error))

@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection
 
 from sexton.clock import Clock
 from sexton.domain import partition
-from sexton.store import runs
+from sexton.store import admission, runs
 from sexton.store.database import Database
 from sexton.telemetry.events import Emit, Promoted
 
-from . import admission
+from .look_around import OVERDUE_S, LookAround
 
 REST_S_MAX = 2.0  # rule 12: no longer where something could become due unannounced
-OVERDUE_S = 2.0  # what a leader leaves undone for this long, anybody does
+ADMIT_S = 0.5  # after that long it is the turn of other runs again
 
 
 class Promoter:
@@ -32,11 +32,11 @@ class Promoter:
     ) -> None:
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
         self._rest_s_max = min(rest_s_max, REST_S_MAX)
-        self._looked_around_at: float | None = None
+        self._look_around = LookAround(led, clock)
 
     async def run_once(self) -> float:
         rest_s = await self._promote(self._led(), overdue_s=0.0)
-        if self._time_to_look_around():
+        if self._look_around.is_due():
             await self._promote(partition.ALL, overdue_s=OVERDUE_S)
         return rest_s
 
@@ -48,23 +48,17 @@ class Promoter:
             if done.promoted_count:
                 await runs.announce(connection, done.queues)
                 self._emit(Promoted(done.promoted_count, tuple(done.queues), overdue=overdue_s > 0))
-        admitted_count = await self._admit(partitions, overdue_s=overdue_s) if done.to_decide else 0
-        if max(done.promoted_count, admitted_count) >= self._limit:
-            return 0.0
-        return self._rest_s_max if done.next_due_s is None else min(done.next_due_s, self._rest_s_max)
+        rest_s = self._rest_s_max if done.next_due_s is None else min(done.next_due_s, self._rest_s_max)
+        if done.to_decide:
+            rest_s = min(rest_s, await self._admit(partitions, overdue_s=overdue_s))
+        return 0.0 if done.promoted_count >= self._limit else rest_s
 
-    async def _admit(self, partitions: Collection[int], *, overdue_s: float) -> int:
-        count, queues = await admission.admit(self._database, partitions, limit=self._limit, clock=self._clock)
-        if count:
-            self._emit(Promoted(count, tuple(queues), overdue=overdue_s > 0))
-        return count
-
-    def _time_to_look_around(self) -> bool:
-        """Whatever is overdue in partitions that others lead, looked at about every two seconds however busy our own are."""
-        if len(self._led()) == partition.PARTITION_COUNT:
-            return False
-        now = self._clock.monotonic()
-        if self._looked_around_at is not None and now - self._looked_around_at < OVERDUE_S:
-            return False
-        self._looked_around_at = now
-        return True
+    async def _admit(self, partitions: Collection[int], *, overdue_s: float) -> float:
+        """As long as there is more, but not for long: the promotion above has to pass over all that waits to be decided."""
+        until = self._clock.monotonic() + ADMIT_S
+        while True:
+            admitted = await admission.admit(self._database, partitions, limit=self._limit, now=self._clock.database_now())
+            if admitted.admitted_count:
+                self._emit(Promoted(admitted.admitted_count, tuple(admitted.queues), overdue=overdue_s > 0))
+            if not admitted.admitted_count or admitted.again_in_s != 0.0 or self._clock.monotonic() >= until:
+                return self._rest_s_max if admitted.again_in_s is None else admitted.again_in_s

@@ -82,7 +82,7 @@ async def replay(
     if rows and not keep_key:
         await connection.fetch(_SQL["release_keys"], [row["job_id"] for row in rows])
     if rows:
-        await runs.announce(connection, {row["queue"] for row in rows})
+        await runs.announce(connection, {row["queue"] for row in rows}, due_soon=True)
     return [Risen(row["id"], row["job_id"]) for row in rows]
 
 

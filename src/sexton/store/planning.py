@@ -6,7 +6,7 @@ fire is known when the answer is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from .schedules import Fire, Gap, Plan, ToPlan
 
 HORIZON = timedelta(seconds=60)  # fires this near are written now; at least the next one always is
 LEAD_S = (15.0, 45.0)  # how long before its last planned fire a schedule is planned again, spread so that no minute's herd is
+LAST_LOOK = timedelta(seconds=2)  # after its last fire is due: then it is over, if that was promoted
 _WORDS = {
     "skipped": "missed while nothing planned it, and its catch-up policy is skip",
     "beyond_window": "missed, and older than its catch-up window when planning went on",
@@ -43,15 +44,26 @@ class Planned(NamedTuple):
 
 
 async def write(
-    connection: Connection, seen: Iterable[ToPlan], *, resumed: bool = False, now: datetime | None = None
+    connection: Connection,
+    seen: Iterable[ToPlan],
+    *,
+    resumed: bool = False,
+    now: datetime | None = None,
+    unforeseen: Callable[[Exception], None] | None = None,
 ) -> Planned:
-    """Plans what was seen. A schedule that cannot be read ends here, with the reason."""
+    """Plans what was seen. A schedule that cannot be read ends here, with the reason; one that fails in a way nobody foresaw
+    is put off if somebody hears of it, so that it does not hold up all the others."""
     plans: list[Plan] = []
     for one in seen:
         try:
             plans.append(plan_of(one, resumed=resumed))
         except (Invalid, msgspec.DecodeError) as fault:
-            await schedules.end(connection, one.id, how="failed", reason=f"its schedule cannot be read: {fault}", now=now)
+            await schedules.fail(connection, one, reason=f"its schedule cannot be read: {fault}", now=now)
+        except Exception as error:
+            if unforeseen is None:
+                raise
+            unforeseen(error)
+            await schedules.postpone(connection, one, now=now)
     ids, next_due_s = await schedules.plan(connection, plans, now=now) if plans else ([], None)
     written = set(ids)
     missed_count = sum(gap.count for plan in plans if plan.id in written for gap in plan.missed)
@@ -61,31 +73,35 @@ async def write(
 def plan_of(seen: ToPlan, *, resumed: bool = False) -> Plan:
     """`resumed`: what lies behind the cursor is a pause, and follows `on_resume`."""
     seed, recurrence = seed_of(seen.tenant, seen.name, seen.id), recurrence_of(seen.recurrence_json)
-    is_first = seen.cursor_at is None
-    rule = _checked(seen, seed) if is_first else _known(seen.schedule_json)
+    known = None if seen.cursor_at is None else _known(seen.schedule_json)
+    rule = _checked(seen, seed) if known is None else known
+    offset = jitter_of(rule, seed)
+    early = max(-offset, timedelta(0))  # a fire may be due ahead of its nominal time, and the next is written before it starts
     decided = catch_up.plan(
         rule,
         cursor_at=seen.cursor_at or seen.submitted_at,
         now=seen.now,
-        horizon_at=seen.now + HORIZON,
-        lead=HORIZON,
+        horizon_at=seen.now + HORIZON + early,
+        lead=HORIZON + early,
         policy=msgspec.structs.replace(recurrence.catch_up, policy=recurrence.on_resume) if resumed else recurrence.catch_up,
         seed=seed,
         fired_count=seen.fire_count,
         on_time=timedelta(0) if resumed else catch_up.ON_TIME,
     )
-    offset = jitter_of(rule, seed)
     return Plan(
         id=seen.id,
         version=seen.version,
         cursor_at=seen.cursor_at,
         new_cursor_at=decided.cursor_at,
-        plan_at=max(decided.cursor_at - _lead(seed), seen.now),
+        plan_at=max(decided.cursor_at + offset, seen.now) + LAST_LOOK
+        if decided.is_over
+        else max(decided.cursor_at - early - _lead(seed), seen.now),
         fire_count=seen.fire_count + len(decided.fires),
         over=decided.is_over,
-        schedule=rule if is_first else None,
+        schedule=rule if known is None else None,
         overlap=recurrence.lanes,
-        fires=[Fire(fire_at, fire_at + offset) for fire_at in decided.fires],
+        # What is caught up with is due now: promotion is not late with it.
+        fires=[Fire(fire_at, max(fire_at + offset, seen.now)) for fire_at in decided.fires],
         missed=[_gap(gap, resumed=resumed) for gap in decided.missed],
     )
 
@@ -98,8 +114,17 @@ def _gap(gap: catch_up.Gap, *, resumed: bool) -> Gap:
 
 
 @lru_cache(maxsize=4096)
-def _known(text: str) -> Schedule:
-    return msgspec.json.decode(text, type=Schedule)
+def _known(text: str) -> Schedule | None:
+    """As it was understood before. Nothing, if an edit has put another rule in its place that was not understood yet: it is as
+    somebody wrote it, with its zone in its text, or leaves open what it counts from."""
+    try:
+        rule = msgspec.json.decode(text, type=Schedule)
+    except msgspec.DecodeError:
+        return None
+    rrule = (rule.rrule or "").upper()
+    is_open = rule.anchor_at is None and (rule.every_s is not None or (rule.rrule is not None and "DTSTART" not in rrule))
+    has_zone = "=" in (rule.cron or "") or ("TZID" in rrule and rule.timezone == "UTC")
+    return None if is_open or has_zone else rule
 
 
 def _checked(seen: ToPlan, seed: str) -> Schedule:

@@ -48,7 +48,7 @@ async def pause(
     """Nothing fires before it is resumed; what runs goes on. Of one that is paused already only the note changes."""
     locked = await _lock(connection, job_id, "pause")
     if locked.paused_at is None:
-        taken_back = await schedules.unplan(connection, job_id, now=now)
+        taken_back = await schedules.unplan(connection, job_id, told="paused", now=now)
         await schedules.pause(connection, job_id, taken_back, by=by, note=note, resume_at=resume_at, now=now)
     else:
         await schedules.note(connection, job_id, by=by, note=note, resume_at=resume_at)
@@ -59,10 +59,22 @@ async def resume(connection: Connection, job_id: UUID, *, now: datetime | None =
     """It fires again. What would have fired meanwhile follows `on_resume`, and is in the ledger as paused."""
     locked = await _lock(connection, job_id, "resume")
     if locked.paused_at is not None:
-        await schedules.resume(connection, job_id, now=now)
-        await planning.write(connection, await schedules.to_plan_now(connection, [job_id], now=now), resumed=True, now=now)
-        await runs.announce(connection, (), due_soon=True)
+        await _go_on(connection, job_id, now)
     return await jobs.show(connection, job_id)
+
+
+async def resume_due(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> None:
+    """The end of a pause that ends by itself, unless somebody has changed that meanwhile. It was over at its time, however late
+    this is, so what fires since then was not paused."""
+    resume_at = await schedules.lock_due_to_resume(connection, job_id, now=now)
+    if resume_at is not None:
+        await _go_on(connection, job_id, resume_at)
+
+
+async def _go_on(connection: Connection, job_id: UUID, now: datetime | None) -> None:
+    await schedules.resume(connection, job_id, now=now)
+    await planning.write(connection, await schedules.to_plan_now(connection, [job_id], now=now), resumed=True, now=now)
+    await runs.announce(connection, (), due_soon=True)
 
 
 async def fire(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> JobView:

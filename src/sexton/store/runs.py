@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from sexton.domain.run import Claimed, Lease, Report
+from sexton.domain.run import Claimed, Lease, Previous, Report
 
+from . import instants
 from .database import Connection, Row
 from .sql import statements
 
@@ -64,7 +65,28 @@ async def claim(
     now: datetime | None = None,
 ) -> list[Claimed]:
     rows = await connection.fetch(_CLAIM, now, worker_id, queues, tasks, limit, grace_s, at_most_once)
-    return [Claimed(Lease(*row[:11]), *row[11:]) for row in map(tuple, rows)]
+    claimed = [Claimed(Lease(*row[:11]), *row[11:]) for row in map(tuple, rows)]
+    recurring = [one for one in claimed if one.lease.job_id.int >> 127]  # one-time jobs have no past, and pay nothing for it
+    return await _with_their_past(connection, claimed, recurring) if recurring else claimed
+
+
+async def _with_their_past(connection: Connection, claimed: list[Claimed], recurring: list[Claimed]) -> list[Claimed]:
+    """The last try before each, and the version of the job that it belongs to."""
+    jobs, ids = [one.lease.job_id for one in recurring], [one.lease.run_id for one in recurring]
+    newest = instants.floor(recurring[0].claimed_at + timedelta(hours=1))
+    rows = await connection.fetch(_SQL["previous"], jobs, ids, newest)
+    before = {row["run_id"]: Previous(row["status"], row["fire_at"]) for row in rows}
+    rows = await connection.fetch(_SQL["replaced"], jobs, ids, [one.job_version for one in recurring])
+    replaced = {row["run_id"]: (row["payload"], row["policy"]) for row in rows}
+    return [_of_its_version(one, before.get(one.lease.run_id), replaced.get(one.lease.run_id)) for one in claimed]
+
+
+def _of_its_version(claimed: Claimed, previous: Previous | None, replaced: tuple[str, str | None] | None) -> Claimed:
+    if replaced is None:
+        return msgspec.structs.replace(claimed, previous=previous)
+    payload_json, policy_json = replaced
+    lease = msgspec.structs.replace(claimed.lease, policy_json=policy_json)
+    return msgspec.structs.replace(claimed, lease=lease, payload_json=payload_json, previous=previous)
 
 
 async def finish(connection: Connection, reports: Sequence[Report], *, now: datetime | None = None) -> list[Finished]:

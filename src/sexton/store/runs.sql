@@ -24,22 +24,40 @@ WITH moment AS MATERIALIZED (
   WHERE r.id = ANY (ARRAY(SELECT id FROM picked))  -- locked above; to name the state here would tempt a plan through all that is ready
   RETURNING r.*, extract(epoch FROM r.deadline_at - moment.now)::float8 AS deadline_left_s
 )
-SELECT c.id, c.job_id, c.worker_id, c.token, c.attempt, c.lost_count, c.at_most_once, c.seq, c.origin, c.deadline_left_s,
-  CASE WHEN v.payload IS NULL THEN j.policy ELSE v.policy END AS policy,
+SELECT c.id, c.job_id, c.worker_id, c.token, c.attempt, c.lost_count, c.at_most_once, c.seq, c.origin, c.deadline_left_s, j.policy,
   c.job_version, c.fire_at, c.due_at, c.claimed_at, c.timeout_s::float8, c.queue, c.tenant, c.lane, c.task,
-  j.name, coalesce(v.payload, j.payload) AS payload, j.idempotency_key, k.execution_id AS completed_by, j.trace
+  j.name, j.payload, j.idempotency_key, k.execution_id AS completed_by, j.trace
 FROM claimed c
 LEFT JOIN LATERAL (SELECT * FROM sexton.jobs WHERE jobs.id = c.job_id LIMIT 1) j ON true
-LEFT JOIN LATERAL (  -- its job was edited since: every attempt of a run is of one version
-  SELECT payload, policy FROM sexton.job_versions
-  WHERE c.job_version <> j.version AND job_versions.job_id = c.job_id AND job_versions.version = c.job_version LIMIT 1
-) v ON true
 LEFT JOIN LATERAL (
   SELECT execution_id FROM sexton.idempotency_keys  -- one that expired may by now belong to another job
   WHERE j.idempotency_key IS NOT NULL AND tenant = c.tenant AND key = j.idempotency_key AND job_id = c.job_id
     AND completed_at IS NOT NULL LIMIT 1
 ) k ON true
 ORDER BY c.lane, c.due_at, c.id
+
+-- name: replaced
+-- Of these runs, those whose job was edited since, with what it was: every attempt of a run is of one version.
+-- $1 jobs, $2 their runs, $3 the versions of those
+SELECT wanted.run_id, v.payload, v.policy
+FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS wanted (job_id, run_id, version)
+CROSS JOIN LATERAL (
+  SELECT payload, policy FROM sexton.job_versions
+  WHERE job_versions.job_id = wanted.job_id AND job_versions.version = wanted.version LIMIT 1
+) v
+
+-- name: previous
+-- The last try before these runs of recurring jobs, among the newest 100 rows of each: fires that did not start are no tries.
+-- $1 jobs, $2 their runs, $3 an id that no execution is newer than
+SELECT wanted.run_id, t.status, t.fire_at
+FROM unnest($1::uuid[], $2::uuid[]) AS wanted (job_id, run_id)
+CROSS JOIN LATERAL (
+  SELECT newest.status, newest.fire_at FROM (
+    SELECT x.run_id, x.token, x.status, x.fire_at FROM sexton.executions x
+    WHERE x.job_id = wanted.job_id AND x.id <= $3::uuid ORDER BY x.id DESC LIMIT 100
+  ) newest
+  WHERE newest.run_id <> wanted.run_id AND newest.token > 0 LIMIT 1
+) t
 
 -- name: finish
 SELECT run_id, execution_id, state FROM sexton.finish_runs($2::jsonb, $1::timestamptz)

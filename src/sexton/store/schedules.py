@@ -19,6 +19,7 @@ from .database import Connection
 from .sql import statements
 
 _SQL = statements("schedules")
+SUBMIT = _SQL["submit"]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -75,6 +76,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Alone(NamedTuple):
+    due_count: int
     promoted_count: int
     queues: list[str]
     crowded: list[UUID]  # jobs about which there is something to decide
@@ -90,6 +92,7 @@ class Sibling(NamedTuple):
     fire_at: datetime
     due_at: datetime
     queue: str
+    origin: str
     recurrence_json: str | None
 
     @property
@@ -123,7 +126,7 @@ class Repaired(NamedTuple):
 
 async def submit(connection: Connection, documents: Sequence[object], *, now: datetime | None = None) -> list[Written]:
     """Creates schedules, and brings up to date those whose name stands already."""
-    return [Written(*row) for row in await connection.fetch(_SQL["submit"], _encode(documents).decode(), now)]
+    return [Written(*row) for row in await connection.fetch(SUBMIT, _encode(documents).decode(), now)]
 
 
 async def to_plan(
@@ -146,8 +149,9 @@ async def plan(
     return [row["id"] for row in rows], rows[0]["next_due_s"] if rows else None
 
 
-async def lock_partitions(connection: Connection, partitions: Collection[int]) -> None:
-    await connection.fetch(_SQL["lock_partitions"], sorted(partitions))
+async def lock_partitions(connection: Connection, partitions: Collection[int]) -> list[int]:
+    """Those of them that nobody else decides about."""
+    return [row["partition"] for row in await connection.fetch(_SQL["lock_partitions"], sorted(partitions))]
 
 
 async def promote_alone(
@@ -180,8 +184,14 @@ async def lock(connection: Connection, job_id: UUID) -> Locked | None:
     return Locked(*rows[0]) if rows else None
 
 
-async def unplan(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> Unplanned:
-    (row,) = await connection.fetch(_SQL["unplan"], now, job_id)
+async def lock_due_to_resume(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> datetime | None:
+    """When its pause was to end by itself; nothing, if that is not so any more."""
+    rows = await connection.fetch(_SQL["lock_due_to_resume"], now, job_id)
+    return rows[0]["resume_at"] if rows else None
+
+
+async def unplan(connection: Connection, job_id: UUID, *, told: str = "skipped", now: datetime | None = None) -> Unplanned:
+    (row,) = await connection.fetch(_SQL["unplan"], now, job_id, told)
     return Unplanned(*row)
 
 
@@ -189,6 +199,21 @@ async def end(
     connection: Connection, job_id: UUID, *, how: str, reason: str | None = None, now: datetime | None = None
 ) -> None:
     await connection.fetch(_SQL["end"], now, job_id, how, reason)
+
+
+async def fail(connection: Connection, seen: ToPlan, *, reason: str, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["fail"], now, seen.id, seen.version, reason)
+
+
+async def postpone(connection: Connection, seen: ToPlan, *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["postpone"], now, seen.id, seen.version)
+
+
+async def recall(connection: Connection, *, partitions: Collection[int], limit: int, now: datetime | None = None) -> int:
+    """Takes back fires that nobody promoted in time, so that catch-up decides about them; of how many jobs."""
+    (row,) = await connection.fetch(_SQL["recall"], now, list(partitions), limit)
+    recalled_count: int = row["recalled_count"]
+    return recalled_count
 
 
 async def repair(connection: Connection, *, now: datetime | None = None) -> Repaired:
@@ -231,6 +256,12 @@ async def fire_now(connection: Connection, job_id: UUID, *, now: datetime | None
 
 async def due_to_resume(connection: Connection, *, limit: int, now: datetime | None = None) -> list[UUID]:
     return [row["id"] for row in await connection.fetch(_SQL["due_to_resume"], now, limit)]
+
+
+async def next_resume_s(connection: Connection, *, now: datetime | None = None) -> float | None:
+    """Until the next pause ends by itself."""
+    rows = await connection.fetch(_SQL["next_resume"], now)
+    return rows[0]["left_s"] if rows else None
 
 
 async def unplanned(connection: Connection, *, now: datetime | None = None) -> list[UUID]:

@@ -75,7 +75,7 @@ def test_json_has_only_what_differs_from_the_default() -> None:
         ({"cron": "0 9 * * *", "dst": {"overlap": "twice"}}, "dst.overlap", "first, last or both"),
         ({"cron": "0 9 * * *", "dst": "after"}, "dst", "write"),
         ({"cron": "0 9 * * *", "dst": {"gapp": "after"}}, "dst", "write"),
-        ({"cron": "0 9 * * *", "jitter": "25h"}, "jitter", "24 hours"),
+        ({"cron": "0 9 * * *", "jitter": "25h"}, "jitter", "30 minutes"),
         ({"cron": "0 9 * * *", "jitter": {"both": True}}, "jitter", "write"),
         ({"cron": "0 9 * * *", "jitter": {"max": "1s", "both": "yes"}}, "jitter", "write"),
         ({"cron": "0 9 * * *", "start_at": "tomorrow"}, "start_at", "with an offset"),

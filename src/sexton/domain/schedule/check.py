@@ -155,7 +155,7 @@ def _jitter(given: Jitter | Mapping[str, Any] | Duration | None) -> Jitter | Non
 def _checked_jitter(span: Duration, *, both: bool) -> Jitter | None:
     max_s = seconds(span, field="jitter")
     if max_s > JITTER_LIMIT_S:
-        raise Invalid("jitter", "at most 24 hours")
+        raise Invalid("jitter", "at most 30 minutes")
     return Jitter(max_s, both) if max_s else None
 
 

@@ -1,53 +1,67 @@
 """Promotes the due runs of recurring jobs by their overlap policy. One promoter per partition decides at a time (rule 4: lock,
-then look), and what waits for a sibling is looked at again in every pass (rule 5)."""
+then look), and what waits for a sibling is looked at again in every pass (rule 5). It never waits for a lock: what somebody
+else is at is looked at again a moment later."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from itertools import groupby
+from typing import NamedTuple
 from uuid import UUID
 
-from sexton.clock import Clock
+import msgspec
+
 from sexton.domain.run import Report
 from sexton.domain.schedule.crowd import Settled, settle
+from sexton.domain.schedule.overlap import Overlap
 from sexton.domain.schedule.recurrence import recurrence_of
-from sexton.store import runs, schedules
-from sexton.store.database import Connection, Database
-from sexton.store.schedules import Sibling
 
-CROWD_LIMIT = 500  # jobs decided about in one pass
+from . import runs, schedules
+from .database import Connection, Database
+from .schedules import Sibling
+
+AGAIN_S = 0.1  # where somebody else was in the way
 
 
-async def admit(database: Database, partitions: Collection[int], *, limit: int, clock: Clock) -> tuple[int, list[str]]:
-    """How many were promoted, and on which queues."""
+class Admitted(NamedTuple):
+    admitted_count: int
+    queues: list[str]
+    again_in_s: float | None  # there is more, or somebody was in the way
+
+
+async def admit(database: Database, partitions: Collection[int], *, limit: int, now: datetime | None = None) -> Admitted:
     if not partitions:
-        return 0, []
-    now = clock.database_now()
+        return Admitted(0, [], None)
     async with database.transaction() as connection:
-        await schedules.lock_partitions(connection, partitions)
-        alone = await schedules.promote_alone(connection, partitions=partitions, limit=limit, now=now)
-        freed = await schedules.released(connection, partitions=partitions, limit=CROWD_LIMIT)
-        crowded = [*dict.fromkeys([*alone.crowded, *freed])][:CROWD_LIMIT]
-        started, queues = 0, set(alone.queues)
+        held = await schedules.lock_partitions(connection, partitions)
+        if not held:
+            return Admitted(0, [], AGAIN_S)
+        alone = await schedules.promote_alone(connection, partitions=held, limit=limit, now=now)
+        freed = await schedules.released(connection, partitions=held, limit=limit)
+        crowded = [*dict.fromkeys([*alone.crowded, *freed])]
+        started, queues, left = 0, set(alone.queues), False
         if crowded:
             siblings = await schedules.crowd(connection, crowded, now=now)
-            started, more = await _apply(connection, siblings, clock)
+            left = len({one.job_id for one in siblings}) < len(crowded)
+            started, more = await _apply(connection, siblings, now)
             queues |= more
         if queues:
             await runs.announce(connection, queues)
-    return alone.promoted_count + started, sorted(queues)
+    is_full = max(alone.due_count, len(freed)) >= limit
+    again_in_s = 0.0 if is_full else AGAIN_S if left or len(held) < len(partitions) else None
+    return Admitted(alone.promoted_count + started, sorted(queues), again_in_s)
 
 
-async def _apply(connection: Connection, siblings: Sequence[Sibling], clock: Clock) -> tuple[int, set[str]]:
+async def _apply(connection: Connection, siblings: Sequence[Sibling], now: datetime | None) -> tuple[int, set[str]]:
     of = {one.run_id: one for one in siblings}
     verdicts = [_settled(list(group)) for _, group in groupby(siblings, key=lambda one: one.job_id)]
-    now = clock.database_now()
     skipped = [_skipped(of[run_id], reason) for verdict in verdicts for run_id, reason in verdict.skip]
     if skipped:
         await runs.finish(connection, skipped, now=now)
     cancelled = sorted(run_id for verdict in verdicts for run_id in verdict.cancel)
     if cancelled:
-        await _cancel(connection, [of[run_id] for run_id in cancelled], clock)
+        await _cancel(connection, [of[run_id] for run_id in cancelled], now)
     blocked = sorted(run_id for verdict in verdicts for run_id in verdict.block)
     if blocked:
         await schedules.block(connection, blocked)
@@ -55,9 +69,8 @@ async def _apply(connection: Connection, siblings: Sequence[Sibling], clock: Clo
     return len(start), set(await schedules.admit(connection, start)) if start else set()
 
 
-async def _cancel(connection: Connection, siblings: Sequence[Sibling], clock: Clock) -> None:
+async def _cancel(connection: Connection, siblings: Sequence[Sibling], now: datetime | None) -> None:
     """What runs is asked to stop; what only waits for its next attempt is over at once."""
-    now = clock.database_now()
     asked = set(await runs.request_cancel(connection, [one.run_id for one in siblings], now=now))
     if asked:
         await runs.announce_cancel(connection)
@@ -71,11 +84,20 @@ def _settled(group: Sequence[Sibling]) -> Settled:
         return [one.run_id for one in chosen]
 
     return settle(
-        recurrence_of(group[0].recurrence_json).overlap,
+        _overlap(group[0].recurrence_json),
         live=ids([one for one in group if one.is_live]),
         queued=ids([one for one in group if one.state == "blocked" and not one.is_live]),
         due=ids([one for one in group if one.state == "waiting" and not one.is_live]),
+        kept=frozenset(one.run_id for one in group if one.origin in ("replay", "backfill")),
     )
+
+
+def _overlap(recurrence_json: str | None) -> Overlap:
+    """One that cannot be read is the planner's to refuse, and must not hold up the others meanwhile."""
+    try:
+        return recurrence_of(recurrence_json).overlap
+    except msgspec.DecodeError:
+        return Overlap()
 
 
 def _skipped(sibling: Sibling, reason: str, *, status: str = "skipped") -> Report:

@@ -1,0 +1,131 @@
+"""Many recurring jobs that fire in the same minute, beside many that do not: when the last starts, what each fire costs, what a
+scheduler costs by being there, and how fast schedules are written in bulk."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import available_timezones
+
+import msgspec
+
+from bench.app import PAD
+from bench.bed import Bed
+from bench.scenario import Figures, Options, Scenario, Target, lags, per_job_us
+from sexton.domain.schedule import schedule
+from sexton.domain.schedule.document import ScheduleDocument
+from sexton.store import recurring
+from sexton.store.database import Postgres
+
+JOBS = 100_000
+TENANTS = 50_000  # each with a midnight in its own zone, written in one call
+WINDOW_S = 10.0
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def run(bed: Bed, options: Options) -> Figures:
+    jobs = options.jobs or JOBS
+    database = await Postgres.open(bed.server.url)
+    try:
+        bed.say(f"writing the midnights of {min(TENANTS, jobs):,} tenants in one call")
+        bulk_s = await _write(database, _midnights(min(TENANTS, jobs)), batch=TENANTS)
+        return {"bulk_s": bulk_s, "bulk_per_s": min(TENANTS, jobs) / bulk_s, **await _fire(bed, database, options, jobs)}
+    finally:
+        await database.close()
+
+
+async def _fire(bed: Bed, database: Postgres, options: Options, jobs: int) -> Figures:
+    fire_at = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=3 + jobs // 40_000)
+    bed.say(f"writing {jobs:,} schedules that fire at {fire_at:%H:%M}")
+    written_s = await _write(database, _minutely(jobs, fire_at), batch=5_000)
+
+    began = time.monotonic()
+    scheduler = bed.start_scheduler()
+    await bed.until_ready()
+    start_up_s = time.monotonic() - began
+    for _ in range(options.workers):
+        bed.start_worker()
+    await bed.until_ready()
+    await bed.warm_up()
+    warm = bed.record.count
+
+    bed.say(f"watching for {WINDOW_S:g} s while nothing is due")
+    usage_since = bed.meter()
+    await asyncio.sleep(WINDOW_S)
+    idle = usage_since()
+    ahead_s = fire_at.timestamp() - time.time()
+    if ahead_s < 50:
+        raise RuntimeError("writing took so long that planning has begun; this machine is too busy to measure")
+    bed.say(f"{jobs:,} fires are due in {ahead_s:.0f} s")
+    usage_since = bed.meter()
+    await asyncio.sleep(fire_at.timestamp() - time.time() - 0.5)
+    planning = usage_since()
+    usage_since = bed.meter()
+    await bed.until_started(warm + jobs, within_s=120 + jobs / 500)
+    no_first = "SELECT NOT EXISTS (SELECT FROM sexton.runs WHERE state IN ('ready', 'running'))"
+    await bed.until(lambda: bed.server.monitor.fetchval(no_first), within_s=60, every_s=0.05)
+    usage = usage_since()
+
+    lags_s = [at - fire_at.timestamp() for at in bed.record.first_starts().values()]
+    return {
+        **lags(lags_s),
+        "fires_per_s": jobs / max(lags_s),
+        "started": len(lags_s),
+        "cpu_us_per_fire_worker": per_job_us(usage.worker_s, jobs),
+        "cpu_us_per_fire_scheduler": per_job_us(usage.scheduler_s, jobs),
+        "cpu_us_per_fire_server": per_job_us(usage.server_s, jobs),
+        "cpu_us_per_plan_scheduler": per_job_us(planning.scheduler_s, jobs),
+        "cpu_us_per_plan_server": per_job_us(planning.server_s, jobs),
+        "start_up_s": start_up_s,
+        "idle_cpu_pct": 100 * (idle.scheduler_s + idle.worker_s + (idle.server_s or 0.0)) / idle.wall_s,
+        "idle_cpu_pct_scheduler": 100 * idle.scheduler_s / idle.wall_s,
+        "idle_cpu_pct_server": None if idle.server_s is None else 100 * idle.server_s / idle.wall_s,
+        "written_per_s": jobs / written_s,
+        "rss_mib_scheduler": scheduler.rss_mib(),
+        "steal_pct": usage.steal_pct,
+        "elsewhere_pct": usage.elsewhere_pct,
+        "hot_statements": await bed.server.hot_statements(),
+    }
+
+
+async def _write(database: Postgres, documents: list[ScheduleDocument], *, batch: int) -> float:
+    """One transaction for all; a batch is one statement to write and one to plan."""
+    began = time.perf_counter()
+    async with database.transaction() as connection:
+        await connection.execute("SET LOCAL statement_timeout = '300s'")
+        for start in range(0, len(documents), batch):
+            await recurring.submit(connection, documents[start : start + batch])
+    return time.perf_counter() - began
+
+
+def _minutely(count: int, fire_at: datetime) -> list[ScheduleDocument]:
+    """Hourly, in one minute of the hour; the payload tells them apart."""
+    rule = schedule(now=datetime.now(UTC), cron=f"{fire_at.minute} * * * *")
+    return [_document(number, rule, f"herd-{number}") for number in range(count)]
+
+
+def _midnights(count: int) -> list[ScheduleDocument]:
+    zones = sorted(available_timezones() - {"localtime"})
+    now = datetime.now(UTC)
+    rules = [schedule(now=now, cron="0 0 * * *", timezone=zone) for zone in zones]
+    return [_document(-1, rules[number % len(rules)], "midnight", tenant=f"tenant-{number}") for number in range(count)]
+
+
+def _document(number: int, rule: Any, name: str, *, tenant: str | None = None) -> ScheduleDocument:
+    payload = msgspec.Raw(_encode({"number": number, "pad": PAD}))
+    return ScheduleDocument(task="note", schedule=rule, payload=payload, name=name, tenant=tenant)
+
+
+SCENARIO = Scenario(
+    "recurring",
+    "100,000 schedules due in the same minute, one scheduler and one worker",
+    {
+        "lag_max_s": Target(12.0, 7.0),
+        "start_up_s": Target(5.0, 2.0),
+        "idle_cpu_pct": Target(5.0, 2.0),
+    },
+    run,
+)

@@ -1,0 +1,56 @@
+"""A recurring job as it is submitted: the document that `sexton.submit_schedules` takes, made of a checked job and a checked
+rule."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from sexton.domain.job import Policy, Submission
+
+from .recurrence import Recurrence
+from .rule import Schedule
+
+OnName = Literal["refuse", "update"]
+
+
+class ScheduleDocument(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is left out comes from the task's options, then from the defaults."""
+
+    task: str
+    schedule: Schedule | msgspec.Raw
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
+    recurrence: Recurrence | msgspec.Raw | None = None
+    on_name: OnName = "update"
+    queue: str | None = None
+    lane: int | None = None
+    tenant: str | None = None
+    name: str | None = None
+    timeout_s: float | None = None  # 0: no limit
+    at_most_once: bool | None = None
+    policy: Policy | msgspec.Raw | None = None
+    tags: tuple[str, ...] | None = None
+    submitted_by: str | None = None
+    trace: str | None = None
+
+
+def document(job: Submission, schedule: Schedule, recurrence: Recurrence, *, on_name: OnName = "update") -> ScheduleDocument:
+    """What a job says of one time only (when, its key, its equals) is left out."""
+    return ScheduleDocument(
+        task=job.task,
+        schedule=schedule,
+        payload=job.payload,
+        recurrence=None if recurrence == Recurrence() else recurrence,
+        on_name=on_name,
+        queue=job.queue,
+        lane=job.lane,
+        tenant=job.tenant,
+        name=job.name,
+        timeout_s=job.timeout_s,
+        at_most_once=job.at_most_once,
+        policy=job.policy,
+        tags=job.tags,
+        submitted_by=job.submitted_by,
+        trace=job.trace,
+    )

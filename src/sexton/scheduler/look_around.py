@@ -1,0 +1,28 @@
+"""When to look beyond the partitions one leads (rule 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from sexton.clock import Clock
+from sexton.domain import partition
+
+OVERDUE_S = 2.0  # what a leader leaves undone for this long, anybody does
+
+
+class LookAround:
+    """Whatever is overdue in partitions that others lead, looked at about every two seconds however busy our own are."""
+
+    def __init__(self, led: Callable[[], Collection[int]], clock: Clock) -> None:
+        self._led, self._clock = led, clock
+        self._looked_at: float | None = None
+
+    def is_due(self) -> bool:
+        """And if so, counts as done."""
+        now = self._clock.monotonic()
+        if len(self._led()) == partition.PARTITION_COUNT:
+            return False
+        if self._looked_at is not None and now - self._looked_at < OVERDUE_S:
+            return False
+        self._looked_at = now
+        return True

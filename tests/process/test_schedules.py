@@ -1,0 +1,87 @@
+"""B1-B4: recurring jobs while their schedulers are killed. Every expected fire is one run, or the ledger says why not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sexton.domain.schedule import schedule
+from sexton.domain.schedule.catch_up import CatchUp
+from sexton.domain.schedule.document import ScheduleDocument
+from sexton.domain.schedule.overlap import Overlap
+from sexton.domain.schedule.recurrence import Recurrence
+from sexton.store import recurring
+
+from . import checker
+from .cluster import SHORT, StartCluster, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import asyncpg
+
+    Conn = asyncpg.Connection[asyncpg.Record]
+
+SCHEDULES = size("SCHEDULES", 500)
+SPAN_S = size("SCHEDULES_S", 15)  # the requirement is 60
+LATE_S_LIMIT = 6.0  # of a fire, while somebody is alive: a takeover and a start
+
+
+@pytest.mark.timeout(90 + 2 * SPAN_S)
+async def test_three_schedulers_killed_at_random_fire_every_second_once(
+    connection: Conn, start_cluster: StartCluster, figure: Callable[[str], None]
+) -> None:
+    """500 jobs, each every second, with every overlap policy among them."""
+    cluster = start_cluster(**SHORT, worker_concurrency=100)
+    names = [f"scheduler-{number}" for number in (1, 2, 3)]
+    for name in names:
+        cluster.scheduler(name)
+    for number in (1, 2):
+        cluster.worker(f"worker-{number}")
+    await cluster.until_ready()
+    begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=4)
+    end = begin + timedelta(seconds=SPAN_S)
+    documents = [_document(number, begin, end) for number in range(SCHEDULES)]
+    async with connection.transaction():
+        ids = [written.id for written in await recurring.submit(connection, documents)]
+    dice, kills = Random(1), 0
+    while datetime.now(UTC) < end:
+        await asyncio.sleep(dice.uniform(0.3, 1.2))
+        victim = dice.choice(names)
+        cluster.kill(victim)
+        cluster.restart(victim)
+        kills += 1
+    began = time.monotonic()
+    over = (
+        "SELECT NOT EXISTS (SELECT FROM sexton.runs) AND NOT EXISTS (SELECT FROM sexton.jobs_recurring WHERE over_at IS NULL)"
+    )
+    await cluster.until(lambda: connection.fetchval(over), "the end of all schedules", within_s=45)
+    found = await checker.check_fires(connection, cluster.journal_directory, ids)
+    figure(f"schedules: {kills} kills of 3 schedulers; {found}; over {time.monotonic() - began:.1f} s after the last fire")
+    assert found.is_sound, f"{found}\n{cluster.logs()}"
+    assert found.expected_count == SCHEDULES * (SPAN_S + 1)
+    assert found.executed_count >= found.expected_count // 2, str(found)  # those of `queue` and `parallel` at least
+    assert kills >= min(SPAN_S, 10) // 2
+    assert found.late_s < LATE_S_LIMIT, str(found)
+
+
+def _document(number: int, begin: datetime, end: datetime) -> ScheduleDocument:
+    rule = schedule(
+        now=begin - timedelta(seconds=20),
+        every=1,
+        anchor_at=begin,
+        start_at=begin,
+        end_at=end,
+    )
+    chosen: list[Overlap] = [Overlap(), Overlap("queue"), Overlap("parallel"), Overlap("replace")]
+    return ScheduleDocument(
+        task="nap",
+        schedule=rule,
+        name=f"schedule-{number}",
+        recurrence=Recurrence(overlap=chosen[number % 4], catch_up=CatchUp(policy="all")),
+    )

@@ -1,0 +1,155 @@
+"""People who keep recurring jobs: they write, edit, pause, resume, fire and end them while everything else goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from sexton.domain.job import submission
+from sexton.domain.retry import Retry
+from sexton.domain.schedule import schedule
+from sexton.domain.schedule.catch_up import CatchUp
+from sexton.domain.schedule.document import ScheduleDocument, document
+from sexton.domain.schedule.overlap import Overlap, Policy
+from sexton.domain.schedule.recurrence import Recurrence
+from sexton.errors import NotAllowedIn
+from sexton.store import jobs, recurring
+from sexton.store.jobs import JobView
+
+from .actors import NEVER_S, TICK, Action, Actor
+
+if TYPE_CHECKING:
+    from sexton.store.database import Connection
+
+    from .world import World
+
+SCHEDULE_COUNT = 4
+ENDS_AT = datetime(2026, 3, 1, 0, 1, 40, tzinfo=UTC)  # of all schedules, so that a life has an end
+MAX_PARALLEL = 2
+
+
+@dataclass
+class Kept:
+    id: UUID
+    document: ScheduleDocument
+    is_cancelled: bool = False  # or perhaps: the reply was lost
+    has_changed_rule: bool = False
+
+
+class KeeperActor(Actor):
+    def __init__(self, world: World) -> None:
+        super().__init__("keeper")
+        self._world, self._database = world, world.database_for(self)
+        self.kept: list[Kept] = []
+        self._unanswered: ScheduleDocument | None = None
+        self.actions = [
+            Action("write", self._write),
+            Action("edit", lambda: self._change(0.5, self._edit)),
+            Action("pause", lambda: self._change(0.4, self._pause)),
+            Action("resume", lambda: self._change(0.4, recurring.resume)),
+            Action("fire", lambda: self._change(0.3, recurring.fire)),
+            Action("end", lambda: self._change(0.05, self._end)),
+        ]
+
+    @property
+    def is_done(self) -> bool:
+        return len(self.kept) >= SCHEDULE_COUNT or self._world.clock.database_now() > ENDS_AT - timedelta(seconds=30)
+
+    async def _write(self) -> float:
+        """Under its name, so that sending it again after a lost reply is safe."""
+        if self.is_done:
+            return NEVER_S
+        world = self._world
+        chosen = self._unanswered = self._unanswered or self._document(world.dice)
+        async with self._database.transaction() as connection:
+            (written,) = await recurring.submit(connection, [chosen], now=world.clock.database_now())
+        self._unanswered = None
+        self.kept.append(Kept(written.id, chosen))
+        world.journal.seen["schedule written"] += 1
+        return world.dice.uniform(0.0, 10.0)
+
+    def _document(self, dice: Random) -> ScheduleDocument:
+        name = f"schedule-{len(self.kept)}"
+        jitter = dice.choice([None, None, {"max": 3}, {"max": 4, "both": True}])
+        rule = schedule(
+            now=self._world.clock.database_now(),
+            every=dice.choice([2, 3, 5, 11]),
+            jitter=jitter,
+            end_at=ENDS_AT,
+            max_fires=dice.choice([None, None, None, 12]),
+            seed=f"default/{name}",
+        )
+        policies: list[Policy] = ["skip", "queue", "parallel", "replace"]
+        recurrence = Recurrence(
+            overlap=Overlap(dice.choice(policies), max_queued=3, max_parallel=MAX_PARALLEL),
+            catch_up=CatchUp(policy=dice.choice(["skip", "latest", "all"]), max_catch_up=3),
+            on_resume=dice.choice(["skip", "latest", "all"]),
+        )
+        job = submission(
+            TICK,
+            {"n": 0},
+            name=name,
+            tenant="default",
+            timeout=self._timeout_s(dice),
+            start_within=dice.choice([None, None, 20]),
+            max_lost=1000,
+            retry=dice.choice([Retry.immediate(max_attempts=2), Retry.exponential(base=1, max=4, max_attempts=2)]),
+        )
+        return document(job, rule, recurrence)
+
+    def _timeout_s(self, dice: Random) -> int:
+        """None where the database's clock is set, by which a sweeper measures timeouts."""
+        return 0 if self._world.weather.clock_is_set else dice.choice([0, 6, 30])
+
+    async def _change(self, chance: float, change: Callable[..., Awaitable[Any]]) -> float:
+        world, dice = self._world, self._world.dice
+        if not world.faults_on:
+            return NEVER_S
+        if not self.kept or dice.random() > chance:
+            return dice.uniform(1.0, 5.0)
+        one = dice.choice(self.kept)
+        try:
+            async with self._database.transaction() as connection:
+                await change(connection, one.id, now=world.clock.database_now())
+        except NotAllowedIn:
+            return dice.uniform(1.0, 5.0)
+        world.journal.seen[f"schedule {getattr(change, '__name__', 'changed').strip('_')}"] += 1
+        return dice.uniform(2.0, 8.0)
+
+    async def _edit(self, connection: Connection, job_id: UUID, *, now: datetime) -> JobView:
+        """What it does, what may run beside what, or, now and then, when it fires."""
+        dice = self._world.dice
+        (one,) = [kept for kept in self.kept if kept.id == job_id]
+        old = one.document
+        job = submission(
+            TICK,
+            {"n": dice.randint(1, 1000)},
+            name=old.name,
+            tenant="default",
+            timeout=self._timeout_s(dice),
+            max_lost=1000,
+            retry=Retry.immediate(max_attempts=2),
+        )
+        assert not isinstance(old.recurrence, bytes)
+        rule, recurrence = old.schedule, old.recurrence
+        if dice.random() < 0.2:
+            rule = schedule(now=now, every=dice.choice([2, 4, 7]), end_at=ENDS_AT, seed=f"default/{old.name}")
+            one.has_changed_rule = True
+        edited = document(job, rule, Recurrence() if recurrence is None else recurrence)  # type: ignore[arg-type]
+        if now >= ENDS_AT:
+            raise NotAllowedIn("edit", "pending")
+        return await recurring.edit(connection, job_id, edited, now=now)
+
+    async def _pause(self, connection: Connection, job_id: UUID, *, now: datetime) -> JobView:
+        """Every pause ends by itself, so that a life has an end."""
+        until = now + timedelta(seconds=self._world.dice.uniform(1.0, 20.0))
+        return await recurring.pause(connection, job_id, note="maintenance", resume_at=until, now=now)
+
+    async def _end(self, connection: Connection, job_id: UUID, *, now: datetime) -> None:
+        for kept in self.kept:
+            kept.is_cancelled = kept.is_cancelled or kept.id == job_id
+        await jobs.cancel(connection, job_id, now=now)
