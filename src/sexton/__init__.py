@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from sexton.client.remote.client import Client, Handle
     from sexton.client.request import Request
     from sexton.client.results import Submitted
+    from sexton.client.schedules import Scheduled, ScheduleRequest
     from sexton.client.task import Task
     from sexton.domain.job import Unique
     from sexton.domain.outcome import ErrorInfo
     from sexton.domain.retry import Retry
     from sexton.errors import (
+        AlreadyExists,
         ApiError,
         ApiUnavailable,
         Contention,
@@ -63,11 +65,16 @@ _HOMES = {
     ),
     "sexton.client.request": ("Request",),
     "sexton.client.results": ("Submitted",),
+    "sexton.client.schedules": (
+        "ScheduleRequest",
+        "Scheduled",
+    ),
     "sexton.client.task": ("Task",),
     "sexton.domain.job": ("Unique",),
     "sexton.domain.outcome": ("ErrorInfo",),
     "sexton.domain.retry": ("Retry",),
     "sexton.errors": (
+        "AlreadyExists",
         "ApiError",
         "ApiUnavailable",
         "Contention",
@@ -105,6 +112,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AlreadyExists",
     "ApiError",
     "ApiUnavailable",
     "App",
@@ -137,6 +145,8 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryLater",
+    "ScheduleRequest",
+    "Scheduled",
     "SchemaMismatch",
     "Settings",
     "SextonError",

@@ -1,4 +1,4 @@
-"""The tasks a process knows by name, and what each says about its own jobs."""
+"""The tasks a process knows by name, what each says about its own jobs, and the schedules its code declares for them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from sexton.domain.job import Submission
+from sexton.domain.schedule.document import ScheduleDocument
 
 Function = Callable[..., Any]
 
@@ -40,6 +41,8 @@ class Definition:
 class Registry:
     def __init__(self) -> None:
         self._definitions: dict[str, Definition] = {}
+        self.schedules: dict[str, ScheduleDocument] = {}  # by name
+        self.owner = "app"  # as whose they are written: where the app was found
 
     def add(self, definition: Definition) -> None:
         other = self._definitions.get(definition.name)
@@ -49,6 +52,11 @@ class Registry:
                 f"{definition.module}.{definition.qualname}; give one of them another name"
             )
         self._definitions[definition.name] = definition
+
+    def declare(self, document: ScheduleDocument) -> None:
+        name = document.name or document.task
+        if self.schedules.setdefault(name, document) != document:
+            raise ValueError(f"schedule {name!r} is declared twice; give one of them another name with name=")
 
     def get(self, name: str) -> Definition | None:
         return self._definitions.get(name)

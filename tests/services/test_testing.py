@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from sexton import App, Context, Retry, testing
 from sexton.errors import UnknownTask
+from sexton.store import recurring
 
 
 @pytest.fixture
@@ -98,6 +100,71 @@ async def test_all_kinds_of_functions_and_jobs_that_submit_jobs(app: App) -> Non
         ended = await pipeline.drain()
     assert sorted(event.task for event in ended) == ["in_a_thread"] * 3 + ["parent"]
     assert {event.status for event in ended} == {"succeeded"}
+
+
+async def test_two_days_of_a_recurring_job_pass_in_a_moment(app: App) -> None:
+    """A4, B3, B4: through the night in which New York's clocks go forward."""
+    fired: list[tuple[datetime, str | None]] = []
+
+    @app.cron("30 2 * * *", timezone="America/New_York", retry=Retry.after("10m", jitter=0))
+    async def nightly(ctx: Context) -> None:
+        fired.append((pipeline.now, None if ctx.previous is None else ctx.previous.status))
+        if len(fired) == 1:
+            raise ConnectionError("not yet")
+
+    async with testing.pipeline(app, start=datetime(2026, 3, 7, tzinfo=UTC)) as pipeline:
+        assert (await pipeline.sync()).created == ["nightly"]
+        ended = await pipeline.live_through("48h")
+        assert pipeline.now == datetime(2026, 3, 9, tzinfo=UTC)
+    assert [event.status for event in ended] == ["failed", "succeeded", "succeeded"]
+    assert fired == [
+        (datetime(2026, 3, 7, 7, 30, tzinfo=UTC), None),
+        (datetime(2026, 3, 7, 7, 40, tzinfo=UTC), None),  # the retry is of the same fire
+        (datetime(2026, 3, 8, 7, 0, tzinfo=UTC), "succeeded"),  # 02:30 does not exist on that day: the first instant after it
+    ]
+
+
+async def test_time_moved_at_a_stroke_is_an_outage(app: App) -> None:
+    """B6: the latest fire is caught up with, the others are in the ledger."""
+
+    @app.task
+    async def tick(ctx: Context) -> None: ...
+
+    async with testing.pipeline(app) as pipeline:
+        scheduled = await tick.schedule(every="10m")
+        pipeline.move("2h")
+        assert len(await pipeline.drain()) == 1
+        tries = await app.executions(scheduled.id)
+    assert sorted(one.status for one in tries) == ["missed", "succeeded"]
+    assert [one.reason for one in tries if one.status == "missed"] == [
+        "11 fires: missed, and only the latest is caught up with"
+    ]
+
+
+async def test_a_pause_that_ends_by_itself_ends_in_moved_time(app: App) -> None:
+    """A6."""
+
+    @app.task
+    async def tick(ctx: Context) -> None: ...
+
+    async with testing.pipeline(app) as pipeline:
+        scheduled = await tick.schedule(every="1h")
+        async with (await app.database()).transaction() as connection:
+            resume_at = pipeline.now + timedelta(hours=3)
+            await recurring.pause(connection, scheduled.id, resume_at=resume_at, now=pipeline.now)
+        assert await pipeline.live_through("3h") == []
+        assert len(await pipeline.live_through("1h")) == 1
+
+
+async def test_inline_keeps_what_is_scheduled_and_fires_none_of_it(app: App) -> None:
+    @app.task
+    async def tick(ctx: Context) -> None:
+        raise AssertionError
+
+    with testing.inline(app) as inline:
+        assert (await tick.schedule(cron="@daily", name="n")).created
+        assert tick.schedule_sync(cron="@daily").created
+    assert [request.document.name for request in inline.schedules] == ["n", None]
 
 
 def test_a_throwaway_server_comes_up_migrated() -> None:

@@ -1,10 +1,11 @@
-"""`sexton.submit`: from any language, inside any transaction, by a role that may do nothing else; and the hints it sends."""
+"""`sexton.submit` and `sexton.submit_schedule`: from any language, inside any transaction, by a role that may do nothing else;
+and the hints they send."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -12,8 +13,9 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Released, Snoozed, Succeeded
+from sexton.domain.partition import ALL
 from sexton.errors import KeyReused
-from sexton.store import jobs, runs
+from sexton.store import jobs, planning, runs, schedules
 from sexton.store.database import translated_errors
 from tests.store.support import FLAKY, NOW, claim, enlist, finish, plain, run_row, snapshot, status, submit
 
@@ -179,8 +181,8 @@ async def test_every_function_that_runs_as_its_owner_has_a_fixed_search_path(con
     rows = await connection.fetch(
         "SELECT proname, proconfig FROM pg_proc WHERE pronamespace = 'sexton'::regnamespace AND prosecdef"
     )
-    assert [row["proname"] for row in rows] == ["submit"]
-    assert "search_path=sexton, pg_temp" in rows[0]["proconfig"]
+    assert sorted(row["proname"] for row in rows) == ["submit", "submit_schedule"]
+    assert all("search_path=sexton, pg_temp" in row["proconfig"] for row in rows)
 
 
 async def test_temporary_objects_and_search_paths_cannot_hijack_a_submission(clerk: Conn, connection: Conn) -> None:
@@ -217,12 +219,12 @@ async def _heard(listener: Conn) -> AsyncIterator[list[tuple[str, str]]]:
     def hear(_connection: object, _pid: int, channel: str, payload: object) -> None:
         heard.append((channel, str(payload)))
 
-    for channel in ("sexton_ready", "sexton_due", "sexton_cancel"):
+    for channel in ("sexton_ready", "sexton_due", "sexton_cancel", "sexton_plan"):
         await listener.add_listener(channel, hear)
     yield heard
     await listener.execute("SELECT 1")
     await asyncio.sleep(0)
-    for channel in ("sexton_ready", "sexton_due", "sexton_cancel"):
+    for channel in ("sexton_ready", "sexton_due", "sexton_cancel", "sexton_plan"):
         await listener.remove_listener(channel, hear)
 
 
@@ -306,3 +308,125 @@ async def test_a_run_that_comes_back_is_announced_when_somebody_could_miss_it(co
         if isinstance(outcome, Released):
             (claimed,) = await claim(connection, worker_id)
             await finish(connection, claimed.lease, Succeeded())
+
+
+SCHEDULE = """SELECT sexton.submit_schedule('a', '{"n": 1}', name => 'report', every => '15 min', timezone => 'Europe/Berlin',
+  jitter => '30 s', start_at => '2099-03-05T00:00:00Z', end_at => '2099-12-31T00:00:00Z', max_fires => 9,
+  exclude => '{2099-12-25}', overlap => 'queue', catch_up => 'all', catch_up_window => '2 hours', queue => 'mail',
+  priority => 'high', tenant => 'acme', timeout => '2 min', tags => '{x}', trace => 't')"""
+
+
+async def _plan(connection: Conn) -> None:
+    seen = await schedules.to_plan(connection, partitions=ALL, limit=100)
+    await planning.write(connection, seen)
+
+
+async def test_every_argument_of_a_schedule_arrives(connection: Conn, rival: Conn) -> None:
+    """A12, A4: the whole of a recurring job in one SELECT, and a planner hears of it."""
+    async with _heard(rival) as heard:
+        job_id = await connection.fetchval(SCHEDULE)
+    assert heard == [("sexton_plan", "")]
+    await _plan(connection)
+    view = await jobs.show(connection, job_id)
+    assert (view.status, view.name, view.tenant, view.queue, view.lane) == ("pending", "report", "acme", "mail", 1)
+    assert (view.timeout_s, view.tags, view.trace, plain(view.payload_json)) == (120.0, ["x"], "t", {"n": 1})
+    start = "2099-03-05T00:00:00Z"
+    assert plain(view.schedule_json) == {
+        "every": 900.0,
+        "timezone": "Europe/Berlin",
+        "jitter": {"max": 30.0},
+        "start_at": start,
+        "end_at": "2099-12-31T00:00:00Z",
+        "max_fires": 9,
+        "exclude": ["2099-12-25"],
+        "anchor_at": start,
+    }
+    assert plain(view.recurrence_json) == {"overlap": {"policy": "queue"}, "catch_up": {"policy": "all", "window": 7200}}
+    row = await connection.fetchrow("SELECT fire_at, due_at - fire_at AS jitter FROM sexton.runs")
+    assert row is not None
+    assert row["fire_at"].isoformat() == "2099-03-05T00:00:00+00:00"
+    assert timedelta(0) < row["jitter"] < timedelta(seconds=30)
+
+
+async def test_the_same_schedule_again_changes_nothing_planned_or_not(connection: Conn) -> None:
+    """A14: create or update by name."""
+    job_id = await connection.fetchval(SCHEDULE)
+    assert await connection.fetchval(SCHEDULE) == job_id
+    await _plan(connection)
+    assert await connection.fetchval(SCHEDULE) == job_id
+    assert (await jobs.show(connection, job_id)).version == 1
+    changed = await connection.fetchval(
+        "SELECT sexton.submit_schedule('a', name => 'report', tenant => 'acme', cron => '@daily')"
+    )
+    assert changed == job_id
+    await _plan(connection)
+    view = await jobs.show(connection, job_id)
+    assert (view.version, view.status, plain(view.schedule_json)) == (2, "pending", {"cron": "@daily"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ("cron => '61 * * * *'", "61"),
+        ("cron => '0 9 31 2 *'", "never fires"),
+        ("cron => '@daily', timezone => 'Mars/Olympus'", "Mars/Olympus"),
+        ("rrule => 'FREQ=SOMETIMES'", "FREQ"),
+        ("every => '10 ms'", "one fire in 1 s"),
+        ("every => '1 h', end_at => '2001-01-01'", "past"),
+    ],
+)
+async def test_a_rule_that_a_planner_cannot_read_ends_with_the_reason(connection: Conn, arguments: str, reason: str) -> None:
+    """A4: nobody is there to be answered, so the job says it; under a name that stands as well."""
+    fresh = await connection.fetchval(f"SELECT sexton.submit_schedule('a', {arguments})")
+    await connection.fetchval("SELECT sexton.submit_schedule('a', name => 'n', every => '1 h')")
+    await _plan(connection)
+    edited = await connection.fetchval(f"SELECT sexton.submit_schedule('a', name => 'n', {arguments})")
+    await _plan(connection)
+    view = await jobs.show(connection, fresh)
+    assert view.status == "failed"
+    assert reason in (view.over_reason or "")
+    assert (await jobs.show(connection, edited)).status in ("failed", "completed")
+    assert await connection.fetchval("SELECT count(*) FROM sexton.runs") == 0
+
+
+async def test_a_zone_in_the_text_of_an_edited_rule_is_understood(connection: Conn) -> None:
+    """A4: as at the first time."""
+    job_id = await connection.fetchval("SELECT sexton.submit_schedule('a', name => 'n', every => '1 h')")
+    await _plan(connection)
+    for rule in ("cron => 'TZ=Asia/Tokyo 0 9 * * *'", "rrule => 'DTSTART;TZID=Asia/Tokyo:20260302T090000 RRULE:FREQ=DAILY'"):
+        await connection.fetchval(f"SELECT sexton.submit_schedule('a', name => 'n', {rule})")
+        await _plan(connection)
+        view = await jobs.show(connection, job_id)
+        assert (view.status, plain(view.schedule_json)["timezone"]) == ("pending", "Asia/Tokyo")
+        assert view.next_fire_at is not None
+        assert view.next_fire_at.astimezone(UTC).hour == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("''", "task: name the task"),
+        ("'a'", "exactly one of them"),
+        ("'a', cron => '@daily', every => '1 h'", "exactly one of them"),
+        ("'a', every => '-1 h'", "a span is not negative"),
+        ("'a', every => '1 h', priority => 'urgent'", "is not a lane"),
+        ("'a', every => '1 h', overlap => 'pile'", "overlap: "),
+        ("'a', every => '1 h', catch_up => 'some'", "catch_up: "),
+        ("'a', jsonb_build_object('x', repeat('x', 400000)), every => '1 h'", "the limit is 262144"),
+    ],
+)
+async def test_a_wrong_argument_of_a_schedule_is_named(connection: Conn, arguments: str, words: str) -> None:
+    """F2."""
+    with pytest.raises(asyncpg.DataError, match=words):
+        await connection.fetchval(f"SELECT sexton.submit_schedule({arguments})")
+
+
+async def test_a_role_needs_a_grant_of_its_own_to_schedule(clerk: Conn, connection: Conn) -> None:
+    """A12: and with it needs nothing else."""
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await clerk.fetchval("SELECT sexton.submit_schedule('a', every => '1 h')")
+    await connection.execute(
+        f"GRANT EXECUTE ON FUNCTION sexton.submit_schedule TO {await clerk.fetchval('SELECT session_user')}"
+    )
+    job_id = await clerk.fetchval("SELECT sexton.submit_schedule('a', every => '1 h', tags => '{x}')")
+    assert (await jobs.show(connection, job_id)).submitted_by == await clerk.fetchval("SELECT session_user::text")

@@ -172,7 +172,9 @@ def load_app(path: str) -> App:
 def load_registry(path: str) -> Registry:
     """The tasks of the app. What the app's own code raises is told in one line, like any other mistake."""
     try:
-        return load_app(path).registry
+        registry = load_app(path).registry
+        registry.owner = path if path.partition(":")[2] else f"{path.rstrip(':')}:app"
+        return registry
     except SextonError:
         raise
     except Exception as error:

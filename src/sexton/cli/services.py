@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sexton.client.sync import sync
 from sexton.registry import Registry
 from sexton.scheduler.process import Scheduler
 from sexton.store.database import Postgres
@@ -109,6 +111,7 @@ async def run_worker(on: Ground, registry: Registry, stop: asyncio.Event) -> Non
             clock=on.clock,
             emit=on.emit,
             dice=on.dice,
+            sync=partial(sync, on.database, registry, registry.owner, now=on.clock.database_now()),
         ).run(stop)
     finally:
         await transactions.close()

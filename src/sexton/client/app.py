@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from sexton.clock import Clock, SwitchableClock, SystemClock
@@ -20,15 +20,26 @@ from .arguments import Parameters
 from .background import Background
 from .dead_letters import DeadLetters
 from .location import open_database
-from .options import RESERVED, Options, TaskOptions
+from .options import RESERVED, RULE_AND_BEHAVIOUR, DeclaredOptions, Options, ScheduleOptions, TaskOptions
 from .pools import Pools
 from .request import DEFAULT_QUEUE, Request, Template
 from .results import Results, Submitted
+from .schedules import Scheduled, ScheduleRequest, Schedules, ScheduleWay
 from .submitter import Submitter, Way
 from .task import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Scheduling(Protocol):
+    """What `@app.cron` and its like are: they make a task of a function, or take the task that was made of it."""
+
+    def __call__(self, fn: Callable[Concatenate[Any, P], R], /) -> Task[P, R]: ...
+
+
+class Elsewhere(Way, ScheduleWay, Protocol):
+    """Whatever stands in for the database."""
 
 
 class App:
@@ -48,6 +59,7 @@ class App:
         self._background = Background()
         self._results = Results(self._pools, self._background)
         self._submitter = Submitter(self._pools, self._background, self._results, lambda: self.settings, self.clock)
+        self._schedules = Schedules(self._pools, self._background, self.clock)
         self._known: dict[str, tuple[Parameters, Template]] = {}
         self.dead_letters = DeadLetters(self._pools, self.clock)
 
@@ -78,14 +90,51 @@ class App:
             return self._define(fn, name, process, options)
         return lambda fn: self._define(fn, name, process, options)
 
+    def cron(
+        self,
+        expression: str,
+        /,
+        *,
+        name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **options: Unpack[DeclaredOptions],
+    ) -> Scheduling:
+        """Declares a schedule, named like its task unless told otherwise; workers and `sexton sync` write it to the database.
+
+        Around a plain function it makes the task as well, with these options; around a task they are this schedule's alone.
+        """
+        return self._declaring({"cron": expression}, name, payload, process, options)
+
+    def every(
+        self,
+        interval: Duration,
+        /,
+        *,
+        name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **options: Unpack[DeclaredOptions],
+    ) -> Scheduling:
+        """As `cron`, at a fixed distance that never drifts."""
+        return self._declaring({"every": interval}, name, payload, process, options)
+
+    def rrule(
+        self,
+        rule: str,
+        /,
+        *,
+        name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **options: Unpack[DeclaredOptions],
+    ) -> Scheduling:
+        """As `cron`, by a recurrence rule of RFC 5545."""
+        return self._declaring({"rrule": rule}, name, payload, process, options)
+
     def request(self, task: str, payload: Any = None, **options: Unpack[Options]) -> Request:
         """A job for a task that may live in another program, for `submit_many`."""
-        payload = {} if payload is None else payload
-        parameters, template = self._known.get(task) or (None, Template.of_unknown(task))
-        if parameters is not None:
-            if not isinstance(payload, Mapping):
-                raise InvalidSubmission("/payload", f"{task} takes arguments by name: give an object")
-            payload = parameters.bind((), payload)
+        template, payload = self._bound(task, payload)
         return template.request(payload, options)
 
     async def submit(
@@ -108,6 +157,31 @@ class App:
     def submit_many_sync(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
         return self._submitter.submit_sync(list(requests), connection)
 
+    def schedule_request(self, task: str, payload: Any = None, **options: Unpack[ScheduleOptions]) -> ScheduleRequest:
+        """A recurring job, for `schedule_many`."""
+        template, payload = self._bound(task, payload)
+        return self._schedules.request(template, payload, cast(Mapping[str, Any], options))
+
+    async def schedule(
+        self, task: str, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Scheduled:
+        """A recurring job: exactly one of `cron`, `rrule` and `every`. Under a name that stands it is brought up to date."""
+        (answer,) = await self._schedules.write([self.schedule_request(task, payload, **options)], connection)
+        return answer
+
+    def schedule_sync(
+        self, task: str, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Scheduled:
+        (answer,) = self._schedules.write_sync([self.schedule_request(task, payload, **options)], connection)
+        return answer
+
+    async def schedule_many(self, requests: Iterable[ScheduleRequest], *, connection: object | None = None) -> list[Scheduled]:
+        """All of them or none, in any number; on a connection of your own at most 10,000 per call."""
+        return await self._schedules.write(list(requests), connection)
+
+    def schedule_many_sync(self, requests: Iterable[ScheduleRequest], *, connection: object | None = None) -> list[Scheduled]:
+        return self._schedules.write_sync(list(requests), connection)
+
     async def result(self, job_id: UUID, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109  (as in Submitted.result)
         """What the job's handler returned, as `Submitted.result` does it, from the id alone."""
         return await self._results.wait(job_id, timeout)
@@ -126,9 +200,9 @@ class App:
         async with (await self._pools.here()).transaction() as connection:
             return await jobs.cancel(connection, job_id, now=self.clock.database_now())
 
-    def divert(self, way: Way | None) -> None:
-        """Sends submissions elsewhere, or to the database again; for `sexton.testing`."""
-        self._submitter.stand_in = way
+    def divert(self, way: Elsewhere | None) -> None:
+        """Sends submissions and schedules elsewhere, or to the database again; for `sexton.testing`."""
+        self._submitter.stand_in = self._schedules.stand_in = way
 
     async def database(self) -> Postgres:
         """The pool of the running event loop, for services that run on this app."""
@@ -156,7 +230,41 @@ class App:
         template = Template(name or fn.__name__, options, queue=DEFAULT_QUEUE)
         self.registry.add(Definition(template.task, fn, fn.__module__, fn.__qualname__, process, template.submission))
         self._known[template.task] = parameters, template
-        return Task(fn, parameters, template, self._submitter)
+        return Task(fn, parameters, template, self._submitter, self._schedules)
+
+    def _declaring(
+        self,
+        rule: Mapping[str, Any],
+        name: str | None,
+        payload: Mapping[str, Any] | None,
+        process: bool,
+        options: DeclaredOptions,
+    ) -> Scheduling:
+        given = cast(dict[str, Any], options)
+        of_job = {option: value for option, value in given.items() if option not in RULE_AND_BEHAVIOUR}
+
+        def declare(fn: Callable[..., Any]) -> Task[..., Any]:
+            if isinstance(fn, Task):
+                if process:
+                    raise TypeError(f"{fn.name}: process=True belongs to the decorator that makes the task")
+                task = fn
+            else:
+                task = self._define(fn, None, process, cast(TaskOptions, of_job))
+            template, arguments = self._bound(task.name, payload)
+            self.registry.declare(self._schedules.declared(template, arguments, {**given, **rule, "name": name or task.name}))
+            return task
+
+        return cast(Scheduling, declare)
+
+    def _bound(self, task: str, payload: Any) -> tuple[Template, Any]:
+        """What is known of a task, and the payload as its function takes it; of a task of another program, as it is."""
+        payload = {} if payload is None else payload
+        parameters, template = self._known.get(task) or (None, Template.of_unknown(task))
+        if parameters is not None:
+            if not isinstance(payload, Mapping):
+                raise InvalidSubmission("/payload", f"{task} takes arguments by name: give an object")
+            payload = parameters.bind((), payload)
+        return template, payload
 
     async def _open_pool(self) -> Postgres:
         return await open_database(self._database_url, self.settings)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from sexton.domain.duration import Duration
 from sexton.domain.job import Delivery, Priority, Unique
 from sexton.domain.retry import Retry
+from sexton.domain.schedule.catch_up import CatchUp
+from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
+from sexton.domain.schedule.cron_text import Dialect
+from sexton.domain.schedule.overlap import Overlap
+from sexton.domain.schedule.overlap import Policy as OverlapPolicy
+from sexton.domain.schedule.rule import DstRule, Jitter, Window
 
 
-class TaskOptions(TypedDict, total=False):
-    """For all jobs of a task; each job may say otherwise. What is `None` is not said."""
+class CommonOptions(TypedDict, total=False):
+    """For any job. What is `None` is not said."""
 
     queue: str | None
     priority: Priority | None
@@ -26,6 +32,11 @@ class TaskOptions(TypedDict, total=False):
     max_lost: int | None
     grace: Duration | None
     tags: Sequence[str] | None
+
+
+class TaskOptions(CommonOptions, total=False):
+    """For all jobs of a task; each job may say otherwise."""
+
     unique: Unique | bool | None
 
 
@@ -42,4 +53,42 @@ class Options(TaskOptions, total=False):
     trace: str | None
 
 
+class RuleOptions(TypedDict, total=False):
+    """When a recurring job fires, besides the rule itself, and how it behaves around it: docs/schedules.md."""
+
+    timezone: str | None
+    dst: DstRule | Mapping[str, Any] | None
+    jitter: Jitter | Mapping[str, Any] | Duration | None
+    start_at: datetime | str | None
+    end_at: datetime | str | None
+    max_fires: int | None
+    exclude: Sequence[str | Window | Mapping[str, Any]] | None
+    dialect: Dialect | None
+    anchor_at: datetime | str | None
+    overlap: OverlapPolicy | Overlap | Mapping[str, Any] | None
+    catch_up: CatchUpPolicy | CatchUp | Mapping[str, Any] | None
+    on_resume: CatchUpPolicy | None
+    pause_after: int | None
+
+
+class DeclaredOptions(RuleOptions, CommonOptions, total=False):
+    """For a schedule that is declared in code; it is the default tenant's."""
+
+
+class ScheduleOptions(DeclaredOptions, total=False):
+    """For one recurring job: exactly one of `cron`, `rrule` and `every`."""
+
+    cron: str | None
+    rrule: str | None
+    every: Duration | None
+    tenant: str | None
+    name: str | None
+    submitted_by: str | None
+    trace: str | None
+
+
 RESERVED = Options.__optional_keys__ | {"connection"}
+OF_A_SCHEDULE = ScheduleOptions.__optional_keys__ | {"connection"}
+BEHAVIOUR = frozenset({"overlap", "catch_up", "on_resume", "pause_after"})
+RULE_AND_BEHAVIOUR = RuleOptions.__optional_keys__
+RULE = (RuleOptions.__optional_keys__ | {"cron", "rrule", "every"}) - BEHAVIOUR

@@ -8,9 +8,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from .arguments import Parameters
 from .calls import Call
-from .options import RESERVED, Options
+from .options import OF_A_SCHEDULE, RESERVED, Options
 from .request import Request, Template
 from .results import Submitted
+from .schedules import Scheduled, ScheduleRequest, Schedules
 from .submitter import Submitter
 
 P = ParamSpec("P")
@@ -53,12 +54,18 @@ class Task(Generic[P, R]):
 
     # The first parameter is the Context, which only workers know (DESIGN §3): any stand-in will do for a direct call.
     def __init__(
-        self, fn: Callable[Concatenate[Any, P], R], parameters: Parameters, template: Template, submitter: Submitter
+        self,
+        fn: Callable[Concatenate[Any, P], R],
+        parameters: Parameters,
+        template: Template,
+        submitter: Submitter,
+        schedules: Schedules,
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.name = template.task
         self._parameters, self._template, self._submitter = parameters, template, submitter
+        self._schedules = schedules
 
     def __call__(self, ctx: Any, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.fn(ctx, *args, **kwargs)
@@ -83,6 +90,28 @@ class Task(Generic[P, R]):
     def request(self) -> Call[P, Request]:
         """The same, not sent yet: for `app.submit_many`."""
         return self._request
+
+    async def schedule(self, *args: Any, connection: object | None = None, **given: Any) -> Scheduled:
+        """`await task.schedule(cron="0 9 * * *", name="report", tenant="acme", user_id=42)`: a recurring job, with the
+        options of `ScheduleOptions`. Under a name that stands it is brought up to date."""
+        (answer,) = await self._schedules.write([self.schedule_request(*args, **given)], connection)
+        return answer
+
+    def schedule_sync(self, *args: Any, connection: object | None = None, **given: Any) -> Scheduled:
+        (answer,) = self._schedules.write_sync([self.schedule_request(*args, **given)], connection)
+        return answer
+
+    def schedule_request(self, *args: Any, **given: Any) -> ScheduleRequest:
+        """The same, not sent yet: for `app.schedule_many`."""
+        if clash := self._parameters.known & OF_A_SCHEDULE:
+            raise TypeError(
+                f"{self.name}: {', '.join(sorted(clash))} could be an argument or an option here; "
+                f"write app.schedule({self.name!r}, {{…}}, cron=…), where the arguments are apart"
+            )
+        if "connection" in given:
+            raise TypeError("a request is not sent yet: give the connection to schedule_many")
+        options = {name: given.pop(name) for name in OF_A_SCHEDULE & given.keys()}
+        return self._schedules.request(self._template, self._parameters.bind(args, given), options)
 
     def _submit(self, *args: Any, **given: Any) -> Coroutine[Any, Any, Submitted]:
         return self._prepared(given).submit(*args, **given)

@@ -17,7 +17,7 @@ import msgspec
 from sexton.domain.duration import Duration, seconds
 from sexton.domain.fault import Invalid
 from sexton.domain.outcome import storable
-from sexton.domain.run import Claimed
+from sexton.domain.run import Claimed, Previous
 from sexton.errors import PermanentError, Snooze
 
 from .said import Said
@@ -49,6 +49,8 @@ class Call(msgspec.Struct, frozen=True):
     trace: str | None
     key: str | None
     arguments: dict[str, Any]
+    origin: str = "now"
+    previous: Previous | None = None
 
     @classmethod
     def of(cls, claimed: Claimed, arguments: dict[str, Any]) -> Call:
@@ -66,6 +68,8 @@ class Call(msgspec.Struct, frozen=True):
             claimed.trace,
             claimed.idempotency_key,
             arguments,
+            lease.origin,
+            claimed.previous,
         )
 
 
@@ -128,6 +132,16 @@ class Context:
     def due_at(self) -> datetime:
         """When this attempt was allowed to start."""
         return self._call.due_at
+
+    @property
+    def origin(self) -> str:
+        """What made it fire: `schedule`, `now`, `backfill` or `replay`."""
+        return self._call.origin
+
+    @property
+    def previous(self) -> Previous | None:
+        """Of a recurring job, the last try of the fire before: its `status` and `fire_at`. `None` for the first."""
+        return self._call.previous
 
     @property
     def trace(self) -> str | None:

@@ -9,6 +9,8 @@ async with testing.pipeline(app) as pipeline:
     pipeline.move("24h")
     (ended,) = await pipeline.drain()
     assert ended.status == "succeeded"
+    await pipeline.sync()  # the schedules that the app declares
+    everything = await pipeline.live_through("48h")
 """
 
 from .inline import inline

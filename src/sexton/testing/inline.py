@@ -18,6 +18,7 @@ import msgspec
 from sexton.client.app import App
 from sexton.client.request import Request
 from sexton.client.results import Results, Submitted
+from sexton.client.schedules import Scheduled, ScheduleRequest
 from sexton.clock import Clock
 from sexton.domain.duration import Duration
 from sexton.errors import UnknownTask
@@ -52,17 +53,23 @@ class _Known(Results):
 
 
 class Inline:
-    """Stands in for the way to the database; `requests` keeps all that was submitted, in order."""
+    """Stands in for the way to the database; `requests` keeps all that was submitted, in order, and `schedules` what was
+    scheduled, of which nothing fires here."""
 
     def __init__(self, registry: Registry, clock: Clock) -> None:
         self._registry, self._clock = registry, clock
         self.requests: list[Request] = []
+        self.schedules: list[ScheduleRequest] = []
 
     async def submit(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]:
         return [await self._run(request) for request in requests]
 
     def submit_sync(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]:
         return [asyncio.run(self._run(request)) for request in requests]
+
+    def schedule(self, requests: Sequence[ScheduleRequest]) -> list[Scheduled]:
+        self.schedules += requests
+        return [Scheduled(uuid4(), True, True) for _ in requests]
 
     async def _run(self, request: Request) -> Submitted:
         self.requests.append(request)

@@ -1,4 +1,4 @@
-"""The real pipeline, one pass at a time: promote, claim, execute, report, on real PostgreSQL, with time that a test moves."""
+"""The real pipeline, one pass at a time: plan, promote, claim, execute, report, on real PostgreSQL, in time a test moves."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from sexton.client.app import App
+from sexton.client.sync import Synced, sync
 from sexton.clock import ManualClock
 from sexton.domain import partition
 from sexton.domain.duration import Duration, seconds
 from sexton.ids import Rng, entropy
+from sexton.scheduler.guardian import Guardian
+from sexton.scheduler.planner import Planner
 from sexton.scheduler.promoter import Promoter
 from sexton.scheduler.sweeper import Sweeper
 from sexton.settings import Settings
@@ -21,6 +24,7 @@ from sexton.telemetry.events import Emit, Ended, Event
 from sexton.worker.worker import Worker
 
 PASS_LIMIT = 1000
+OWNER = "testing"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -50,15 +54,29 @@ class Pipeline:
 
     async def move_to_next(self) -> bool:
         """Moves to the instant at which the next waiting run is due; false if there is none."""
-        async with self._database.connection() as connection:
-            done = await runs.promote(connection, partitions=partition.ALL, limit=0, now=self.now)
-        if done.next_due_s is None:
-            return False
-        self.move(done.next_due_s)
-        return True
+        wait_s = await self._next_due_s()
+        if wait_s is not None:
+            self.move(wait_s)
+        return wait_s is not None
+
+    async def sync(self) -> Synced:
+        """Writes the schedules that the app's code declares, as a worker does when it starts."""
+        return await sync(self._database, self._app.registry, OWNER, now=self.now)
+
+    async def live_through(self, span: Duration) -> list[Ended]:
+        """Lets that much time pass, stopping wherever something is due: as if scheduler and worker had been there all along.
+        Answers with every execution."""
+        end = self.now + timedelta(seconds=seconds(span, field="span"))
+        ended = await self.drain()
+        while (wait_s := await self._next_due_s()) is not None and self.now + timedelta(seconds=wait_s) <= end:
+            self.move(wait_s)
+            ended += await self.drain()
+        self._clock.move(end - self.now)
+        return ended + await self.drain()
 
     async def drain(self) -> list[Ended]:
-        """Runs all that is due, retries without delay and what those jobs submit included. Answers with every execution."""
+        """Runs all that is due, retries without delay and what those jobs submit included. Answers with every execution. Fires
+        of recurring jobs that time was moved past are caught up with or missed, as after an outage."""
         ended: list[Ended] = []
 
         def heard(event: Event) -> None:
@@ -70,9 +88,17 @@ class Pipeline:
                 return ended
         raise RuntimeError(f"still not done after {PASS_LIMIT} passes; does a job keep submitting itself?")
 
+    async def _next_due_s(self) -> float | None:
+        async with self._database.connection() as connection:
+            return (await runs.promote(connection, partitions=partition.ALL, limit=0, now=self.now)).next_due_s
+
     async def _one_pass(self, emit: Emit) -> bool:
         """True if anything ran."""
         clock = self._clock
+        await Guardian(self._database, clock=clock, emit=emit).run_once()
+        planner = Planner(self._database, lambda: partition.ALL, limit=1000, clock=clock, emit=emit)
+        while await planner.run_once() == 0.0:
+            pass
         promoter = Promoter(self._database, lambda: partition.ALL, limit=1000, clock=clock, emit=emit)
         while await promoter.run_once() == 0.0:
             pass

@@ -1,13 +1,13 @@
 """A worker as a process: the one visible order in which its parts start and stop.
 
-Start: enlist, heartbeat, reporter, intake. Stop: intake first, then executions (patience, then force), then the last reports,
-and the heartbeat last of all.
+Start: enlist, heartbeat, reporter, intake, and beside them the app's declared schedules. Stop: intake first, then executions
+(patience, then force), then the last reports, and the heartbeat last of all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,9 +40,11 @@ class WorkerProcess:
         clock: Clock,
         emit: Emit,
         dice: Rng,
+        sync: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """`transactions` is a second pool, for the handlers' own. `direct_url` is a way proven to be direct; without one,
-        wake-ups turn to polling."""
+        wake-ups turn to polling. `sync` writes the schedules that the app's code declares."""
+        self._sync = sync
         self._database, self._settings, self._direct_url = database, settings, direct_url
         self._clock, self._emit, self._dice = clock, emit, dice
         self.worker = Worker(
@@ -73,6 +75,8 @@ class WorkerProcess:
         reporter = self._repeat(worker.reporter, worker.reporter.wake)
         intakes = [self._repeat(intake, intake.wake) for intake in worker.intakes]
         others = [self._repeat(worker.teller, Wake())]
+        if self._sync is not None:
+            others.append(asyncio.create_task(self._declare(self._sync), name="sexton sync"))
         if self._direct_url is not None:
             others.append(asyncio.create_task(Listener(self._direct_url, [READY, CANCEL], self._hear).run(), name="listener"))
         try:
@@ -98,6 +102,13 @@ class WorkerProcess:
     async def _enlist(self) -> None:
         async with self._database.connection() as connection:
             await self.worker.enlist(connection)
+
+    async def _declare(self, sync: Callable[[], Awaitable[object]]) -> None:
+        """Beside the work, which need not wait for it and goes on without it."""
+        try:
+            await insist("sync", sync, clock=self._clock, emit=self._emit, dice=self._dice)
+        except Exception as error:
+            self._emit(ServiceFailed("sync", error))
 
     async def _leave(self) -> None:
         try:

@@ -1,0 +1,204 @@
+"""Recurring jobs from Python: the document of one, checked before anything is sent, and its way to the database.
+
+Under a name that stands, a schedule is brought up to date; what is the same already is not written again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+import msgspec
+
+from sexton.clock import Clock, host_now
+from sexton.domain.fault import Invalid
+from sexton.domain.job import BATCH_LIMIT
+from sexton.domain.schedule import schedule
+from sexton.domain.schedule.catch_up import CatchUp, catch_up
+from sexton.domain.schedule.document import ScheduleDocument, document
+from sexton.domain.schedule.overlap import Overlap, overlap
+from sexton.domain.schedule.recurrence import Recurrence, seed_of
+from sexton.domain.schedule.rule import Schedule
+from sexton.errors import InvalidSubmission
+from sexton.store import foreign, recurring, schedules
+
+from .background import Background
+from .faults import submission_faults
+from .options import BEHAVIOUR, RULE
+from .pools import Pools
+from .request import Template, said
+
+PLAN_LIMIT = 1_000  # so many are planned before the answer is given; more are left to the planners, which wake up at once
+_PAUSE_AFTER_LIMIT = 10_000
+_RULES_LIMIT = 4_096
+_LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
+_NO_ID = UUID(int=0)
+
+
+class Scheduled(NamedTuple):
+    """The answer to a schedule. On a connection of the caller's it stands only once the caller has committed."""
+
+    id: UUID
+    created: bool  # false: its name stood already, and this is its job
+    changed: bool  # false: it stood there as it is
+
+
+class ScheduleRequest(NamedTuple):
+    """Made by `task.schedule_request(…)` or `app.schedule_request(…)`, taken by `app.schedule_many`."""
+
+    document: ScheduleDocument
+
+
+class ScheduleWay(Protocol):
+    """Whatever takes schedules in place of the database, in a test."""
+
+    def schedule(self, requests: Sequence[ScheduleRequest]) -> list[Scheduled]: ...
+
+
+class Schedules:
+    def __init__(self, pools: Pools, background: Background, clock: Clock) -> None:
+        self._pools, self._background, self._clock = pools, background, clock
+        self._rules: dict[tuple[str, str], Schedule] = {}
+        self.stand_in: ScheduleWay | None = None
+
+    def request(self, template: Template, payload: Any, options: Mapping[str, Any]) -> ScheduleRequest:
+        return ScheduleRequest(self._document(template, payload, options, self._clock.database_now() or host_now()))
+
+    def declared(self, template: Template, payload: Any, options: Mapping[str, Any]) -> ScheduleDocument:
+        """As it stands in code, where it may outlive its own end: one that was fine once is no mistake."""
+        try:
+            return self._document(template, payload, options, host_now())
+        except InvalidSubmission as fault:
+            try:
+                return self._document(template, payload, options, _LONG_AGO)
+            except InvalidSubmission:
+                raise fault from None
+
+    async def write(self, requests: Sequence[ScheduleRequest], connection: object | None = None) -> list[Scheduled]:
+        """All of them or none."""
+        documents = _distinct(requests)
+        if not documents:
+            return []
+        if self.stand_in is not None:
+            return self.stand_in.schedule(requests)
+        with submission_faults():
+            if connection is None:
+                return await self._over_own_pool(documents)
+            return _answers(await foreign.run(connection, schedules.SUBMIT, *self._arguments(documents)))
+
+    def write_sync(self, requests: Sequence[ScheduleRequest], connection: object | None = None) -> list[Scheduled]:
+        if connection is None:
+            return self._background.run(self.write(requests))
+        documents = _distinct(requests)
+        if not documents:
+            return []
+        if self.stand_in is not None:
+            return self.stand_in.schedule(requests)
+        with submission_faults():
+            return _answers(foreign.run_sync(connection, schedules.SUBMIT, *self._arguments(documents)))
+
+    async def _over_own_pool(self, documents: Sequence[ScheduleDocument]) -> list[Scheduled]:
+        now = self._clock.database_now()
+        write = recurring.submit if len(documents) <= PLAN_LIMIT else schedules.submit
+        answers: list[Scheduled] = []
+        async with (await self._pools.here()).transaction() as connection:
+            for start in range(0, len(documents), BATCH_LIMIT):
+                written = await write(connection, documents[start : start + BATCH_LIMIT], now=now)
+                answers += [Scheduled(*one) for one in written]
+        return answers
+
+    def _arguments(self, documents: Sequence[ScheduleDocument]) -> tuple[Any, ...]:
+        """Of the one statement that goes over a connection of the caller's; a planner hears of it with the caller's commit."""
+        if len(documents) > BATCH_LIMIT:
+            raise InvalidSubmission(
+                "",
+                f"{len(documents):,} schedules, the limit on your own connection is {BATCH_LIMIT:,}; "
+                "write them in several calls inside your transaction",
+            )
+        return msgspec.json.encode(documents).decode(), self._clock.database_now()
+
+    def _document(self, template: Template, payload: Any, options: Mapping[str, Any], now: datetime) -> ScheduleDocument:
+        given = said(options)
+        of_rule = {name: given.pop(name) for name in RULE & given.keys()}
+        behaviour = {name: given.pop(name) for name in BEHAVIOUR & given.keys()}
+        job = template.job(payload, given)
+        with submission_faults():
+            seed = seed_of(job.tenant or "default", job.name, _NO_ID)
+            return document(job, self._rule(of_rule, seed, now), recurrence(**behaviour))
+
+    def _rule(self, fields: Mapping[str, Any], seed: str, now: datetime) -> Schedule:
+        """Remembered, because of 50,000 schedules most have a rule in common. What it counts from is left open unless it was
+        given, so that the same schedule twice is the same."""
+        key = (repr(sorted(fields.items())), seed if "H" in str(fields.get("cron")).upper() else "")
+        rule = self._rules.get(key)
+        if rule is None:
+            rule = schedule(now=now, seed=seed, **fields)
+            if fields.get("anchor_at") is None:
+                rule = msgspec.structs.replace(rule, anchor_at=None)
+            if len(self._rules) >= _RULES_LIMIT:
+                self._rules.clear()
+            if now != _LONG_AGO:
+                self._rules[key] = rule
+        return rule
+
+
+def recurrence(
+    *,
+    overlap: str | Overlap | Mapping[str, Any] = "skip",
+    catch_up: str | CatchUp | Mapping[str, Any] = "latest",
+    on_resume: str = "skip",
+    pause_after: int | None = None,
+) -> Recurrence:
+    """The checked behaviour; `Invalid` names the field and the fix."""
+    if on_resume not in ("skip", "latest", "all"):
+        raise Invalid("on_resume", f"{on_resume!r} is unknown; use skip, latest or all")
+    if pause_after is not None and (type(pause_after) is not int or not 1 <= pause_after <= _PAUSE_AFTER_LIMIT):
+        raise Invalid("pause_after", f"{pause_after!r} must lie between 1 and {_PAUSE_AFTER_LIMIT:,}")
+    return Recurrence(
+        overlap=_overlap(overlap),
+        catch_up=_catch_up(catch_up),
+        on_resume="skip" if on_resume == "skip" else "latest" if on_resume == "latest" else "all",
+        pause_after=pause_after,
+    )
+
+
+def _overlap(given: object) -> Overlap:
+    match given:
+        case Overlap():
+            return overlap(given.policy, max_queued=given.max_queued, max_parallel=given.max_parallel)
+        case str():
+            return overlap(given)
+        case Mapping() if set(given) <= {"policy", "max_queued", "max_parallel"}:
+            return overlap(**given)
+        case _:
+            raise Invalid("overlap", 'write "queue", or {"policy": "queue", "max_queued": 3}')
+
+
+def _catch_up(given: object) -> CatchUp:
+    match given:
+        case CatchUp():
+            return catch_up(given.policy, window=given.window_s, max_catch_up=given.max_catch_up)
+        case str():
+            return catch_up(given)
+        case Mapping() if set(given) <= {"policy", "window", "max_catch_up"}:
+            return catch_up(**given)
+        case _:
+            raise Invalid("catch_up", 'write "all", or {"policy": "all", "window": "2h"}')
+
+
+def _distinct(requests: Sequence[ScheduleRequest]) -> list[ScheduleDocument]:
+    documents = [request.document for request in requests]
+    names = [(one.tenant or "default", one.name) for one in documents if one.name is not None]
+    if len(set(names)) < len(names):
+        ((tenant, name), _), *_ = Counter(names).most_common(1)
+        raise InvalidSubmission("/name", f"{name!r} is there twice for tenant {tenant!r}; one of them would be lost")
+    return documents
+
+
+def _answers(rows: Sequence[tuple[Any, ...]]) -> list[Scheduled]:
+    return [
+        Scheduled(job_id if isinstance(job_id, UUID) else UUID(job_id), is_new, changed) for job_id, is_new, changed in rows
+    ]
