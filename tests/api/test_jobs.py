@@ -280,3 +280,15 @@ async def test_every_example_of_the_document_works(api: Api) -> None:
         assert (await api.http.request("DELETE", "/v1/dead-letters", json=body)).status_code == 200
     job: httpx.Response = await api.http.get(path)
     assert job.json().keys() == examples.JOB.keys()
+
+
+async def test_every_example_of_a_schedule_works(api: Api) -> None:
+    path = "/v1/jobs/none"
+    for body in examples.RECURRING.values():
+        path = f"/v1/jobs/{(await api.submit(**body))['id']}"
+    for body in examples.EDITS_OF_RECURRING.values():
+        assert (await api.http.patch(path, json=body)).status_code == 200
+    for body in examples.PAUSES_OF_RECURRING.values():
+        assert (await api.http.patch(f"{path}/status", json=body)).status_code == 200
+    for body in examples.PREVIEWS.values():
+        assert len((await api.http.post("/v1/schedules/preview", json=body)).json()["fires"]) == body.get("count", 10)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from itertools import cycle
 from typing import Any
 
 import httpx
@@ -44,15 +45,19 @@ CALLS = {
     ("/v1/jobs/{job_id}", "patch"),
     ("/v1/jobs/{job_id}/executions", "get"),
     ("/v1/jobs/{job_id}/retry", "post"),
+    ("/v1/jobs/{job_id}/run", "post"),
     ("/v1/jobs/{job_id}/status", "patch"),
+    ("/v1/jobs/{job_id}/why", "get"),
     ("/v1/nodes", "get"),
     ("/v1/queues", "get"),
     ("/v1/queues/{name}", "get"),
+    ("/v1/schedules/preview", "post"),
     ("/v1/stats", "get"),
     ("/v1/tenants", "get"),
     ("/v1/tenants/{name}", "get"),
     ("/v1/workers", "get"),
 }
+KINDS = cycle([{"delay": "1h"}, {"cron": "@daily"}])
 # Rules between fields (run_at or delay, not both), NUL and depth inside a payload: no schema can say them.
 UNSAYABLE = ("positive_data_acceptance",)
 
@@ -153,15 +158,15 @@ def _fuzz(operation: Any, mode: GenerationMode, address: str) -> None:
     )
     def fuzz(case: Any) -> None:
         if aims:
-            case.path_parameters["job_id"] = _pending_job(address)  # a random one is nobody's
+            case.path_parameters["job_id"] = _pending_job(address, next(KINDS))  # a random one is nobody's
             (case.query or {}).pop("wait", None)  # nobody runs it
         case.call_and_validate(excluded_checks=excluded)
 
     fuzz()
 
 
-def _pending_job(address: str) -> str:
-    response = httpx.post(f"{address}/v1/jobs", json={"handler": "a", "delay": "1h"})
+def _pending_job(address: str, when: dict[str, str]) -> str:
+    response = httpx.post(f"{address}/v1/jobs", json={"handler": "a", **when})
     return str(response.json()["id"])
 
 

@@ -474,3 +474,83 @@ def test_a_look_makes_no_database(run: Call, folder: Path, monkeypatch: pytest.M
 def test_config_alone_shows_the_settings(run: Call) -> None:
     code, out, _ = run("config")
     assert (code, "SEXTON_WORKER_CONCURRENCY" in out) == (0, True)
+
+
+class TestRecurring:
+    def test_a_schedule_is_submitted_shown_previewed_explained_and_fired(self, call: Call) -> None:
+        """A2, A3, A6, A7, F4: with words and instants for people, documents for programs."""
+        schedule = ("--cron", "30 2 * * *", "--tz", "America/New_York", "--name", "nightly", "--overlap", "queue")
+        code, out, err = call("submit", "echo", "n=1", *schedule)
+        job_id = out.strip()
+        assert (code, "At 02:30, New York time; next " in err) == (0, True)
+        assert call("submit", "echo", *schedule)[0] == 5  # its name stands
+        code, out, _ = call("submit", "echo", "n=2", *schedule, "--update", "--json")
+        assert (code, json.loads(out)["id"], json.loads(out)["version"]) == (0, job_id, 2)
+
+        _, out, _ = call("jobs", "show", job_id)
+        assert "At 02:30, New York time" in out
+        assert "queue" in out
+        _, out, _ = call("jobs", "preview", job_id, "-n", "2")
+        assert ("At 02:30, New York time" in out, out.count("02:30:00")) == (True, 2)
+        _, out, _ = call("jobs", "preview", job_id, "--days", "400", "--dst")
+        assert ("clocks go forward 60 min" in out, "clocks go back 60 min" in out, "03:00:00 EDT" in out) == (True, True, True)
+        _, out, _ = call("jobs", "preview", job_id, "-n", "3", "--json")
+        assert len(json.loads(out)["fires"]) == 3
+
+        _, out, _ = call("jobs", "edit", job_id, "--cron", "30 3 * * *", "--dry-run")
+        assert ("comes" in out, "goes" in out) == (True, True)
+        assert call("jobs", "edit", job_id, "--cron", "30 3 * * *", "--version", "7")[0] == 5
+        _, out, _ = call("jobs", "edit", job_id, "--cron", "30 3 * * *", "--version", "2", "--json")
+        assert json.loads(out)["schedule"]["cron"] == "30 3 * * *"
+
+        _, out, _ = call("jobs", "why", job_id)
+        assert out.startswith("Its next fire is due ")
+        assert call("jobs", "run", job_id)[1] == f"{job_id} is due now\n"
+        assert call("jobs", "pause", job_id, "--until", "2100-01-01T00:00:00Z", "--note", "quiet")[0] == 0
+        _, out, _ = call("jobs", "why", job_id, "--json")
+        assert "by api: quiet; it goes on by itself" in json.loads(out)["answer"]
+        _, out, _ = call("jobs", "list", "--kind", "recurring", "--status", "paused", "--json")
+        assert [job["id"] for job in json.loads(out)] == [job_id]
+        assert call("jobs", "resume", job_id, "--dry-run")[1].startswith(f"{job_id} would fire 20")
+        assert call("jobs", "resume", job_id)[0] == 0
+        assert call("jobs", "cancel", job_id)[0] == 0
+        assert "Its schedule is over since" in call("jobs", "why", job_id)[1]
+
+    def test_what_does_not_fit_together_is_said_before_anything_is_sent(self, call: Call) -> None:
+        for arguments, words in [
+            (("--cron", "@daily", "--every", "1h"), "give one of --cron, --rrule and --every"),
+            (("--tz", "UTC"), "--tz is for recurring jobs"),
+            (("--cron", "@daily", "--delay", "1h"), "--delay is for one-time jobs"),
+            (("--cron", "@daily", "--wait"), "--wait is for one-time jobs"),
+            (("--cron", "@never"), "/cron"),
+        ]:
+            code, _, err = call("submit", "echo", *arguments)
+            assert (code, words in err) == (2, True), err
+        assert json.loads(call("jobs", "list", "--json")[1]) == []
+
+    def test_a_file_may_hold_schedules(self, call: Call, folder: Path) -> None:
+        """A11."""
+        lines = [{"handler": "echo", "every": "1h", "name": "a"}, {"handler": "echo"}]
+        (folder / "jobs.ndjson").write_text("\n".join(map(json.dumps, lines)))
+        assert call("submit", "--file", "jobs.ndjson")[1] == "submitted 2, stood already 0, refused 0\n"
+        assert call("submit", "--file", "jobs.ndjson")[0] == 5
+        assert call("submit", "--file", "jobs.ndjson", "--update")[1] == "submitted 1, stood already 1, refused 0\n"
+
+    def test_a_rule_is_explained_without_a_database(self, run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A2, F4: in words, in its zone and in UTC."""
+        monkeypatch.setenv("SEXTON_DATABASE_URL", "postgresql://nowhere.invalid/x")
+        rule = ("30 2 * * *", "--tz", "America/New_York", "-n", "3", "--after", "2026-03-07T00:00:00Z")
+        code, out, _ = run("cron", "explain", *rule)
+        lines = out.splitlines()
+        assert (code, lines[0]) == (0, "At 02:30, New York time")
+        assert lines[3].split("  ") == [
+            "Sun 2026-03-08 03:00:00 EDT",
+            "2026-03-08 07:00:00Z",
+            "clocks go forward 60 min at Sun 2026-03-08 03:00:00 EDT",
+        ]
+        code, out, _ = run("cron", "explain", *rule, "--json")
+        assert json.loads(out)["fires"] == ["2026-03-07T07:30:00Z", "2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]
+        assert run("cron", "explain", "FREQ=WEEKLY;BYDAY=MO", "-n", "1")[0] == 0
+        code, _, err = run("cron", "explain", "0 9 * * *", "--tz", "Berlin")
+        assert (code, "did you mean Europe/Berlin?" in err) == (2, True)
+        assert run("cron", "explain", "61 * * * *")[0] == 2

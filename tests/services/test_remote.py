@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 
 from sexton import (
+    AlreadyExists,
     ApiError,
     ApiUnavailable,
     App,
@@ -40,6 +42,8 @@ from sexton.api.app import create
 from sexton.api.process import ApiProcess
 from sexton.client.remote import calls, persistence
 from sexton.clock import SystemClock
+from sexton.domain.schedule import Jitter, Window
+from sexton.domain.schedule.catch_up import CatchUp
 from sexton.ids import entropy
 from sexton.store.database import Postgres
 from sexton.wire import Stats
@@ -524,3 +528,73 @@ def test_both_faces_have_the_same_calls() -> None:
         return {name: list(inspect.signature(found).parameters) for name, found in functions if not name.startswith("_")}
 
     assert public(Client) == public(AsyncClient)
+
+
+async def test_a_schedule_is_written_previewed_edited_paused_and_explained(face: Face) -> None:
+    """A2, A3, A6, A7: with the words of the SDK."""
+    job = await face.schedule(
+        "echo",
+        {"n": 1},
+        cron="0 9 * * MON-FRI",
+        timezone="America/New_York",
+        name="report",
+        dst={"gap": "skip"},
+        jitter=Jitter(30.0, both=True),
+        exclude=["2030-12-25", Window(datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 2, 1, tzinfo=UTC))],
+        overlap={"policy": "queue", "max_queued": 3},
+        catch_up=CatchUp("all", 60.0),
+        timeout=timedelta(seconds=7),
+        retry=Retry(max_attempts=2),
+    )
+    assert (job.created, job.schedule.cron, job.schedule.dst.gap, job.schedule.jitter.both) == (
+        True,
+        "0 9 * * MON-FRI",
+        "skip",
+        True,
+    )
+    assert (job.overlap.max_queued, job.catch_up.window, job.timeout_s, len(job.schedule.exclude)) == (3, 60.0, 7.0, 2)
+    with pytest.raises(AlreadyExists):
+        await face.schedule("echo", cron="@daily", name="report")
+    again = await face.schedule("echo", every=timedelta(hours=1), name="report", on_name="update")
+    assert (again.id, again.created, again.version, again.schedule.every) == (job.id, False, 2, 3600.0)
+    told = await face.preview(job.id, count=3)
+    assert [later - earlier for earlier, later in pairwise(told.fires)] == [timedelta(hours=1)] * 2
+    told = await face.preview(cron="0 9 * * *", timezone="Europe/Berlin", after=datetime(2026, 7, 1, tzinfo=UTC), count=1)
+    assert list(told.fires) == [datetime(2026, 7, 1, 7, tzinfo=UTC)]
+    assert len((await face.preview_edit(job.id, every="30m")).removed) == 0
+    edited = await face.edit(job.id, version=2, every=None, cron="@daily", overlap="parallel", jitter=timedelta(seconds=1))
+    assert (edited.schedule.cron, edited.overlap.policy, edited.version) == ("@daily", "parallel", 3)
+    paused = await face.pause(job.id, note="x", resume_at=datetime(2100, 1, 1, tzinfo=UTC))
+    assert (paused.status, paused.resume_at.year) == ("paused", 2100)
+    assert (await face.why(job.id)).answer.startswith("It is paused since")
+    assert len((await face.preview_resume(job.id)).fires) == 1
+    assert (await face.run(job.id)).status == "paused"
+    assert [one.id for one in await face.jobs(kind="recurring")] == [job.id]
+    with pytest.raises(InvalidSubmission, match="/cron"):
+        await face.schedule("echo", cron="x")
+    with pytest.raises(InvalidSubmission, match="/dst"):
+        await face.schedule("echo", cron="@daily", dst={"gap": "never"})
+    with pytest.raises(InvalidSubmission, match="/colour"):
+        await face.preview(colour="red")
+
+
+async def test_many_schedules_are_created_and_updated_in_one_call(face: Face) -> None:
+    """A11."""
+    requests = [calls.schedule_request("echo", every="1h", name=f"s{n}", tenant=f"t{n}") for n in range(20)]
+    first = await face.submit_many([*requests, calls.request("echo")], on_name="update")
+    again = await face.submit_many(requests, on_name="update")
+    assert [item.created for item in first] == [True] * 21
+    assert [(item.id, item.created) for item in again] == [(item.id, False) for item in first[:20]]
+
+
+def test_a_schedule_is_sent_again_only_where_that_is_harmless() -> None:
+    """It has no key that would make twice once; its name does, if it may be updated."""
+    named, unnamed = calls.schedule_request("a", cron="@daily", name="x"), calls.schedule_request("a", cron="@daily")
+    assert calls.submit(named, own_key=True, on_name="update").repeatable
+    assert not calls.submit(named, own_key=True).repeatable
+    assert not calls.submit(unnamed, own_key=True, on_name="update").repeatable
+    assert b"idempotency_key" not in (calls.submit(unnamed, own_key=True).body or b"")
+    ((_, batch),) = calls.batches([named, calls.request("a", key="k")], partial=False, on_name="update")
+    assert batch.repeatable
+    ((_, batch),) = calls.batches([named, unnamed], partial=False, on_name="update")
+    assert not batch.repeatable

@@ -113,5 +113,5 @@ def test_variables_of_tests_and_tools_are_not_taken_for_settings() -> None:
 def test_a_file_given_as_an_app_is_told_how_to_be_written(folder: Path) -> None:
     with pytest.raises(SextonError, match="write jobs:app"):
         load_registry("jobs.py")
-    with pytest.raises(SextonError, match="write shop.jobs:app"):
+    with pytest.raises(SextonError, match=r"write shop\.jobs:app"):
         load_registry("shop/jobs.py:app")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -9,11 +10,14 @@ from litestar import Response, post
 
 from sexton import wire
 from sexton.domain.job import BATCH_LIMIT, Submission
-from sexton.errors import Contention, DataRefused, KeyBusy, KeyReused
+from sexton.domain.schedule.document import OnName, ScheduleDocument
+from sexton.errors import AlreadyExists, Contention, DataRefused, KeyBusy, KeyReused
 from sexton.store import jobs as store
+from sexton.store import tail
+from sexton.store.database import Connection
 from sexton.wire import Fault
 
-from . import examples
+from . import examples, recurring
 from .answering import answer
 from .decoding import JSON, NDJSON, body_of, decoded, malformed
 from .describing import Answer, Body, Call, described
@@ -23,14 +27,17 @@ from .parameters import query_of
 from .parts import ApiRequest, Parts, parts_of, request_id_of
 from .problems import Refused, document, invalid, pointer, refusal
 from .queries import BatchQuery
-from .submissions import submission_of, trace_of
+from .submissions import schedule_of, submission_of, trace_of
 
 BODY_LIMIT = 32 * 1024 * 1024
 FAULTS_LIMIT = 100  # of the items that are wrong, this many are named
 _SLICE = 1_000  # jobs per try when one of them may be refused by the database
-_OF_ONE = (KeyReused, KeyBusy, DataRefused, Contention)
+_OF_ONE = (AlreadyExists, KeyReused, KeyBusy, DataRefused, Contention)
+_BREATH = 200  # schedules judged between two looks at other callers
+JUDGING_S = 10.0  # for all schedules of a batch together: what takes longer was made to
 
-Checked = Submission | Refused
+Document = Submission | ScheduleDocument
+Checked = Document | Refused
 
 
 @post(
@@ -43,7 +50,8 @@ Checked = Submission | Refused
             summary=f"Submit up to {BATCH_LIMIT:,} jobs",
             description=(
                 "A JSON array, or one JSON object per line. All or nothing: if one job is wrong, nothing is written and the "
-                "answer names it (`/9/delay`). With `partial=true` the good ones are written and each bad one has its problem."
+                "answer names it (`/9/delay`). With `partial=true` the good ones are written and each bad one has its problem. "
+                "One-time and recurring jobs may be mixed; with `on_name=update` this creates and updates named schedules."
             ),
             query=BatchQuery,
             body=Body({JSON: list[wire.JobRequest], NDJSON: bytes}, examples.BATCH),
@@ -64,11 +72,10 @@ async def submit(request: ApiRequest) -> Response[bytes]:
         detail = f"{len(items):,} jobs, the limit is {BATCH_LIMIT:,}; send them in several batches"
         raise Refused("too_large", detail, [Fault(pointer="", detail=detail)])
     trace = trace_of(request)
-    checked = [_checked(item, trace) for item in items]
+    checked = await _judge(parts, items, query.on_name, trace)
     warnings = await _judge_tasks(parts, checked)
     if not query.partial:
-        submissions = _all_or_none(checked)
-        stored: Sequence[store.Submitted | Refused] = await _together(parts, submissions)
+        stored: Sequence[store.Submitted | Refused] = await _together(parts, _all_or_none(checked))
     else:
         stored = await _one_by_one_if_needed(parts, checked)
     result = _batch(stored, warnings, request_id_of(request))
@@ -91,29 +98,47 @@ def _lines(body: bytes) -> Sequence[msgspec.Raw | bytes]:
     return [line for line in body.split(b"\n") if line.strip()]
 
 
-def _checked(item: msgspec.Raw | bytes, trace: str | None) -> Checked:
-    try:
-        return submission_of(decoded(item, wire.JobRequest), submitted_by=SUBMITTED_BY, trace=trace)
-    except Refused as refused:
-        return refused
+async def _judge(parts: Parts, items: Sequence[msgspec.Raw | bytes], on_name: OnName, trace: str | None) -> list[Checked]:
+    """What each is, or what is wrong with it. Other callers get their turn in between, and no batch takes for ever."""
+    checked: list[Checked] = []
+    async with parts.database.connection() as connection:
+        now = await tail.mark(connection, now=parts.clock.database_now())
+    begun_s, judged_count, rest_at = parts.clock.monotonic(), 0, 1
+    for item in items:
+        try:
+            asked = decoded(item, wire.JobRequest)
+            if asked.is_recurring:
+                judged_count += 1
+                checked.append(schedule_of(asked, now=now, on_name=on_name, submitted_by=SUBMITTED_BY, trace=trace))
+            else:
+                checked.append(submission_of(asked, submitted_by=SUBMITTED_BY, trace=trace))
+        except Refused as refused:
+            checked.append(refused)
+        if judged_count >= rest_at:
+            rest_at += _BREATH
+            await asyncio.sleep(0)
+            if parts.clock.monotonic() - begun_s > JUDGING_S:
+                raise Refused("too_large", f"to check {judged_count:,} schedules took too long; send them in several batches")
+    return checked
 
 
 async def _judge_tasks(parts: Parts, checked: list[Checked]) -> list[str]:
     """Warnings for tasks nobody knows; under `strict_tasks` their jobs are refused, in place."""
-    tasks = {one.task for one in checked if isinstance(one, Submission)}
+    tasks = {one.task for one in checked if not isinstance(one, Refused)}
     unknown = await parts.known_tasks.unknown(tasks) if tasks else set()
     if not parts.settings.strict_tasks:
         return [warning(task) for task in sorted(unknown)[:FAULTS_LIMIT]]
     for index, one in enumerate(checked):
-        if isinstance(one, Submission) and one.task in unknown:
+        if not isinstance(one, Refused) and one.task in unknown:
             checked[index] = invalid("/handler", f"no live worker knows the task {one.task!r}, and strict_tasks is on")
     return []
 
 
-def _all_or_none(checked: Iterable[Checked]) -> list[Submission]:
-    good, faults, codes = [], [], []
+def _all_or_none(checked: Iterable[Checked]) -> list[Document]:
+    good: list[Document] = []
+    faults, codes = [], []
     for index, one in enumerate(checked):
-        if isinstance(one, Submission):
+        if not isinstance(one, Refused):
             good.append(one)
             continue
         codes.append(one.code)
@@ -126,16 +151,33 @@ def _all_or_none(checked: Iterable[Checked]) -> list[Submission]:
     return good
 
 
-async def _together(parts: Parts, submissions: Sequence[Submission]) -> list[store.Submitted]:
-    if not submissions:
+async def _together(parts: Parts, documents: Sequence[Document]) -> list[store.Submitted]:
+    if not documents:
         return []
     try:
         async with parts.database.transaction() as connection:
-            return await store.submit(connection, submissions, notify=parts.settings.notify, now=parts.clock.database_now())
+            return await _write(connection, documents, parts)
     except KeyReused as error:
-        at = next((i for i, one in enumerate(submissions) if one.key and f'"{one.key}"' in str(error)), None)
+        keys = [getattr(one, "key", None) for one in documents]
+        at = next((i for i, key in enumerate(keys) if key and f'"{key}"' in str(error)), None)
         fault = Fault(pointer="" if at is None else pointer(at, "idempotency_key"), detail=str(error))
         raise Refused(error.code, f"nothing was written; {error}", [fault]) from None
+    except AlreadyExists as error:
+        raise Refused(error.code, f"nothing was written; {error}", [Fault(pointer="", detail=str(error))]) from None
+
+
+async def _write(connection: Connection, documents: Sequence[Document], parts: Parts) -> list[store.Submitted]:
+    """In the order given, whichever kind each is of."""
+    now = parts.clock.database_now()
+    once = {index: one for index, one in enumerate(documents) if isinstance(one, Submission)}
+    again = {index: one for index, one in enumerate(documents) if isinstance(one, ScheduleDocument)}
+    stored: dict[int, store.Submitted] = {}
+    if once:
+        submitted = await store.submit(connection, list(once.values()), notify=parts.settings.notify, now=now)
+        stored |= zip(once, submitted, strict=True)
+    written = await recurring.write(connection, list(again.values()), now=now)
+    stored |= zip(again, (store.Submitted(one.id, one.created) for one in written), strict=True)
+    return [stored[index] for index in range(len(documents))]
 
 
 async def _one_by_one_if_needed(parts: Parts, checked: Sequence[Checked]) -> list[store.Submitted | Refused]:
@@ -143,16 +185,14 @@ async def _one_by_one_if_needed(parts: Parts, checked: Sequence[Checked]) -> lis
     results: dict[int, store.Submitted | Refused] = {
         index: one for index, one in enumerate(checked) if isinstance(one, Refused)
     }
-    good = [index for index, one in enumerate(checked) if isinstance(one, Submission)]
+    good = [index for index, one in enumerate(checked) if not isinstance(one, Refused)]
     slices = [good[start : start + _SLICE] for start in range(0, len(good), _SLICE)]
     while slices:
         part = slices.pop()
-        submissions = [one for index in part if isinstance(one := checked[index], Submission)]
+        documents = [one for index in part if not isinstance(one := checked[index], Refused)]
         try:
             async with parts.database.transaction() as connection:
-                stored = await store.submit(
-                    connection, submissions, notify=parts.settings.notify, now=parts.clock.database_now()
-                )
+                stored = await _write(connection, documents, parts)
         except _OF_ONE as error:
             if len(part) == 1:
                 results[part[0]] = refusal(error) or Refused("invalid", str(error))

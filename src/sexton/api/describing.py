@@ -36,7 +36,7 @@ class Body:
 @dataclass(frozen=True)
 class Answer:
     description: str
-    kind: Any = None  # none: no body
+    kind: Any = None  # none: no body; a tuple: one of them
     media_type: str = JSON
     headers: tuple[str, ...] = ()
     example: Any = None

@@ -23,6 +23,7 @@ _IDS = ("job_id", "execution_id", "letter_id")
 _ALWAYS = (500, 503)
 _TAGS = {
     "jobs": "Submit, look at, change, stop and repeat jobs.",
+    "schedules": "When a recurring job fires.",
     "executions": "Every try of a run, with its output and its outcome.",
     "dead letters": "Jobs that will not be tried again by themselves.",
     "fleet": "Workers and schedulers, queues and tenants.",
@@ -76,10 +77,14 @@ def _kinds(calls: Iterable[Call]) -> list[Any]:
     found: dict[int, Any] = {id(Problem): Problem}
     for call in calls:
         bodies = [] if call.body is None else list(call.body.kinds.values())
-        for kind in (call.query, *bodies, *(answer.kind for answer in call.answers.values())):
+        for kind in (call.query, *bodies, *(kind for answer in call.answers.values() for kind in _each(answer.kind))):
             if kind is not None and kind is not bytes:
                 found[id(kind)] = kind
     return list(found.values())
+
+
+def _each(kind: Any) -> tuple[Any, ...]:
+    return kind if isinstance(kind, tuple) else (kind,)
 
 
 class _Writer:
@@ -176,6 +181,8 @@ class _Writer:
         }
 
     def _schema(self, kind: Any) -> dict[str, Any]:
+        if isinstance(kind, tuple):
+            return {"anyOf": [self._schema(one) for one in kind]}
         schema: dict[str, Any] = self.plain(self._schemas[id(kind)])
         return schema
 

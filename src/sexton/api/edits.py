@@ -5,13 +5,12 @@ from __future__ import annotations
 from datetime import UTC
 from typing import Any
 
-from msgspec import UNSET
-
 from sexton.domain.job import Lane, Submission
 from sexton.store.editing import Changes
 from sexton.wire import JobEdit, JobRequest
 
 from .problems import invalid
+from .revisions import said_in
 from .submissions import submission_of
 
 _SAME_NAME = ("name", "queue", "tags")
@@ -19,9 +18,7 @@ _SAME_NAME = ("name", "queue", "tags")
 
 def changes_of(edit: JobEdit) -> Changes:
     """A submission with only these fields is checked; what was left out stays out, and null stays null."""
-    said = {field: value for field in edit.__struct_fields__ if (value := getattr(edit, field)) is not UNSET}
-    if not said:
-        raise invalid("", "change at least one field")
+    said = said_in(edit)
     if "run_at" in said and "delay" in said:
         raise invalid("/delay", "give run_at or delay, not both")
     checked = submission_of(JobRequest(handler="unchanged", **_given(said)), submitted_by="api")

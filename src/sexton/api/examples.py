@@ -26,11 +26,38 @@ SUBMISSIONS: dict[str, Any] = {
         "tags": ["billing"],
     },
 }
+RECURRING: dict[str, Any] = {
+    "weekdays": {"handler": "demo.echo", "cron": "0 9 * * MON-FRI", "timezone": "America/New_York", "jitter": "30s"},
+    "recurring_in_full": {
+        "handler": "demo.echo",
+        "name": "monthly-invoices",
+        "rrule": "FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=17;BYMINUTE=0;BYSECOND=0",
+        "timezone": "Europe/Berlin",
+        "dst": {"gap": "after", "overlap": "first"},
+        "jitter": {"max": "5m", "both": True},
+        "start_at": "2030-01-01T00:00:00Z",
+        "end_at": "2040-01-01T00:00:00Z",
+        "max_fires": 100,
+        "exclude": ["2030-12-25", "22:00-06:00", {"from": "2031-08-01T00:00:00Z", "to": "2031-09-01T00:00:00Z"}],
+        "overlap": {"policy": "queue", "max_queued": 3},
+        "catch_up": {"policy": "all", "window": "2h", "max_catch_up": 10},
+        "on_resume": "latest",
+        "pause_after": 5,
+    },
+}
+PREVIEWS: dict[str, Any] = {
+    "a_schedule": {"cron": "30 2 * * *", "timezone": "America/New_York", "after": "2026-03-07T00:00:00Z", "count": 3},
+    "an_interval": {"every": "15m", "anchor_at": "2026-03-01T00:00:00Z"},
+}
 BATCH: dict[str, Any] = {"two_jobs": [{"handler": "demo.echo", "payload": {"n": 1}}, {"handler": "demo.noop", "delay": "1h"}]}
 EDITS: dict[str, Any] = {
     "another_time": {"run_at": "2030-01-01T10:00:00Z"},
     "more_patience": {"retry": {"max_attempts": 10}, "timeout": "5m", "name": None},
 }
+EDITS_OF_RECURRING: dict[str, Any] = {
+    "another_schedule": {"cron": "0 10 * * MON-FRI", "timezone": "Europe/Berlin", "overlap": "queue"},
+}
+PAUSES_OF_RECURRING: dict[str, Any] = {"pause_until": {"status": "paused", "resume_at": "2030-01-01T00:00:00Z"}}
 STATUS_CHANGES: dict[str, Any] = {
     "pause": {"status": "paused", "note": "the mail server is down"},
     "resume": {"status": "active"},
@@ -67,4 +94,14 @@ JOB: dict[str, Any] = {
     "last_execution": None,
     "note": None,
     "warnings": [],
+    "schedule": None,
+    "schedule_words": None,
+    "overlap": None,
+    "catch_up": None,
+    "on_resume": None,
+    "pause_after": None,
+    "paused_at": None,
+    "paused_by": None,
+    "resume_at": None,
+    "over_reason": None,
 }

@@ -9,14 +9,13 @@ from litestar import Response, get
 from sexton import wire
 from sexton.store import fleet as store
 from sexton.store import tail
+from sexton.store.overview import NODE_ALIVE_S
 
 from . import views
 from .answering import answer
 from .describing import Answer, Call, described
 from .parameters import no_query
 from .parts import ApiRequest, parts_of
-
-NODE_ALIVE_S = 6.0  # as schedulers count each other
 
 
 @get(

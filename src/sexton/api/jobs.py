@@ -1,19 +1,22 @@
-"""`/v1/jobs`: submit one, look, list, edit, pause, cancel, retry."""
+"""`/v1/jobs`: submit one, look, list, edit, pause, cancel, run, retry."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import assert_never
 from uuid import UUID
 
 from litestar import Response, delete, get, patch, post
 
 from sexton import wire
-from sexton.store import editing, search
+from sexton.store import editing, search, tail
 from sexton.store import jobs as store
+from sexton.store import recurring as recurring_store
+from sexton.store.database import Connection
 from sexton.store.jobs import JobView
 
-from . import cursors, examples, views
+from . import cursors, examples, previews, recurring, views
 from .answering import answer, expected_version, tagged
 from .decoding import JSON, MERGE_PATCH, read, refuse_unkeepable
 from .describing import Answer, Body, Call, body, described
@@ -22,7 +25,7 @@ from .known_tasks import warning
 from .parameters import id_of, no_query, query_of, span_of, within_history
 from .parts import ApiRequest, Parts, parts_of
 from .problems import invalid
-from .queries import JobQuery, JobsQuery
+from .queries import EditQuery, JobQuery, JobsQuery, StatusQuery, SubmitQuery
 from .submissions import key_of, submission_of, trace_of
 
 SUBMITTED_BY = "api"
@@ -42,8 +45,13 @@ _JOB = {200: Answer("The job as it stands now.", wire.Job, headers=("ETag",), ex
             id="submitJob",
             tag="jobs",
             summary="Submit a job",
-            description="Answered when durable. A job for a task that no live worker knows is accepted with a warning.",
-            body=body(wire.JobRequest, **examples.SUBMISSIONS),
+            description=(
+                "Answered when durable. A job for a task that no live worker knows is accepted with a warning. A recurring job "
+                "(`cron`, `rrule` or `every`) whose name stands already is refused (409), or with `on_name=update` brought up "
+                "to date; it takes no idempotency key."
+            ),
+            query=SubmitQuery,
+            body=body(wire.JobRequest, **examples.SUBMISSIONS, **examples.RECURRING),
             headers=("Idempotency-Key", "traceparent"),
             answers={
                 201: Answer(
@@ -51,17 +59,19 @@ _JOB = {200: Answer("The job as it stands now.", wire.Job, headers=("ETag",), ex
                     wire.Submitted,
                     headers=("Location", "ETag", "Idempotent-Replayed"),
                     example={**examples.JOB, "created": True},
-                )
+                ),
+                200: Answer("The recurring job of that name, up to date.", wire.Submitted, headers=("Location", "ETag")),
             },
             problems=(400, 409, 413, 415, 422),
         )
     ),
 )
 async def submit(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
-    parts = parts_of(request)
+    query, parts = query_of(request, SubmitQuery), parts_of(request)
     asked = await read(request, wire.JobRequest)
     key = key_of(request, asked.idempotency_key)
+    if asked.is_recurring:
+        return await _submit_recurring(request, parts, asked, query, key)
     submission = submission_of(asked, submitted_by=SUBMITTED_BY, trace=trace_of(request), key=key)
     warnings = await task_warnings(parts, asked.task)
     stored = await parts.grouping.submit(submission)
@@ -69,6 +79,16 @@ async def submit(request: ApiRequest) -> Response[bytes]:
     if not stored.created:
         headers["Idempotent-Replayed"] = "true"
     return answer(views.submitted(stored.job, created=stored.created, warnings=warnings), status=201, headers=headers)
+
+
+async def _submit_recurring(
+    request: ApiRequest, parts: Parts, asked: wire.JobRequest, query: SubmitQuery, key: str | None
+) -> Response[bytes]:
+    warnings = await task_warnings(parts, asked.task)
+    stored = await recurring.submit(parts, asked, on_name=query.on_name, trace=trace_of(request), key=key)
+    headers = {"Location": f"/v1/jobs/{stored.job.id}", "ETag": f'"{stored.job.version}"'}
+    shown = views.submitted(stored.job, created=stored.created, warnings=warnings)
+    return answer(shown, status=201 if stored.created else 200, headers=headers)
 
 
 async def task_warnings(parts: Parts, task: str) -> list[str]:
@@ -94,6 +114,7 @@ async def task_warnings(parts: Parts, task: str) -> list[str]:
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, JobsQuery)
     chosen = search.JobFilter(
+        kind=query.kind,
         status=query.status,
         name=query.name,
         tag=query.tag,
@@ -150,29 +171,42 @@ async def _show(parts: Parts, job_id: UUID) -> JobView:
         Call(
             id="editJob",
             tag="jobs",
-            summary="Change a pending job",
-            description="Only while no attempt has begun. What is left out stays; `null` goes back to the default.",
-            body=Body({JSON: wire.JobEdit, MERGE_PATCH: wire.JobEdit}, examples.EDITS),
+            summary="Change a pending or recurring job",
+            description=(
+                "A one-time job only while no attempt has begun; a recurring one any time, in force from its next fire. What "
+                "is left out stays; `null` goes back to the default. With `preview=true` nothing is changed, and the answer "
+                "tells which fires of the next 30 days the edit adds and removes."
+            ),
+            query=EditQuery,
+            body=Body({JSON: wire.JobEdit, MERGE_PATCH: wire.JobEdit}, {**examples.EDITS, **examples.EDITS_OF_RECURRING}),
             headers=("If-Match",),
-            answers=_JOB,
+            answers={
+                200: Answer(
+                    "The job as it stands now; or what would change.",
+                    (wire.Job, wire.EditPreview),
+                    headers=("ETag",),
+                    example=examples.JOB,
+                )
+            },
             problems=(400, 404, 409, 412, 413, 415, 422),
         )
     ),
 )
 async def edit(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
+    query = query_of(request, EditQuery)
     parts, wanted = parts_of(request), id_of(request, "job_id", "job")
-    changes = changes_of(await read(request, wire.JobEdit, JSON, MERGE_PATCH))
+    asked, version = await read(request, wire.JobEdit, JSON, MERGE_PATCH), expected_version(request)
+    now = parts.clock.database_now()
+    if not store.is_recurring(wanted):
+        if query.preview:
+            raise invalid("?preview", "is for recurring jobs; a one-time job has one time")
+        changes = changes_of(asked)
+        async with parts.database.transaction() as connection:
+            return _told(await editing.edit(connection, wanted, changes, version=version, by=SUBMITTED_BY, now=now))
     async with parts.database.transaction() as connection:
-        view = await editing.edit(
-            connection,
-            wanted,
-            changes,
-            version=expected_version(request),
-            by=SUBMITTED_BY,
-            now=parts.clock.database_now(),
-        )
-    return _told(view)
+        if query.preview:
+            return answer(await previews.of_edit(connection, wanted, asked, clock=parts.clock))
+        return _told(await recurring.edit(connection, wanted, asked, version=version, now=now))
 
 
 @patch(
@@ -183,21 +217,45 @@ async def edit(request: ApiRequest) -> Response[bytes]:
             id="setJobStatus",
             tag="jobs",
             summary="Pause, resume or cancel a job",
-            description="`paused` holds a job that does not run, `active` lets it go on, `cancelled` ends it.",
-            body=body(wire.StatusChange, **examples.STATUS_CHANGES),
-            answers=_JOB,
+            description=(
+                "`paused` holds a job that does not run, `active` lets it go on, `cancelled` ends it. A recurring job that is "
+                "paused fires no more, what runs goes on; with `resume_at` it becomes active then by itself. "
+                "With `preview=true` the answer to `active` tells what a resume would fire, and nothing is changed."
+            ),
+            query=StatusQuery,
+            body=body(wire.StatusChange, **examples.STATUS_CHANGES, **examples.PAUSES_OF_RECURRING),
+            answers={
+                200: Answer(
+                    "The job as it stands now; or what would fire.",
+                    (wire.Job, wire.ResumePreview),
+                    headers=("ETag",),
+                    example=examples.JOB,
+                )
+            },
             problems=(400, 404, 409, 413, 415, 422),
         )
     ),
 )
 async def set_status(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
+    query = query_of(request, StatusQuery)
     parts, wanted = parts_of(request), id_of(request, "job_id", "job")
     change = await read(request, wire.StatusChange)
     refuse_unkeepable("/note", change.note)
     now = parts.clock.database_now()
     async with parts.database.transaction() as connection:
+        if query.preview:
+            if change.status != "active":
+                raise invalid("?preview", "is for the resume of a recurring job")
+            return answer(await previews.of_resume(connection, wanted, now=now))
+        if change.resume_at is not None:
+            await _check_resume_at(connection, wanted, change, now)
         match change.status:
+            case "paused" if store.is_recurring(wanted):
+                view = await recurring_store.pause(
+                    connection, wanted, note=change.note, by=SUBMITTED_BY, resume_at=change.resume_at, now=now
+                )
+            case "active" if store.is_recurring(wanted):
+                view = await recurring_store.resume(connection, wanted, now=now)
             case "paused":
                 view = await editing.pause(connection, wanted, note=change.note, by=SUBMITTED_BY, now=now)
             case "active":
@@ -208,6 +266,13 @@ async def set_status(request: ApiRequest) -> Response[bytes]:
             case _:
                 assert_never(change.status)
     return _told(view)
+
+
+async def _check_resume_at(connection: Connection, job_id: UUID, change: wire.StatusChange, now: datetime | None) -> None:
+    if change.status != "paused" or not store.is_recurring(job_id):
+        raise invalid("/resume_at", "belongs to a recurring job that is to be paused; leave it out")
+    if change.resume_at is not None and change.resume_at <= await tail.mark(connection, now=now):
+        raise invalid("/resume_at", "lies in the past")
 
 
 @delete(
@@ -255,8 +320,33 @@ async def retry(request: ApiRequest) -> Response[bytes]:
     return _told(view)
 
 
+@post(
+    "/v1/jobs/{job_id:str}/run",
+    status_code=200,
+    opt=described(
+        Call(
+            id="runJob",
+            tag="jobs",
+            summary="Run a job now",
+            description=(
+                "A recurring job fires once, beside its schedule and under its overlap policy; a pending one-time job, also "
+                "one between two attempts, is due at once."
+            ),
+            answers=_JOB,
+            problems=(404, 409),
+        )
+    ),
+)
+async def run(request: ApiRequest) -> Response[bytes]:
+    no_query(request)
+    parts, wanted = parts_of(request), id_of(request, "job_id", "job")
+    fire = recurring_store.fire if store.is_recurring(wanted) else editing.hasten
+    async with parts.database.transaction() as connection:
+        return _told(await fire(connection, wanted, now=parts.clock.database_now()))
+
+
 def _told(view: JobView) -> Response[bytes]:
     return answer(views.job(view), headers={"ETag": f'"{view.version}"'})
 
 
-HANDLERS = [submit, find, show, edit, set_status, cancel, retry]
+HANDLERS = [submit, find, show, edit, set_status, cancel, run, retry]

@@ -32,6 +32,7 @@ KINDS: Mapping[str, Kind] = {
     "not_found": Kind(404, "There is no such thing"),
     "method_not_allowed": Kind(405, "This method is not for this address"),
     "conflict": Kind(409, "The job's state forbids this"),
+    "already_exists": Kind(409, "There is one of that name"),
     "idempotency_key_busy": Kind(409, "The first submission with this key is still under way"),
     "version_mismatch": Kind(412, "Somebody else has changed it"),
     "too_large": Kind(413, "The request is too large"),
@@ -98,6 +99,8 @@ def _of_ours(error: errors.SextonError) -> Refused | None:
         case errors.KeyReused():
             detail = "it was used for a different submission; use a new key, or send the first submission again unchanged"
             return Refused(error.code, str(error), [Fault(pointer="/idempotency_key", detail=detail)])
+        case errors.AlreadyExists():
+            return Refused(error.code, str(error), [Fault(pointer="/name", detail=str(error))])
         case errors.KeyBusy():
             return Refused(error.code, str(error), headers={"Retry-After": "1"})
         case errors.DatabaseUnavailable():

@@ -18,7 +18,26 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pass
 
 
+OnName = Annotated[
+    Literal["refuse", "update"],
+    Meta(description="Of recurring jobs: whether one whose name stands already is refused or brought up to date."),
+]
+
+
+class SubmitQuery(Query, frozen=True, kw_only=True):
+    on_name: OnName = "refuse"
+
+
+class EditQuery(Query, frozen=True, kw_only=True):
+    preview: Annotated[bool, Meta(description="Of a recurring job: only say which fires the edit adds and removes.")] = False
+
+
+class StatusQuery(Query, frozen=True, kw_only=True):
+    preview: Annotated[bool, Meta(description="Of `active`, for a paused recurring job: only say what would fire.")] = False
+
+
 class JobsQuery(Query, frozen=True, kw_only=True):
+    kind: Annotated[Literal["once", "recurring"], Meta(description="One-time or recurring jobs only.")] | None = None
     status: JobStatus | None = None
     name: Word | None = None
     tag: Word | None = None
@@ -46,6 +65,7 @@ class JobQuery(Query, frozen=True, kw_only=True):
 
 class BatchQuery(Query, frozen=True, kw_only=True):
     partial: Annotated[bool, Meta(description="Write what is good and name what is not, instead of all or nothing.")] = False
+    on_name: OnName = "refuse"
 
 
 class ExecutionsQuery(Query, frozen=True, kw_only=True):

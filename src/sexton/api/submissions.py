@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from sexton.domain.fault import Invalid
 from sexton.domain.job import PAYLOAD_BYTES_LIMIT, Submission
+from sexton.domain.schedule.document import OnName, ScheduleDocument
 from sexton.wire import Fault, JobRequest
 
 from .decoding import DEPTH_LIMIT, fault_in
@@ -34,6 +35,26 @@ def submission_of(request: JobRequest, *, submitted_by: str, trace: str | None =
     if document.run_at is not None:  # so that one instant in two spellings is one submission
         return msgspec.structs.replace(document, run_at=document.run_at.astimezone(UTC))
     return document
+
+
+def schedule_of(
+    request: JobRequest,
+    *,
+    now: datetime,
+    on_name: OnName,
+    submitted_by: str,
+    trace: str | None = None,
+    key: str | None = None,
+) -> ScheduleDocument:
+    """The document of a recurring job, its rule judged as of `now`."""
+    check_payload(request.payload)
+    if key is not None:
+        request = msgspec.structs.replace(request, idempotency_key=key)
+    try:
+        return request.to_schedule(now=now, on_name=on_name, submitted_by=submitted_by, trace=trace)
+    except Invalid as error:
+        fault = fault_of(error)
+        raise Refused("invalid", f"{fault.pointer}: {fault.detail}", [fault]) from None
 
 
 def check_payload(payload: msgspec.Raw) -> None:

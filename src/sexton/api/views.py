@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ from sexton import wire
 from sexton.domain.job import Lane, Policy
 from sexton.domain.outcome import ErrorInfo
 from sexton.domain.retry import DEFAULT, Retry
+from sexton.domain.schedule import Schedule, describe
+from sexton.domain.schedule.recurrence import Recurrence, recurrence_of, seed_of
 from sexton.store import dead_letters, fleet, jobs, tail
 
 _policy = msgspec.json.Decoder(Policy).decode
@@ -62,7 +65,54 @@ def _job_fields(view: jobs.JobView) -> dict[str, Any]:
         "ended_at": view.ended_at,
         "last_execution": None if view.last_execution is None else execution(view.last_execution),
         "note": view.note,
+        "paused_at": view.paused_at,
+        "paused_by": view.paused_by,
+        **({} if view.schedule_json is None else _recurring_fields(view.schedule_json, view)),
     }
+
+
+def _recurring_fields(schedule_json: str, view: jobs.JobView) -> dict[str, Any]:
+    schedule, words = _schedule(schedule_json, seed_of(view.tenant, view.name, view.id))
+    recurrence = _recurrence(view.recurrence_json)
+    overlap, catch_up = recurrence.overlap, recurrence.catch_up
+    return {
+        "schedule": schedule,
+        "schedule_words": words,
+        "overlap": wire.OverlapRule(
+            policy=overlap.policy,
+            max_queued=overlap.max_queued if overlap.policy == "queue" else None,
+            max_parallel=overlap.max_parallel if overlap.policy == "parallel" else None,
+        ),
+        "catch_up": wire.CatchUpRule(
+            policy=catch_up.policy,
+            window=catch_up.window_s,
+            max_catch_up=catch_up.max_catch_up if catch_up.policy == "all" else None,
+        ),
+        "on_resume": recurrence.on_resume,
+        "pause_after": recurrence.pause_after,
+        "resume_at": view.resume_at,
+        "over_reason": view.over_reason,
+    }
+
+
+@lru_cache(maxsize=1024)
+def _schedule(text: str, seed: str) -> tuple[wire.Schedule | None, str | None]:
+    """As it is kept, and in words. One that was written in plain SQL may be anything; its job says then why it failed."""
+    try:
+        kept = msgspec.json.decode(text, type=wire.Schedule)
+    except msgspec.MsgspecError:
+        return None, None
+    try:
+        return kept, describe(msgspec.json.decode(text, type=Schedule), seed)
+    except (msgspec.MsgspecError, ValueError):
+        return kept, None
+
+
+def _recurrence(text: str | None) -> Recurrence:
+    try:
+        return recurrence_of(text)
+    except msgspec.MsgspecError:
+        return Recurrence()
 
 
 def retry(policy: Retry) -> wire.RetryPolicy | None:

@@ -39,6 +39,7 @@ _CODES: dict[type[errors.SextonError], Exit] = {
     errors.NotFound: Exit.NOT_FOUND,
     errors.UnknownTask: Exit.NOT_FOUND,
     errors.NotAllowedIn: Exit.CONFLICT,
+    errors.AlreadyExists: Exit.CONFLICT,
     errors.KeyReused: Exit.CONFLICT,
     errors.KeyBusy: Exit.CONFLICT,
     errors.Contention: Exit.CONFLICT,

@@ -9,16 +9,20 @@ import typer
 
 from .asking import instant, payload_of
 from .exits import Exit, NotUnderstood, exit_code, report
-from .printing import as_json_text, print_fields, print_json, print_table
+from .foresight import preview, rule_of, why
+from .printing import as_json_text, print_fields, print_json, print_table, shown
 from .reach import AsJson, Url, reaching
 
 if TYPE_CHECKING:
     from sexton.client.remote.async_client import AsyncClient
-    from sexton.wire import Execution, Job
+    from sexton.wire import EditPreview, Execution, Job
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="List, show, watch, change and cancel jobs."
 )
+
+app.command()(why)
+app.command()(preview)
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="One id or more.")]
@@ -27,6 +31,7 @@ COLUMNS = ("id", "status", "handler", "tries", "submitted", "next", "name", "que
 
 @app.command("list")
 def list_(
+    kind: Annotated[str | None, typer.Option(help="once or recurring.")] = None,
     status: Annotated[str | None, typer.Option(help="pending, running, completed, failed, cancelled or paused.")] = None,
     handler: Annotated[str | None, typer.Option(help="Of this task.")] = None,
     queue: Annotated[str | None, typer.Option(help="In this queue.")] = None,
@@ -44,6 +49,7 @@ def list_(
     Example: sexton jobs list --status failed --handler demo.fail
     """
     filters: Any = {
+        "kind": kind,
         "status": status,
         "handler": handler,
         "queue": queue,
@@ -128,31 +134,55 @@ def retry(job_ids: Ids, url: Url = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def run(job_ids: Ids, url: Url = None, as_json: AsJson = False) -> None:
+    """Run jobs now: a recurring one fires beside its schedule, one that waits for its time need not.
+
+    Example: sexton jobs run 0199a1b2-0000-7000-8000-000000000000
+    """
+
+    async def fired(client: AsyncClient, job_id: str) -> tuple[Any, str]:
+        return await client.run(job_id), "is due now"
+
+    _each(job_ids, fired, url, as_json)
+
+
+@app.command()
 def pause(
     job_ids: Ids,
     note: Annotated[str | None, typer.Option(help="Why, for whoever finds it paused.")] = None,
+    until: Annotated[str | None, typer.Option(help="A recurring job goes on by itself at this instant.")] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Pause jobs that have not started.
+    """Pause jobs that have not started, and recurring ones.
 
     Example: sexton jobs pause 0199a1b2-0000-7000-8000-000000000000 --note "until the migration is over"
     """
 
+    resume_at = instant(until, "--until")
+
     async def paused(client: AsyncClient, job_id: str) -> tuple[Any, str]:
-        return await client.pause(job_id, note=note), "paused"
+        return await client.pause(job_id, note=note, resume_at=resume_at), "paused"
 
     _each(job_ids, paused, url, as_json)
 
 
 @app.command()
-def resume(job_ids: Ids, url: Url = None, as_json: AsJson = False) -> None:
+def resume(
+    job_ids: Ids,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what recurring jobs would fire.")] = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
     """Let paused jobs go on.
 
     Example: sexton jobs resume 0199a1b2-0000-7000-8000-000000000000
     """
 
     async def resumed(client: AsyncClient, job_id: str) -> tuple[Any, str]:
+        if dry_run:
+            told = await client.preview_resume(job_id)
+            return told, "would fire " + (", ".join(shown(at) for at in told.fires[:10]) or "no more")
         return await client.resume(job_id), "goes on"
 
     _each(job_ids, resumed, url, as_json)
@@ -169,11 +199,17 @@ def edit(
     priority: Annotated[str | None, typer.Option(help="critical, high, normal or low.")] = None,
     timeout: Annotated[str | None, typer.Option(help="Of one attempt.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Its new tags, instead of all it has.")] = None,
+    cron: Annotated[str | None, typer.Option(help="Of a recurring job: its new rule.")] = None,
+    rrule: Annotated[str | None, typer.Option(help="The same as an RRULE.")] = None,
+    every: Annotated[str | None, typer.Option(help="The same as an interval.")] = None,
+    tz: Annotated[str | None, typer.Option(help="Of a recurring job: its new time zone.")] = None,
+    overlap: Annotated[str | None, typer.Option(help="Of a recurring job: skip, queue, parallel or replace.")] = None,
     version: Annotated[int | None, typer.Option(help="Only if this is still its version.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which fires of a recurring job come and go.")] = False,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a job that has not begun.
+    """Change a job that has not begun, or a recurring one from its next fire on.
 
     Example: sexton jobs edit 0199a1b2-0000-7000-8000-000000000000 --run-at 2026-03-01T09:00:00Z
     """
@@ -186,15 +222,30 @@ def edit(
         "priority": priority,
         "timeout": timeout,
         "tags": tag or None,
+        "timezone": tz,
+        "overlap": overlap,
+        **rule_of(cron, rrule, every),
     }
     changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
     if not changes:
         raise NotUnderstood("say what to change, for example --delay 1h")
+    if dry_run:
+        _tell_edit(reaching(url, lambda client: client.preview_edit(job_id, **changes)), as_json)
+        return
     job = reaching(url, lambda client: client.edit(job_id, version=version, **changes))
     if as_json:
         print_json(job)
     else:
         print_fields(fields(job))
+
+
+def _tell_edit(told: EditPreview, as_json: bool) -> None:
+    if as_json:
+        print_json(told)
+        return
+    typer.echo(told.description)
+    rows = sorted([(at, "comes") for at in told.added] + [(at, "goes") for at in told.removed])
+    print_table(("fire", "change"), rows, none=f"no fire comes or goes before {told.until:%Y-%m-%d %H:%M}Z")
 
 
 @app.command()
@@ -235,6 +286,9 @@ def fields(job: Job) -> list[tuple[str, Any]]:
         ("tenant", job.tenant),
         ("queue", job.queue),
         ("priority", job.priority),
+        ("schedule", job.schedule_words),
+        ("overlap", None if job.overlap is None else job.overlap.policy),
+        ("catch-up", None if job.catch_up is None else job.catch_up.policy),
         ("version", job.version),
         ("delivery", job.delivery),
         ("key", job.idempotency_key),
@@ -243,7 +297,11 @@ def fields(job: Job) -> list[tuple[str, Any]]:
         ("next", job.next_fire_at),
         ("tries", job.attempt),
         ("ended", job.ended_at),
+        ("over", job.over_reason),
+        ("paused", job.paused_at),
+        ("paused by", job.paused_by),
         ("note", job.note),
+        ("resumes", job.resume_at),
     ]
     if last is not None:
         facts += [

@@ -10,11 +10,13 @@ from sexton.errors import InvalidSubmission, JobFailed
 
 from .asking import file_bytes, instant, payload_of, read
 from .exits import Exit, NotUnderstood
-from .printing import as_json_text, print_json, progress, say, warn
+from .foresight import rule_of
+from .printing import as_json_text, print_json, progress, say, shown, warn
 from .reach import AsJson, Url, reaching
 
 if TYPE_CHECKING:
     from sexton.client.remote.async_client import AsyncClient
+    from sexton.domain.schedule.document import OnName
     from sexton.wire import BatchItem, JobRequest
 
 
@@ -30,7 +32,22 @@ def submit(
     partial: Annotated[bool, typer.Option("--partial", help="With --file: submit the good ones, name the bad ones.")] = False,
     delay: Annotated[str | None, typer.Option(help="Run it this much later: 90s, 15m, 24h.")] = None,
     run_at: Annotated[str | None, typer.Option(help="Run it at this instant: 2026-03-01T09:00:00Z.")] = None,
-    name: Annotated[str | None, typer.Option(help="A name to find it by.")] = None,
+    cron: Annotated[str | None, typer.Option(help='Run it again and again: "0 9 * * MON-FRI".')] = None,
+    every: Annotated[str | None, typer.Option(help="Run it again and again, so much apart: 15m.")] = None,
+    rrule: Annotated[str | None, typer.Option(help='Run it again and again, as RFC 5545 says: "FREQ=WEEKLY;BYDAY=MO".')] = None,
+    tz: Annotated[str | None, typer.Option(help="The time zone of --cron and --rrule: America/New_York.")] = None,
+    jitter: Annotated[str | None, typer.Option(help="Move the fires of a recurring job by up to so much: 30s.")] = None,
+    start_at: Annotated[str | None, typer.Option(help="A recurring job fires no earlier.")] = None,
+    end_at: Annotated[str | None, typer.Option(help="A recurring job fires no later.")] = None,
+    max_fires: Annotated[int | None, typer.Option(help="A recurring job is over after so many.")] = None,
+    overlap: Annotated[
+        str | None, typer.Option(help="While an earlier run is alive: skip, queue, parallel or replace.")
+    ] = None,
+    catch_up: Annotated[str | None, typer.Option(help="Of fires that were missed: latest, skip or all.")] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Bring recurring jobs up to date whose names stand already.")
+    ] = False,
+    name: Annotated[str | None, typer.Option(help="A name to find it by; of recurring jobs it stands once.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Whose it is.")] = None,
     queue: Annotated[str | None, typer.Option(help="Where it waits.")] = None,
     priority: Annotated[str | None, typer.Option(help="critical, high, normal or low.")] = None,
@@ -52,17 +69,32 @@ def submit(
     Prints the job's id; with --wait its result, and ends with exit code 7 if the job failed.
 
     Example: sexton submit demo.echo a=1 greeting=hello --delay 5s --wait
+
+    Example: sexton submit demo.echo --cron "0 9 * * MON-FRI" --tz America/New_York --name morning
     """
     if file is not None:
         if handler is not None:
             raise InvalidSubmission("--file", "names the jobs itself; leave the task out")
-        code = reaching(url, lambda client: _submit_file(client, read_requests(file), partial=partial, as_json=as_json))
+        on_name: OnName = "update" if update else "refuse"
+        requests = read_requests(file)
+        code = reaching(url, lambda client: _submit_file(client, requests, partial=partial, on_name=on_name, as_json=as_json))
         raise typer.Exit(code)
     if handler is None:
         raise NotUnderstood("name the task to run, or give --file")
+    rule = rule_of(
+        cron,
+        rrule,
+        every,
+        timezone=tz,
+        jitter=jitter,
+        start_at=instant(start_at, "--start-at"),
+        end_at=instant(end_at, "--end-at"),
+        max_fires=max_fires,
+        overlap=overlap,
+        catch_up=catch_up,
+    )
+    one_time = {"delay": delay, "run_at": instant(run_at, "--run-at"), "key": key, "unique": unique or None}
     options = {
-        "delay": delay,
-        "run_at": instant(run_at, "--run-at"),
         "name": name,
         "tenant": tenant,
         "queue": queue,
@@ -72,14 +104,32 @@ def submit(
         "start_within": start_within,
         "delivery": delivery,
         "tags": tag or None,
-        "key": key,
-        "unique": unique or None,
         "retry": _retry(max_attempts),
     }
     body = payload_of(payload, pairs or [])
+    if rule:
+        misfits = [f"--{name.replace('_', '-')}" for name, value in one_time.items() if value is not None]
+        if wait or misfits:
+            raise NotUnderstood(f"{(misfits or ['--wait'])[0]} is for one-time jobs; leave it out")
+        reaching(url, lambda client: _schedule(client, handler, body, {**options, **rule}, update=update, as_json=as_json))
+        return
+    options |= one_time
     raise typer.Exit(
         reaching(url, lambda client: _submit_one(client, handler, body, options, wait=wait, within=within, as_json=as_json))
     )
+
+
+async def _schedule(
+    client: AsyncClient, handler: str, payload: Any, options: dict[str, Any], *, update: bool, as_json: bool
+) -> None:
+    job = await client.schedule(handler, payload, on_name="update" if update else "refuse", **options)
+    if as_json:
+        print_json(job)
+        return
+    for warning in job.warnings:
+        warn(warning)
+    typer.echo(job.id)
+    say(f"{job.schedule_words}; next {shown(job.next_fire_at)}")
 
 
 async def _submit_one(
@@ -118,13 +168,15 @@ async def _submit_one(
     return Exit.DONE
 
 
-async def _submit_file(client: AsyncClient, requests: list[JobRequest], *, partial: bool, as_json: bool) -> Exit:
+async def _submit_file(
+    client: AsyncClient, requests: list[JobRequest], *, partial: bool, on_name: OnName, as_json: bool
+) -> Exit:
     from sexton.wire import Batch
 
     items: list[BatchItem] = []
     try:
         with progress("submitting", len(requests)) as advance:
-            async for chunk in client.submit_chunks(requests, partial=partial):
+            async for chunk in client.submit_chunks(requests, partial=partial, on_name=on_name):
                 items += chunk
                 advance(len(chunk))
     except InvalidSubmission:

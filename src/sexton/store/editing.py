@@ -130,10 +130,28 @@ async def retry(connection: Connection, job_id: UUID, *, now: datetime | None = 
     """A failed job rises from its newest dead letter with a fresh budget; one that waits between attempts is due now."""
     _, run = await _lock(connection, job_id)
     if run is not None and run.state == RunState.WAITING and run.token > 0:
-        await _announce(connection, await connection.fetch(_SQL["hasten"], now, run.id))
+        await _make_due(connection, run, now)
     else:
         await _replay(connection, job_id, now)
     return await jobs.show(connection, job_id)
+
+
+async def hasten(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> JobView:
+    """One that waits, for its time or for its next attempt, is due now. Nothing happens to one that is ready or running; one
+    that is paused or has ended refuses."""
+    _, run = await _lock(connection, job_id)
+    match run:
+        case _Run(state=RunState.WAITING):
+            await _make_due(connection, run, now)
+        case _Run(state=RunState.READY | RunState.RUNNING):
+            pass
+        case _:
+            raise NotAllowedIn("run", (await jobs.show(connection, job_id)).status)
+    return await jobs.show(connection, job_id)
+
+
+async def _make_due(connection: Connection, run: _Run, now: datetime | None) -> None:
+    await _announce(connection, await connection.fetch(_SQL["hasten"], now, run.id))
 
 
 async def _replay(connection: Connection, job_id: UUID, now: datetime | None) -> None:

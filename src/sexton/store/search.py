@@ -28,6 +28,7 @@ CHUNK = 1_000
 
 _SQL = statements("search")
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
+_RECURRING = UUID(int=2**127)  # ids of recurring jobs begin here
 _BATCH_SPREAD = timedelta(seconds=1)  # the ids of one batch lie up to 10 ms after the instant of its submission
 
 
@@ -42,6 +43,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     submitted_from: datetime | None = None
     submitted_until: datetime | None = None
+    kind: str | None = None  # once or recurring; told apart by their ids, so it costs nothing
 
 
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,24 +66,42 @@ class Found(msgspec.Struct, Generic[T], frozen=True):
 
 
 async def find_jobs(connection: Connection, chosen: JobFilter, *, before: UUID | None = None, limit: int) -> Found[JobView]:
-    """Newest first, strictly before the given id."""
-    driver, key, left = _driver(chosen)
-    lowest, highest = _LOWEST, before or _HIGHEST
+    """Newest first, strictly before the given id; recurring ones, whose ids are above all others, before one-time ones."""
+    ids: list[UUID] = []
+    next_before = before
+    for kind in ("recurring", "once"):
+        if chosen.kind in (None, kind) and (kind == "once" or before is None or before > _RECURRING):
+            found, next_before = await _find_kind(connection, chosen, kind, before or _HIGHEST, limit - len(ids))
+            ids += found
+            if next_before is None and len(ids) == limit and kind != chosen.kind and kind == "recurring":
+                next_before = _RECURRING
+            if next_before is not None:
+                break
+    shown = await jobs.show_many(connection, ids)
+    return Found([job for job in shown if chosen.status in (None, job.status)], next_before)
+
+
+async def _find_kind(
+    connection: Connection, chosen: JobFilter, kind: str, before: UUID, limit: int
+) -> tuple[list[UUID], UUID | None]:
+    is_recurring = kind == "recurring"
+    driver, key, left = _driver(chosen, by_status=not is_recurring)
+    left = msgspec.structs.replace(left, kind=None)
+    shift = _RECURRING.int if is_recurring else 0
+    lowest, highest = UUID(int=shift), min(before, _HIGHEST if is_recurring else _RECURRING)
     if chosen.submitted_from is not None:
-        lowest = floor(chosen.submitted_from)
+        lowest = UUID(int=floor(chosen.submitted_from).int | shift)
     if chosen.submitted_until is not None:
-        highest = min(highest, floor(chosen.submitted_until + _BATCH_SPREAD))
+        highest = min(highest, UUID(int=floor(chosen.submitted_until + _BATCH_SPREAD).int | shift))
 
     async def drive(highest: UUID, at_most: int) -> list[UUID]:
         return [row["id"] for row in await connection.fetch(driver.statement, lowest, highest, at_most, *key)]
 
     async def sift(ids: Sequence[UUID], at_most: int) -> list[UUID]:
-        rows = await connection.fetch(_SQL["wanted_jobs"], ids, at_most, *msgspec.structs.astuple(left))
+        rows = await connection.fetch(_SQL["wanted_jobs"], ids, at_most, *msgspec.structs.astuple(left)[:-1])
         return [row["id"] for row in rows]
 
-    ids, next_before = await _walk(drive, None if left == JobFilter() else sift, highest, limit)
-    shown = await jobs.show_many(connection, ids)
-    return Found([job for job in shown if chosen.status in (None, job.status)], next_before)
+    return await _walk(drive, None if left == JobFilter() else sift, highest, limit)
 
 
 async def find_executions(
@@ -142,9 +162,12 @@ _DRIVERS = (
 _NEWEST = _Driver("status", None, _SQL["newest"], is_keyed=False, is_exact=False)
 
 
-def _driver(chosen: JobFilter) -> tuple[_Driver, list[str], JobFilter]:
-    """The statement, the value it takes if it takes one, and the filters that are left."""
+def _driver(chosen: JobFilter, *, by_status: bool) -> tuple[_Driver, list[str], JobFilter]:
+    """The statement, the value it takes if it takes one, and the filters that are left. The status of a one-time job is in its
+    run or its ending, which are indexed; that of a recurring one has to be looked up."""
     for driver in _DRIVERS:
+        if driver.field == "status" and not by_status:
+            continue
         value = getattr(chosen, driver.field)
         if value is not None and (driver.values is None or value in driver.values):
             left = msgspec.structs.replace(chosen, **{driver.field: None}) if driver.is_exact else chosen

@@ -60,9 +60,13 @@ ORDER BY j.queue DESC, j.id DESC LIMIT $3
 -- a hash of the whole table. $2 at most, $3 status, $4 name, $5 tag, $6 tenant, $7 queue, $8 task, $9 and $10 submitted from and until
 SELECT given.id FROM unnest($1::uuid[]) WITH ORDINALITY AS given (id, ord)
 WHERE ($3::text IS NULL OR $3 = coalesce(
+    (SELECT CASE WHEN r.state = 'running' THEN r.state END FROM sexton.runs r
+     WHERE r.job_id = given.id AND given.id >= '80000000-0000-0000-0000-000000000000' ORDER BY r.state = 'running' DESC LIMIT 1),
+    (SELECT 'paused' FROM sexton.jobs_recurring k WHERE k.id = given.id AND k.paused_at IS NOT NULL AND k.over_at IS NULL LIMIT 1),
     (SELECT CASE WHEN r.state IN ('running', 'paused') THEN r.state ELSE 'pending' END FROM sexton.runs r
      WHERE r.job_id = given.id ORDER BY r.state = 'running' DESC LIMIT 1),
-    (SELECT e.status FROM sexton.endings e WHERE e.job_id = given.id LIMIT 1)))
+    (SELECT e.status FROM sexton.endings e WHERE e.job_id = given.id LIMIT 1),
+    (SELECT coalesce(k.over_as, 'pending') FROM sexton.jobs_recurring k WHERE k.id = given.id LIMIT 1)))
   AND (coalesce($4::text, $5::text, $6::text, $7::text, $8::text) IS NULL AND coalesce($9::timestamptz, $10::timestamptz) IS NULL OR (
     SELECT ($4 IS NULL OR j.name = $4) AND ($5 IS NULL OR $5 = ANY (j.tags)) AND ($6 IS NULL OR j.tenant = $6)
       AND ($7 IS NULL OR j.queue = $7) AND ($8 IS NULL OR j.task = $8)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Self, TypeVar, Unpack
 from uuid import UUID
 
 import httpx
 
 from sexton import wire
-from sexton.client.options import Options
+from sexton.client.options import Options, ScheduleOptions
 from sexton.domain.duration import Duration
+from sexton.domain.schedule.document import OnName
 from sexton.errors import InvalidSubmission
 from sexton.ids import entropy
 
@@ -74,20 +76,35 @@ class AsyncClient:
     async def submit_request(self, request: wire.JobRequest) -> AsyncHandle:
         return AsyncHandle(await self._send(calls.submit(request, own_key=self._retries > 0)), self)
 
+    async def schedule(
+        self, handler: str, payload: Any = None, *, on_name: OnName = "refuse", **options: Unpack[ScheduleOptions]
+    ) -> wire.Submitted:
+        """A recurring job: `client.schedule("report", cron="0 9 * * MON-FRI", timezone="America/New_York", name="report")`. One
+        whose name stands already is refused (`AlreadyExists`), or with `on_name="update"` brought up to date."""
+        asked = calls.schedule_request(handler, payload, **options)
+        return await self._send(calls.submit(asked, own_key=False, on_name=on_name))
+
+    def schedule_request(self, handler: str, payload: Any = None, **options: Unpack[ScheduleOptions]) -> wire.JobRequest:
+        """The same, not sent yet: for `submit_many`."""
+        return calls.schedule_request(handler, payload, **options)
+
     def request(self, handler: str, payload: Any = None, **options: Unpack[Options]) -> wire.JobRequest:
         """The same, not sent yet: for `submit_many`."""
         return calls.request(handler, payload, **options)
 
-    async def submit_many(self, requests: Iterable[wire.JobRequest], *, partial: bool = False) -> list[wire.BatchItem]:
+    async def submit_many(
+        self, requests: Iterable[wire.JobRequest], *, partial: bool = False, on_name: OnName = "refuse"
+    ) -> list[wire.BatchItem]:
         """In order. All or none for up to 10,000 jobs and 8 MiB; beyond that each such chunk by itself. With `partial` what is
-        wrong with one job stops no other, and is said in its item."""
-        return [item async for chunk in self.submit_chunks(requests, partial=partial) for item in chunk]
+        wrong with one job stops no other, and is said in its item. With `on_name="update"` named schedules are created or
+        brought up to date."""
+        return [item async for chunk in self.submit_chunks(requests, partial=partial, on_name=on_name) for item in chunk]
 
     async def submit_chunks(
-        self, requests: Iterable[wire.JobRequest], *, partial: bool = False
+        self, requests: Iterable[wire.JobRequest], *, partial: bool = False, on_name: OnName = "refuse"
     ) -> AsyncIterator[list[wire.BatchItem]]:
         """The same, chunk by chunk, for whoever shows progress."""
-        for first, call in calls.batches(requests, partial=partial):
+        for first, call in calls.batches(requests, partial=partial, on_name=on_name):
             try:
                 yield calls.shifted((await self._send(call)).items, first)
             except InvalidSubmission as error:
@@ -104,17 +121,41 @@ class AsyncClient:
         """Changes a job that has not begun. With `version`, only if nobody has edited it since: `VersionMismatch` otherwise."""
         return await self._send(calls.edit(job_id, calls.changes(changes), version))
 
-    async def pause(self, job_id: UUID | str, *, note: str | None = None) -> wire.Job:
-        return await self._send(calls.set_status(job_id, wire.StatusChange(status="paused", note=note)))
+    async def preview_edit(self, job_id: UUID | str, **changes: Any) -> wire.EditPreview:
+        """Which fires of a recurring job such an edit would add and remove; nothing is changed."""
+        return await self._send(calls.preview_edit(job_id, calls.changes(changes)))
+
+    async def pause(self, job_id: UUID | str, *, note: str | None = None, resume_at: datetime | None = None) -> wire.Job:
+        """A recurring job may go on by itself at `resume_at`."""
+        change = wire.StatusChange(status="paused", note=note, resume_at=resume_at)
+        return await self._send(calls.set_status(job_id, change))
 
     async def resume(self, job_id: UUID | str) -> wire.Job:
         return await self._send(calls.set_status(job_id, wire.StatusChange(status="active")))
+
+    async def preview_resume(self, job_id: UUID | str) -> wire.ResumePreview:
+        """What a paused recurring job would fire if it were resumed now; nothing is changed."""
+        return await self._send(calls.preview_resume(job_id))
 
     async def cancel(self, job_id: UUID | str) -> wire.Cancelled:
         return await self._send(calls.cancel(job_id))
 
     async def retry(self, job_id: UUID | str) -> wire.Job:
         return await self._send(calls.retry(job_id))
+
+    async def run(self, job_id: UUID | str) -> wire.Job:
+        """A recurring job fires now, beside its schedule; a pending one-time job is due now."""
+        return await self._send(calls.run(job_id))
+
+    async def why(self, job_id: UUID | str) -> wire.Why:
+        """Why it has or has not run."""
+        return await self._send(calls.why(job_id))
+
+    async def preview(
+        self, job_id: UUID | str | None = None, *, after: datetime | None = None, count: int = 10, **schedule: Any
+    ) -> wire.Preview:
+        """The next fires of a job, or of a schedule that need not exist: `client.preview(cron="0 9 * * *")`."""
+        return await self._send(calls.preview(job_id, after, count, schedule))
 
     async def result(self, job_id: UUID | str, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109
         """What the handler returned. `JobFailed` if the job ended otherwise, `ResultTimeout` if it has not ended yet."""

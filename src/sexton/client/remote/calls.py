@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 from urllib.parse import quote
 from uuid import UUID
 
@@ -12,9 +12,10 @@ import msgspec
 
 from sexton import wire
 from sexton.client.faults import submission_faults
-from sexton.client.options import Options
+from sexton.client.options import BEHAVIOUR, RULE, Options, ScheduleOptions
 from sexton.domain.job import BATCH_LIMIT, Unique, encoded_payload
 from sexton.domain.retry import Retry
+from sexton.domain.schedule.document import OnName
 from sexton.errors import InvalidSubmission
 from sexton.ids import request_key
 
@@ -27,6 +28,7 @@ _FAR = frozenset({503})
 
 
 class JobFilters(TypedDict, total=False):
+    kind: Literal["once", "recurring"] | None
     status: wire.JobStatus | None
     name: str | None
     tag: str | None
@@ -83,29 +85,42 @@ def request(handler: str, payload: Any = None, **options: Unpack[Options]) -> wi
     )
 
 
-def submit(asked: wire.JobRequest, *, own_key: bool) -> Call[wire.Submitted]:
-    """With `own_key` a job without a key gets a random one, so that sending it again cannot double it."""
+def schedule_request(handler: str, payload: Any = None, **options: Unpack[ScheduleOptions]) -> wire.JobRequest:
+    """A recurring job to be submitted, from the words that `App.schedule` takes."""
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    timing = {name: _timing(name, given.pop(name)) for name in (RULE | BEHAVIOUR) & given.keys()}
+    return msgspec.structs.replace(request(handler, payload, **given), **timing)
+
+
+def submit(asked: wire.JobRequest, *, own_key: bool, on_name: OnName = "refuse") -> Call[wire.Submitted]:
+    """With `own_key` a one-time job without a key gets a random one, so that sending it again cannot double it. A recurring job
+    has none: it is sent again only if its name makes that harmless."""
+    if asked.is_recurring:
+        twice = _is_harmless_twice(asked, on_name)
+        return Call("POST", "/v1/jobs", wire.Submitted, query=_on_name(on_name), body=_encoded(asked), repeatable=twice)
     if asked.idempotency_key is None and own_key:
         asked = msgspec.structs.replace(asked, idempotency_key=request_key(), idempotency_ttl=OWN_KEY_TTL)
     keyed = asked.idempotency_key is not None
     return Call("POST", "/v1/jobs", wire.Submitted, body=_encoded(asked), repeatable=keyed)
 
 
-def batches(requests: Iterable[wire.JobRequest], *, partial: bool) -> Iterator[tuple[int, Call[wire.Batch]]]:
-    """In chunks that the API takes, each with the number of its first job. Sent again only if each job has a key."""
+def batches(
+    requests: Iterable[wire.JobRequest], *, partial: bool, on_name: OnName = "refuse"
+) -> Iterator[tuple[int, Call[wire.Batch]]]:
+    """In chunks that the API takes, each with the number of its first job. Sent again only if twice is as once for each job."""
     lines: list[bytes] = []
     size, first, keyed = 0, 0, True
     for asked in requests:
         line = _encoded(asked)
         if lines and (len(lines) == BATCH_LIMIT or size + len(line) > CHUNK_BYTES):
-            yield first, _batch(lines, partial, keyed)
+            yield first, _batch(lines, partial, keyed, on_name)
             first += len(lines)
             lines, size, keyed = [], 0, True
         lines.append(line)
         size += len(line) + 1
-        keyed = keyed and asked.idempotency_key is not None
+        keyed = keyed and (asked.idempotency_key is not None or _is_harmless_twice(asked, on_name))
     if lines:
-        yield first, _batch(lines, partial, keyed)
+        yield first, _batch(lines, partial, keyed, on_name)
 
 
 def shifted(items: Sequence[wire.BatchItem], first: int) -> list[wire.BatchItem]:
@@ -136,9 +151,14 @@ def edit(job_id: UUID | str, changes: wire.JobEdit, version: int | None) -> Call
     return Call("PATCH", f"/v1/jobs/{_part(job_id)}", wire.Job, body=_encoded(changes), headers=headers)
 
 
+def preview_edit(job_id: UUID | str, changes: wire.JobEdit) -> Call[wire.EditPreview]:
+    path, query = f"/v1/jobs/{_part(job_id)}", {"preview": "true"}
+    return Call("PATCH", path, wire.EditPreview, query=query, body=_encoded(changes), repeatable=True)
+
+
 def changes(given: Mapping[str, Any]) -> wire.JobEdit:
     """What is named is changed; `None` goes back to the default."""
-    known = {name: _span(value) for name, value in given.items()}
+    known = {name: _timing(name, value) if name in RULE | BEHAVIOUR else _span(value) for name, value in given.items()}
     if "payload" in known:
         with submission_faults():
             known["payload"] = encoded_payload(known["payload"])
@@ -158,12 +178,36 @@ def set_status(job_id: UUID | str, change: wire.StatusChange) -> Call[wire.Job]:
     return Call("PATCH", f"/v1/jobs/{_part(job_id)}/status", wire.Job, body=_encoded(change))
 
 
+def preview_resume(job_id: UUID | str) -> Call[wire.ResumePreview]:
+    path, body = f"/v1/jobs/{_part(job_id)}/status", _encoded(wire.StatusChange(status="active"))
+    return Call("PATCH", path, wire.ResumePreview, query={"preview": "true"}, body=body, repeatable=True)
+
+
 def cancel(job_id: UUID | str) -> Call[wire.Cancelled]:
     return Call("DELETE", f"/v1/jobs/{_part(job_id)}", wire.Cancelled)
 
 
 def retry(job_id: UUID | str) -> Call[wire.Job]:
     return Call("POST", f"/v1/jobs/{_part(job_id)}/retry", wire.Job)
+
+
+def run(job_id: UUID | str) -> Call[wire.Job]:
+    return Call("POST", f"/v1/jobs/{_part(job_id)}/run", wire.Job)
+
+
+def why(job_id: UUID | str) -> Call[wire.Why]:
+    return _get(f"/v1/jobs/{_part(job_id)}/why", wire.Why)
+
+
+def preview(job_id: UUID | str | None, after: datetime | None, count: int, rule: Mapping[str, Any]) -> Call[wire.Preview]:
+    """Of a job, or of a schedule that need not exist."""
+    timing = {name: _timing(name, value) for name, value in rule.items() if value is not None}
+    try:
+        asked = wire.PreviewRequest(job_id=job_id, after=after, count=count, **timing)  # type: ignore[arg-type]
+    except TypeError:
+        wrong = next(name for name in timing if name not in wire.PreviewRequest.__struct_fields__)
+        raise InvalidSubmission(f"/{wrong}", "is no part of a schedule") from None
+    return Call("POST", "/v1/schedules/preview", wire.Preview, body=_encoded(asked), repeatable=True)
 
 
 def executions_of(job_id: UUID | str, cursor: str | None, limit: int) -> Call[wire.Page[wire.Execution]]:
@@ -240,12 +284,46 @@ def _get(path: str, answer: type[Any], **given: Any) -> Call[Any]:
     return Call("GET", path, answer, query=query(**given), repeatable=True)
 
 
-def _batch(lines: Sequence[bytes], partial: bool, keyed: bool) -> Call[wire.Batch]:
+def _is_harmless_twice(asked: wire.JobRequest, on_name: OnName) -> bool:
+    return asked.is_recurring and asked.name is not None and on_name == "update"
+
+
+def _on_name(on_name: OnName) -> dict[str, str]:
+    return {} if on_name == "refuse" else {"on_name": on_name}
+
+
+def _timing(name: str, value: Any) -> Any:
+    """A part of a schedule or of how it behaves, as the wire spells it."""
+    if name == "exclude" and value is not None:
+        return tuple(one if isinstance(one, str) else _converted(name, one, wire.Stretch) for one in value)
+    kind = _KINDS.get(name)
+    if kind is None or value is None or isinstance(value, str | int | float | timedelta | kind):
+        return _span(value)
+    return _converted(name, value, kind)
+
+
+_KINDS: dict[str, type] = {
+    "dst": wire.DstRule,
+    "jitter": wire.JitterRule,
+    "overlap": wire.OverlapRule,
+    "catch_up": wire.CatchUpRule,
+}
+
+
+def _converted(name: str, value: Any, kind: type) -> Any:
+    plain = {key: _span(one) for key, one in value.items()} if isinstance(value, Mapping) else msgspec.to_builtins(value)
+    try:
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidSubmission(f"/{name}", str(error)) from None
+
+
+def _batch(lines: Sequence[bytes], partial: bool, keyed: bool, on_name: OnName) -> Call[wire.Batch]:
     return Call(
         "POST",
         "/v1/jobs/batch",
         wire.Batch,
-        query={"partial": "true"} if partial else {},
+        query={**({"partial": "true"} if partial else {}), **_on_name(on_name)},
         body=b"\n".join(lines),
         headers={"Content-Type": "application/x-ndjson"},
         repeatable=keyed,

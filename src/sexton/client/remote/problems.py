@@ -16,6 +16,7 @@ _TOLD: dict[str, type[errors.SextonError]] = {
         errors.KeyBusy,
         errors.UnknownTask,
         errors.NotFound,
+        errors.AlreadyExists,
         errors.VersionMismatch,
         errors.DatabaseUnavailable,
         errors.Contention,

@@ -1,0 +1,130 @@
+"""What there is to know about why a job has or has not run: a handful of bounded looks, each by index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.outcome import ErrorInfo
+
+from . import jobs, tail
+from .database import Connection
+from .jobs import JobView
+from .overview import NODE_ALIVE_S
+from .sql import statements
+
+AHEAD_LIMIT = 1_000  # runs before it in the queue that are counted
+
+_SQL = statements("evidence")
+
+
+class LiveRun(NamedTuple):
+    id: UUID
+    state: str
+    origin: str
+    fire_at: datetime
+    due_at: datetime
+    claimed_at: datetime | None
+    worker_id: UUID | None
+    worker_name: str | None
+    token: int
+    attempt: int
+    lane: int
+    queue: str
+    task: str
+    cancel_requested_at: datetime | None
+    partition: int
+
+
+class Plan(NamedTuple):
+    plan_at: datetime | None
+    cursor_at: datetime | None
+    over_at: datetime | None
+    over_as: str | None
+
+
+class Fleet(NamedTuple):
+    worker_count: int
+    serving_count: int  # of those, on the job's queue
+    knowing_count: int  # of those, with its task
+    free_slot_count: int
+    node_count: int
+    last_node_beat_at: datetime | None
+    leader: str | None
+
+
+class Past(NamedTuple):
+    """A row of history: a try, or fires that did not start."""
+
+    id: UUID
+    run_id: UUID
+    status: str
+    origin: str
+    fire_at: datetime
+    started_at: datetime | None
+    ended_at: datetime
+    attempt: int
+    reason: str | None
+    error_json: str | None
+    result_json: str | None
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        return ErrorInfo.from_json(self.error_json)
+
+    @property
+    def gap(self) -> dict[str, Any]:
+        """First, last and count, of fires that are told together."""
+        return {} if self.result_json is None else msgspec.json.decode(self.result_json)
+
+
+class Letter(NamedTuple):
+    id: UUID
+    buried_at: datetime
+    status: str
+    reason: str
+    permanent: bool
+    attempts: int
+    replay_at: datetime | None
+
+
+class Evidence(NamedTuple):
+    now: datetime
+    job: JobView
+    plan: Plan | None  # of a recurring job
+    live: Sequence[LiveRun]  # the running ones first, then by due time
+    history: Sequence[Past]  # newest first
+    fleet: Fleet
+    letter: Letter | None
+    ahead_count: int | None  # of a ready run
+
+
+async def gather(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> Evidence:
+    job = await jobs.show(connection, job_id)
+    moment = await tail.mark(connection, now=now)
+    plans = await connection.fetch(_SQL["plan"], job_id)
+    live = [LiveRun(*row) for row in await connection.fetch(_SQL["live"], job_id)]
+    history = await connection.fetch(_SQL["history"], job_id, jobs.oldest_execution(job_id), 5)
+    fleet = await connection.fetch(
+        _SQL["fleet"], moment, job.queue, job.task, live[0].partition if live else job_id.int & 63, NODE_ALIVE_S
+    )
+    letters = await connection.fetch(_SQL["letter"], job_id)
+    ready = next((run for run in live if run.state == "ready"), None)
+    ahead_count = None
+    if ready is not None:
+        rows = await connection.fetch(_SQL["ahead"], ready.queue, ready.lane, ready.due_at, ready.id, AHEAD_LIMIT)
+        ahead_count = rows[0]["count"]
+    return Evidence(
+        now=moment,
+        job=job,
+        plan=Plan(*plans[0]) if plans else None,
+        live=live,
+        history=[Past(*row) for row in history],
+        fleet=Fleet(*fleet[0]),
+        letter=Letter(*letters[0]) if letters else None,
+        ahead_count=ahead_count,
+    )

@@ -1,0 +1,334 @@
+"""What callers get: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, Literal, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.job import Delivery, Priority
+from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
+
+from .kinds import Answer, ExecutionStatus, JobStatus, Moment, Origin
+from .requests import RetryPolicy
+from .schedules import CatchUpRule, OverlapRule, Schedule
+
+T = TypeVar("T")
+
+
+class Error(Answer, frozen=True, kw_only=True):
+    """What a handler raised."""
+
+    type: str
+    message: str
+    traceback: str | None = None
+
+
+class Execution(Answer, frozen=True, kw_only=True):
+    """One try of a run. The one that runs now has no id yet, and what it has said so far."""
+
+    id: UUID | None
+    job_id: UUID
+    run_id: UUID
+    status: ExecutionStatus
+    attempt: int
+    origin: Origin
+    handler: str
+    queue: str
+    tenant: str
+    job_version: int
+    fire_at: Moment
+    due_at: Moment
+    started_at: Moment | None = None
+    ended_at: Moment | None = None
+    worker_id: UUID | None = None
+    reason: str | None = None
+    error: Error | None = None
+    result: Any = None  # any JSON; the API passes on the text it was kept as, and `Raw | None` could not be read back
+    progress: Any = None
+    output: str | None = None
+
+
+class Job(Answer, frozen=True, kw_only=True):
+    """A job as it stands now."""
+
+    id: UUID
+    status: JobStatus
+    version: int
+    handler: str
+    payload: msgspec.Raw
+    tenant: str
+    queue: str
+    priority: Priority
+    delivery: Delivery
+    name: str | None = None
+    tags: Sequence[str] = ()
+    retry: RetryPolicy | None = None  # what it says beyond the defaults
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    start_within_s: float | None = None
+    idempotency_key: str | None = None
+    submitted_at: Moment
+    submitted_by: str | None = None
+    trace: str | None = None
+    next_fire_at: Moment | None = None
+    attempt: int = 0  # tries begun so far
+    ended_at: Moment | None = None
+    last_execution: Execution | None = None
+    note: str | None = None  # of whoever paused it
+    warnings: Sequence[str] = ()
+    schedule: Schedule | None = None  # of a recurring job, and so on down to over_reason
+    schedule_words: str | None = None
+    overlap: OverlapRule | None = None
+    catch_up: CatchUpRule | None = None
+    on_resume: CatchUpPolicy | None = None
+    pause_after: int | None = None
+    paused_at: Moment | None = None
+    paused_by: str | None = None
+    resume_at: Moment | None = None
+    over_reason: str | None = None
+
+
+class Submitted(Job, frozen=True, kw_only=True):
+    """The answer to a submission. `created` is false where an idempotency key or an equal job stood already."""
+
+    created: bool
+
+
+class Page(Answer, Generic[T], frozen=True, kw_only=True):
+    """Newest first. With a `next_cursor` there may be more, even if this page is short: a search with several filters looks
+    at a bounded number of jobs per page."""
+
+    items: Sequence[T]
+    next_cursor: str | None = None
+
+
+class Fault(Answer, frozen=True, kw_only=True):
+    """`pointer` is a JSON pointer (RFC 6901) into the body, `?name` for a parameter of the query, or a header's name."""
+
+    pointer: str
+    detail: str
+
+
+class Problem(Answer, omit_defaults=True, frozen=True, kw_only=True):
+    """RFC 9457. `code` is stable; `errors` names each fault."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: Sequence[Fault] = ()
+    request_id: str | None = None
+
+
+class BatchItem(Answer, omit_defaults=True, frozen=True, kw_only=True):
+    """What became of one job of a batch, in the order given: an id, or in a partial batch the problem with it."""
+
+    index: int
+    id: UUID | None = None
+    created: bool | None = None
+    problem: Problem | None = None
+
+
+class Batch(Answer, frozen=True, kw_only=True):
+    items: Sequence[BatchItem]
+    created_count: int
+    existing_count: int
+    refused_count: int
+    warnings: Sequence[str] = ()
+    next_cursor: None = None
+
+
+class Preview(Answer, frozen=True, kw_only=True):
+    """When a schedule fires, its jitter included. Fewer fires than were asked for: there are no more."""
+
+    description: str
+    timezone: str
+    fires: Sequence[Moment]
+
+
+class EditPreview(Answer, frozen=True, kw_only=True):
+    """What an edit would change, up to `until`: 30 days ahead, or less for a dense schedule. Nothing was changed."""
+
+    description: str
+    until: Moment
+    added: Sequence[Moment]
+    removed: Sequence[Moment]
+
+
+class FireGap(Answer, frozen=True, kw_only=True):
+    """Fires that will not run, told together."""
+
+    first: Moment
+    last: Moment
+    count: int
+    reason: str
+
+
+class ResumePreview(Answer, frozen=True, kw_only=True):
+    """What a resume would do now: the fires it would plan, those of the pause among them that `on_resume` lets run, and those
+    that would be written down as paused. Nothing was changed."""
+
+    fires: Sequence[Moment]
+    missed: Sequence[FireGap]
+
+
+class WhyLink(Answer, frozen=True, kw_only=True):
+    """One question of the chain: whether the answer lets the job run, and what it rests on."""
+
+    check: str
+    ok: bool
+    detail: str
+    evidence: dict[str, Any]
+
+
+class Why(Answer, frozen=True, kw_only=True):
+    """Why a job has or has not run: the answer in one sentence, and the questions that led there, in order."""
+
+    job_id: UUID
+    status: JobStatus
+    answer: str
+    chain: Sequence[WhyLink]
+
+
+class DeadLetter(Answer, frozen=True, kw_only=True):
+    id: UUID
+    job_id: UUID
+    run_id: UUID
+    handler: str
+    tenant: str
+    queue: str
+    priority: Priority
+    name: str | None
+    status: ExecutionStatus
+    reason: str
+    permanent: bool
+    attempts: int
+    lost_count: int
+    job_version: int
+    fire_at: Moment
+    buried_at: Moment
+    replay_at: Moment | None
+    error: Error | None
+    payload: msgspec.Raw
+
+
+class Replay(Answer, frozen=True, kw_only=True):
+    """`risen` names each job that runs again; after a dry run it is empty. `matched_count` counts what was chosen."""
+
+    matched_count: int
+    risen: Sequence[UUID]
+    dry_run: bool
+
+
+class Discard(Answer, frozen=True, kw_only=True):
+    matched_count: int
+    discarded: Sequence[UUID]
+    dry_run: bool
+
+
+class Cancelled(Answer, frozen=True, kw_only=True):
+    """What a cancellation did: runs that will never start, and running ones that were asked to stop."""
+
+    job: Job
+    ended_count: int
+    asked_count: int
+
+
+class Worker(Answer, frozen=True, kw_only=True):
+    id: UUID
+    name: str
+    status: Literal["live", "draining", "lost"]
+    queues: Sequence[str]
+    tasks: Sequence[str]
+    concurrency: int
+    running_count: int
+    refused_count: int
+    started_at: Moment
+    beat_at: Moment
+    silent_s: float
+    lost_at: Moment | None = None
+
+
+class Node(Answer, frozen=True, kw_only=True):
+    """A scheduler. It leads the partitions it lists."""
+
+    id: UUID
+    name: str
+    status: Literal["live", "silent"]
+    started_at: Moment
+    beat_at: Moment
+    silent_s: float
+    partitions: Sequence[int]
+
+
+class QueueView(Answer, frozen=True, kw_only=True):
+    """Counts stop at 10,000 (`capped`), so that a look at a long queue costs what a look at a short one does."""
+
+    name: str
+    ready_count: int
+    running_count: int
+    waiting_count: int
+    capped: bool
+    oldest_ready_s: float | None
+    worker_count: int
+
+
+class TenantView(Answer, frozen=True, kw_only=True):
+    name: str
+    ready_count: int
+    running_count: int
+    waiting_count: int
+    capped: bool
+
+
+class Stats(Answer, frozen=True, kw_only=True):
+    """The whole cluster at a glance; counts stop at 10,000 each (`capped`)."""
+
+    at: Moment
+    ready_count: int
+    running_count: int
+    waiting_count: int
+    paused_count: int
+    capped: bool
+    oldest_ready_s: float | None
+    next_due_at: Moment | None
+    dead_letter_count: int
+    worker_count: int
+    node_count: int
+    slot_count: int
+    ended_last_minute: dict[str, int]  # executions by status
+
+
+class Health(Answer, frozen=True, kw_only=True):
+    status: Literal["ok"] = "ok"
+
+
+class Check(Answer, frozen=True, kw_only=True):
+    ok: bool
+    detail: str
+
+
+class Readiness(Answer, frozen=True, kw_only=True):
+    ready: bool
+    checks: dict[str, Check]
+
+
+class Event(Answer, omit_defaults=True, frozen=True, kw_only=True):
+    """One transition, as `GET /v1/events` tells it."""
+
+    type: Literal["submitted", "started", "ended", "retrying", "dead_lettered"]
+    at: Moment
+    job_id: UUID
+    run_id: UUID | None = None
+    handler: str
+    queue: str
+    tenant: str
+    status: str | None = None  # of the execution that ended
+    ending: Literal["completed", "failed", "cancelled"] | None = None  # of the job, if this was its end
+    attempt: int | None = None
+    worker_id: UUID | None = None
+    reason: str | None = None

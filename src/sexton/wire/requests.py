@@ -1,0 +1,271 @@
+"""What callers send. Requests know how to become the domain's documents; `Invalid` names the field as it is spelled here."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from sexton.domain.duration import seconds
+from sexton.domain.fault import Invalid
+from sexton.domain.job import TAG_LIMIT, Delivery, Priority, Submission, Unique, submission
+from sexton.domain.retry import Backoff, Retry
+from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
+from sexton.domain.schedule.check import schedule
+from sexton.domain.schedule.cron_text import Dialect
+from sexton.domain.schedule.document import OnName, ScheduleDocument, document
+from sexton.domain.schedule.overlap import Policy as OverlapPolicy
+from sexton.domain.schedule.recurrence import Recurrence, seed_of
+
+from .kinds import Instant, Request, Rule, Span, Word
+from .schedules import (
+    RULE_FIELDS,
+    CatchUpRule,
+    DstRule,
+    JitterRule,
+    OverlapRule,
+    Schedule,
+    Stretch,
+    catch_up_of,
+    overlap_of,
+)
+
+
+class RetryPolicy(Request, frozen=True, kw_only=True):
+    """What is left out keeps its default: five attempts, exponential from 30 s to 30 min, jitter 25 %."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    backoff: Backoff | None = None
+    base: Span | None = None
+    factor: Annotated[float, Meta(ge=1, le=1000)] | None = None
+    max: Span | None = None
+    jitter: Annotated[float, Meta(ge=0, le=0.25)] | None = None
+    delays: tuple[Span, ...] | None = None
+    replays: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    replay_after: Span | None = None
+
+    def to_domain(self) -> Retry:
+        given = {
+            "max_attempts": self.max_attempts,
+            "backoff": self.backoff or ("list" if self.delays else None),
+            "base_s": _seconds("retry.base", self.base),
+            "factor": self.factor,
+            "max_s": _seconds("retry.max", self.max),
+            "jitter": self.jitter,
+            "delays_s": None if self.delays is None else tuple(seconds(delay, field="retry.delays") for delay in self.delays),
+            "replays": self.replays,
+            "replay_after_s": _seconds("retry.replay_after", self.replay_after),
+        }
+        if self.delays and self.max_attempts is None:
+            given["max_attempts"] = len(self.delays) + 1
+        try:
+            return Retry(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        except Invalid as fault:
+            raise Invalid(f"retry.{fault.field}", fault.message) from None
+
+
+class UniqueRule(Request, frozen=True, kw_only=True):
+    """Equal jobs are one, while they are pending or for `period` after their submission."""
+
+    by: tuple[Word, ...] = ("handler", "payload")
+    period: Span | None = None
+    on_conflict: Literal["keep", "replace"] = "keep"
+
+    def to_domain(self) -> Unique:
+        by = ("task" if part == "handler" else part for part in self.by)
+        return Unique.of(*by, period=self.period, on_conflict=self.on_conflict)
+
+
+class PythonHandler(Request, tag_field="type", tag="python", frozen=True, kw_only=True):
+    """A Python task, by its name; the same as giving the name alone."""
+
+    task: Word
+
+
+class JobRequest(Schedule, frozen=True, kw_only=True):
+    """A job to be submitted: one-time with `run_at`, `delay` or neither (now), recurring with `cron`, `rrule` or `every`."""
+
+    handler: Word | PythonHandler
+    payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))  # a schema cannot hold it as a default
+    run_at: Instant | None = None
+    delay: Span | None = None
+    name: Word | None = None
+    tenant: Word | None = None
+    queue: Word | None = None
+    priority: Priority | None = None
+    retry: RetryPolicy | None = None
+    timeout: Span | None = None
+    deadline: Span | None = None
+    start_within: Span | None = None
+    lease: Span | None = None
+    progress_within: Span | None = None
+    grace: Span | None = None
+    max_lost: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    delivery: Delivery | None = None
+    unique: bool | UniqueRule | None = None
+    tags: Annotated[tuple[Word, ...], Meta(max_length=TAG_LIMIT)] | None = None
+    idempotency_key: Word | None = None
+    idempotency_ttl: Span | None = None
+    overlap: OverlapPolicy | OverlapRule | None = None
+    catch_up: CatchUpPolicy | CatchUpRule | None = None
+    on_resume: CatchUpPolicy | None = None
+    pause_after: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+
+    @property
+    def task(self) -> str:
+        return self.handler if isinstance(self.handler, str) else self.handler.task
+
+    def to_schedule(
+        self, *, now: datetime, on_name: OnName = "refuse", submitted_by: str | None = None, trace: str | None = None
+    ) -> ScheduleDocument:
+        """The document of `sexton.submit_schedules`, for a recurring job; its rule is judged as of `now`."""
+        for field, why in _ONE_TIME.items():
+            if getattr(self, field) not in (None, False):
+                raise Invalid(field, why)
+        job = self._checked(submitted_by, trace)
+        rule = schedule(now=now, seed=seed_of(self.tenant or "default", self.name, _NO_ID), **self.rule())
+        if self.anchor_at is None:  # left open, so that the same schedule twice is the same
+            rule = msgspec.structs.replace(rule, anchor_at=None)
+        return document(job, rule, self.recurrence(), on_name=on_name)
+
+    def recurrence(self) -> Recurrence:
+        return Recurrence(
+            overlap=overlap_of(self.overlap),
+            catch_up=catch_up_of(self.catch_up),
+            on_resume=self.on_resume or "skip",
+            pause_after=self.pause_after,
+        )
+
+    def to_domain(self, *, submitted_by: str | None = None, trace: str | None = None) -> Submission:
+        """The document of `sexton.submit_jobs`; `Invalid` names the field as it is spelled here."""
+        for field in _RECURRING:
+            if getattr(self, field) is not None:
+                raise Invalid(field, "belongs to a recurring job; give cron, rrule or every, or leave it out")
+        return self._checked(submitted_by, trace)
+
+    def _checked(self, submitted_by: str | None, trace: str | None) -> Submission:
+        try:
+            return submission(
+                self.task,
+                self.payload,
+                run_at=self.run_at,
+                delay=self.delay,
+                name=self.name,
+                tenant=self.tenant,
+                queue=self.queue,
+                priority=self.priority,
+                retry=None if self.retry is None else self.retry.to_domain(),
+                timeout=self.timeout,
+                deadline=self.deadline,
+                start_within=self.start_within,
+                lease=self.lease,
+                progress_within=self.progress_within,
+                grace=self.grace,
+                max_lost=self.max_lost,
+                delivery=self.delivery,
+                unique=self.unique.to_domain() if isinstance(self.unique, UniqueRule) else self.unique,
+                tags=self.tags,
+                key=self.idempotency_key,
+                key_ttl=self.idempotency_ttl,
+                submitted_by=submitted_by,
+                trace=trace,
+            )
+        except Invalid as fault:
+            raise Invalid(_SPELLED.get(fault.field, fault.field), fault.message) from None
+
+
+_SPELLED = {"task": "handler", "key": "idempotency_key", "key_ttl": "idempotency_ttl"}
+_NO_ID = UUID(int=0)
+_POLICIES = ("overlap", "catch_up", "on_resume", "pause_after")
+_RECURRING = (*RULE_FIELDS, *_POLICIES)
+_BY_NAME = "a recurring job has no key; give it a name, and with ?on_name=update the same submission twice is one schedule"
+_ONE_TIME = {
+    "run_at": "give exactly one of run_at, delay, cron, rrule and every; a schedule begins at start_at",
+    "delay": "give exactly one of run_at, delay, cron, rrule and every; a schedule begins at start_at",
+    "unique": "a recurring job is told apart by its name; leave it out",
+    "idempotency_key": _BY_NAME,
+    "idempotency_ttl": _BY_NAME,
+}
+
+
+class JobEdit(Request, frozen=True, kw_only=True):
+    """What to change in a pending or recurring job; what is left out stays, `null` goes back to the default."""
+
+    payload: msgspec.Raw | UnsetType = UNSET
+    run_at: Instant | UnsetType | None = UNSET
+    delay: Span | UnsetType | None = UNSET
+    name: Word | UnsetType | None = UNSET
+    queue: Word | UnsetType | None = UNSET
+    priority: Priority | UnsetType | None = UNSET
+    retry: RetryPolicy | UnsetType | None = UNSET
+    timeout: Span | UnsetType | None = UNSET
+    deadline: Span | UnsetType | None = UNSET
+    start_within: Span | UnsetType | None = UNSET
+    tags: Annotated[tuple[Word, ...], Meta(max_length=TAG_LIMIT)] | UnsetType | None = UNSET
+    cron: Rule | UnsetType | None = UNSET
+    rrule: Rule | UnsetType | None = UNSET
+    every: Span | UnsetType | None = UNSET
+    timezone: Word | UnsetType | None = UNSET
+    dst: DstRule | UnsetType | None = UNSET
+    jitter: Span | JitterRule | UnsetType | None = UNSET
+    start_at: Instant | UnsetType | None = UNSET
+    end_at: Instant | UnsetType | None = UNSET
+    max_fires: Annotated[int, Meta(ge=1, le=2**31 - 1)] | UnsetType | None = UNSET
+    exclude: Annotated[tuple[Word | Stretch, ...], Meta(max_length=500)] | UnsetType | None = UNSET
+    dialect: Dialect | UnsetType | None = UNSET
+    anchor_at: Instant | UnsetType | None = UNSET
+    overlap: OverlapPolicy | OverlapRule | UnsetType | None = UNSET
+    catch_up: CatchUpPolicy | CatchUpRule | UnsetType | None = UNSET
+    on_resume: CatchUpPolicy | UnsetType | None = UNSET
+    pause_after: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType | None = UNSET
+
+
+class StatusChange(Request, frozen=True, kw_only=True):
+    """A command to a job: stop it for now, let it go on, or end it. A recurring job may go on by itself at `resume_at`."""
+
+    status: Literal["paused", "active", "cancelled"]
+    note: Annotated[str, Meta(max_length=500)] | None = None
+    resume_at: Instant | None = None
+
+
+class PreviewRequest(Schedule, frozen=True, kw_only=True):
+    """A schedule that need not exist, or the job whose schedule is meant; the fires strictly after `after`, else after now."""
+
+    job_id: UUID | None = None
+    after: Instant | None = None
+    count: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    tenant: Word | None = None  # with the name what jitter and H are drawn from
+    name: Word | None = None
+
+
+class DeadLetterFilter(Request, frozen=True, kw_only=True):
+    """Which dead letters; what is left out does not matter. At least one must be given."""
+
+    ids: Annotated[tuple[UUID, ...], Meta(max_length=10_000)] | None = None
+    handler: Word | None = None
+    tenant: Word | None = None
+    queue: Word | None = None
+    permanent: bool | None = None
+
+
+class ReplayRequest(Request, frozen=True, kw_only=True):
+    """Runs dead letters again with a fresh budget, each once. `dry_run` only counts; `keep_key: false` lets the effect of an
+    idempotency key happen again."""
+
+    filter: DeadLetterFilter
+    dry_run: bool = False
+    keep_key: bool = True
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 10_000
+
+
+class DiscardRequest(Request, frozen=True, kw_only=True):
+    filter: DeadLetterFilter
+    dry_run: bool = False
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 10_000
+
+
+def _seconds(field: str, span: Span | None) -> float | None:
+    return None if span is None else seconds(span, field=field)
