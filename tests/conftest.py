@@ -62,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=(15, 16, 18),
         help="PostgreSQL to test on (default: the server of SEXTON_DATABASE_URL if that is set, else 18)",
     )
-    group.addoption("--seeds", default="0-19", help="seeds of the simulation: one, or first-last (default: %(default)s)")
+    group.addoption("--seeds", default="0-5", help="seeds of the simulation: one, or first-last (default: %(default)s)")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -182,7 +182,7 @@ BEGIN
     deadline_at = r.due_at + make_interval(secs => (new.policy->>'deadline_s')::float8),
     -- What was let in stays in: several at once may have been legal until now.
     overlap = CASE WHEN r.state <> 'waiting' THEN r.overlap ELSE sexton.overlap_of(new.recurrence) END
-  WHERE r.job_id = revised AND r.token = 0 AND r.state IN ('waiting', 'ready', 'blocked');
+  WHERE r.job_id = revised AND r.token = 0 AND r.state IN ('waiting', 'ready', 'blocked') AND r.origin <> 'replay';  -- that is of the version it replays
   DELETE FROM job_tags t WHERE t.job_id = revised AND t.tag <> ALL (coalesce(new.tags, '{}'));
   INSERT INTO job_tags (tag, job_id) SELECT DISTINCT tag, revised FROM unnest(new.tags) AS tag ON CONFLICT DO NOTHING;
 END
