@@ -46,7 +46,7 @@ async def test_a_second_signal_ends_a_worker_at_once_and_its_runs_are_recovered(
     cluster.worker("leaving")
     cluster.scheduler("scheduler")
     await cluster.until_ready()
-    job = await app.submit("nap", {"seconds": 2})
+    job = await app.submit("nap", {"seconds": 5})
     await cluster.until(lambda: cluster.lines("start"), "the start")
     cluster.worker("heir")
     await cluster.until_ready("heir")
@@ -55,7 +55,7 @@ async def test_a_second_signal_ends_a_worker_at_once_and_its_runs_are_recovered(
     await cluster.until(lambda: is_draining(connection), "the drain to begin")
     cluster.terminate("leaving")
     assert await cluster.exit_code("leaving", within_s=2) == 1
-    assert await job.result(timeout="20s") == 2
+    assert await job.result(timeout="20s") == 5
     assert [each.status for each in await app.executions(job.id)] == ["lost", "succeeded"]
 
 
