@@ -185,7 +185,7 @@ async def test_without_telling_two_tokens_apart_a_report_is_taken_for_the_next(
 ) -> None:
     """A batch may hold a run twice: swept while its report waited, and claimed again by the same worker."""
     monkeypatch.setattr(reporter, "Counter", lambda _: {})
-    assert await found("stands in history under its own lease", fresh_databases, first_seed=1003)
+    assert await found("stands in history under its own lease", fresh_databases, first_seed=1008)
 
 
 async def test_without_watching_an_outage_kills_the_living(
@@ -245,7 +245,7 @@ async def test_without_the_check_in_a_transaction_an_effect_outlives_its_lease(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Transaction, "_check", lambda _self, _finished: None)
-    assert await found("effect", fresh_databases, first_seed=1003)
+    assert await found("effect", fresh_databases, first_seed=1008)
 
 
 async def lead_nothing(_self: Leadership) -> float:

@@ -1,4 +1,4 @@
-"""B1, C4, C5, C6, C7, F6: many small clusters, each through faults at every statement boundary, each to its end."""
+"""B1-B7, C4-C7, F6: many small clusters, each through faults at every statement boundary, each to its end."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ RecordProperty = Callable[[str, object], None]
 
 MUST_BE_REACHED = {str(fault) for fault in Fault if fault is not Fault.NONE} | {
     "DeclaredLost",
+    "FiresMissed",
     "LeaseLost",
     "Reconciled",
     "Swept",
@@ -35,6 +36,13 @@ MUST_BE_REACHED = {str(fault) for fault in Fault if fault is not Fault.NONE} | {
     "notified 2 times",
     "outage briefly",
     "outage past the lease",
+    "planner halfway",
+    "schedule edit",
+    "schedule end",
+    "schedule fire",
+    "schedule matched fire by fire",
+    "schedule pause",
+    "schedule resume",
     "scheduler cut off past the lease",
     "scheduler paused past the lease",
     "started again",
