@@ -24,7 +24,7 @@ MEANINGS = {
     "overlap": "What becomes of a fire while an earlier run is alive: `skip` (default), `queue`, `parallel`, `replace`.",
     "catch_up": "What becomes of fires nobody planned in time: `latest` (default), `skip`, `all`, within 30 minutes.",
     "on_resume": "What becomes of the fires of a pause: `skip` (default), `latest`, `all`.",
-    "pause_after": "It pauses by itself after so many failures in a row.",
+    "pause_after": "Failures in a row after which it is to pause; kept and shown, but nothing acts on it yet.",
     "schedule": "The rule of a recurring job; null: it is a one-time job.",
     "schedule_words": "The rule in words.",
     "paused_at": "When it was paused.",
