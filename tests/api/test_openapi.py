@@ -43,6 +43,8 @@ CALLS = {
     ("/v1/jobs/{job_id}", "delete"),
     ("/v1/jobs/{job_id}", "get"),
     ("/v1/jobs/{job_id}", "patch"),
+    ("/v1/jobs/{job_id}/backfill", "delete"),
+    ("/v1/jobs/{job_id}/backfill", "post"),
     ("/v1/jobs/{job_id}/executions", "get"),
     ("/v1/jobs/{job_id}/retry", "post"),
     ("/v1/jobs/{job_id}/run", "post"),

@@ -37,7 +37,7 @@ Hook = Callable[[], Awaitable[None]]
 
 _NAMES = {
     text: name
-    for noun in ("runs", "fleet", "jobs", "retention", "dead_letters", "schedules")
+    for noun in ("runs", "fleet", "jobs", "retention", "dead_letters", "schedules", "zones")
     for name, text in statements(noun).items()
 }
 

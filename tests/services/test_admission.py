@@ -320,3 +320,15 @@ async def test_a_policy_that_cannot_be_read_does_not_hold_up_the_others(rig: Rig
     rig.move(15 * 60)
     await table.planner.run_once()
     assert "cannot be read" in ((await table.show(job_id)).over_reason or "")
+
+
+async def test_what_waits_its_turn_follows_another_overlap_policy(rig: Rig) -> None:
+    """B5, A7: queued behind a run that was to be alone, let in beside it by an edit; the last guard of rule 4 stands aside."""
+    table = Timetable(rig, takes_s=40 * 60)
+    job_id = await table.write(recurrence={"overlap": POLICIES["queue"]})
+    await table.until(30, step_s=300)
+    assert [state for state, _ in await table.live(job_id)][:2] == ["running", "blocked"]
+    await table.edit(job_id, recurrence={"overlap": POLICIES["parallel"]})
+    await table.until(31)
+    assert [state for state, _ in await table.live(job_id)][:2] == ["running", "running"]
+    assert table.fire_minutes() == [15, 30]

@@ -13,7 +13,7 @@ import asyncpg
 import msgspec
 import pytest
 
-from sexton.cli import checks, doctor, zones
+from sexton.cli import checks, doctor
 from sexton.cli import main as cli
 from sexton.cli.checks import Facts, Finding, Process
 from sexton.settings import Settings
@@ -140,9 +140,9 @@ def test_a_healthy_cluster_is_all_ok() -> None:
         ("timeouts", "warn", facts(server={"transaction_timeout": "5000"})),
         ("timeouts", "ok", facts(server={"idle_in_transaction_session_timeout": "1000"})),  # our own sessions override it
         ("timeouts", "warn", facts(process=POOLED, server={"idle_in_transaction_session_timeout": "1000"})),
-        ("tzdata", "warn", facts(process={"tzdata": None})),
-        ("tzdata", "warn", facts(process={"tzdata": "unknown"})),
         ("tzdata", "warn", facts(process={"tzdata": "2023c"})),
+        ("tzdata", "warn", facts(schema={"tzdata": "2025c"})),
+        ("tzdata", "ok", facts(schema={"tzdata": "2025a"})),
         ("home", "fail", facts(schema={"is_foreign": True})),
         ("partitions", "warn", facts(schema={"days_ahead": {"executions": 3.0, "jobs": 18.0}})),
         ("partitions", "fail", facts(schema={"days_ahead": {"executions": -0.5, "jobs": 18.0}})),
@@ -259,12 +259,6 @@ async def test_a_role_that_may_not_look_is_told_what_it_lacks(
         await connection.execute(f"DROP ROLE {role}")
     assert (finding.check, finding.level) == ("privileges", "fail")
     assert "permission denied" in finding.detail
-
-
-def test_the_zone_data_says_its_version() -> None:
-    """E7."""
-    version = zones.tzdata_version()
-    assert version is None or version == "unknown" or version[:2] == "20"
 
 
 async def test_looking_changes_nothing(database_url: str, connection: asyncpg.Connection[Any]) -> None:

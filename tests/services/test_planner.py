@@ -132,6 +132,47 @@ async def test_a_plan_of_an_old_version_is_not_written(rig: Rig) -> None:
     assert table.minutes(await table.waiting(job_id)) == [60]
 
 
+@pytest.mark.parametrize("safeguard", ["there", "taken out"])
+async def test_an_edit_that_leaves_the_cursor_where_it_is_still_refuses_an_old_plan(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, safeguard: str
+) -> None:
+    """A7, rule 1: only the version tells. Without it a run is written that may run beside others, which the job forbids now."""
+    if safeguard == "taken out":
+        broken = schedules._SQL["plan"].replace("AND j.version = g.version", "")
+        assert broken != schedules._SQL["plan"]
+        monkeypatch.setitem(schedules._SQL, "plan", broken)
+    table = Timetable(rig)
+    job_id = await table.write(recurrence={"overlap": {"policy": "parallel"}})
+    rig.move(15 * 60)
+    await table.work()
+    async with rig.database.connection() as connection:
+        seen = await schedules.to_plan(connection, partitions=partition.ALL, limit=10, now=table.now)
+        locked = await schedules.lock(connection, job_id)
+        await schedules.revise(connection, job_id, document(), now=table.now)
+        edited = await schedules.lock(connection, job_id)
+        assert locked is not None
+        assert edited is not None
+        assert (edited.version, edited.cursor_at) == (locked.version + 1, locked.cursor_at)
+        written = (await planning.write(connection, seen, now=table.now)).ids
+    rows = await rig.execute("SELECT overlap FROM sexton.runs WHERE job_id = $1 AND fire_at > $2", job_id, table.now)
+    if safeguard == "there":
+        assert (written, rows) == ([], [])
+    else:
+        assert (written, [row["overlap"] for row in rows]) == ([job_id], [2])
+
+
+async def test_a_rule_that_was_edited_in_plain_sql_is_checked_before_it_is_planned(rig: Rig) -> None:
+    """A4: it may look like one that was understood before."""
+    table = Timetable(rig)
+    job_id = await table.write(name="n")
+    async with rig.database.connection() as connection:
+        wrong = document(name="n", schedule={"cron": "*/15 * * * *", "jitter": {"max": 7200}})
+        await schedules.submit(connection, [wrong], now=table.now)
+    await table.planner.run_once()
+    shown = await table.show(job_id)
+    assert (shown.status, shown.over_reason) == ("failed", "its schedule cannot be read: jitter: at most 30 minutes")
+
+
 @pytest.mark.parametrize("change", ["pause", "cancel"])
 async def test_a_plan_seen_before_a_pause_or_a_cancel_is_not_written(rig: Rig, change: str) -> None:
     """A6, rule 1."""

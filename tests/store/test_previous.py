@@ -101,7 +101,7 @@ async def test_it_is_found_by_index_in_the_newest_partition_that_has_one(databas
     await connection.execute(f"PREPARE previous AS {statements('runs')['previous']}")
     newest = instants.floor(NOW + timedelta(hours=1))
     rows = await connection.fetch(
-        f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) EXECUTE previous ('{{{JOB}}}', '{{{UUID(int=0)}}}', '{newest}')"
+        f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) EXECUTE previous ('{{{JOB}}}', '{{{UUID(int=0)}}}', '{newest}', '{{NULL}}')"
     )
     plan = "\n".join(row[0] for row in rows)
     await connection.close()

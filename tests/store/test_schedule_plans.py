@@ -43,19 +43,19 @@ SOMEBODY = UUID(int=(1 << 127) + 2)
 
 # name -> arguments, and the index that must carry it
 HOT: dict[str, tuple[list[Any], str]] = {
-    "to_plan": ([NOW, list(ALL), 1000, 0.0], "jobs_to_plan"),
-    "of_ids": ([NOW, f"{{{SOMEBODY}}}"], "jobs_recurring_pkey"),
+    "to_plan": ([NOW, list(ALL), 1000, 0.0, "2026a", 10.0], "jobs_to_plan"),
+    "of_ids": ([NOW, f"{{{SOMEBODY}}}", "2026a"], "jobs_recurring_pkey"),
     "promote_alone": ([NOW, list(ALL), 1000], "runs_due_beside"),
     "released": ([list(ALL), 1000], "runs_blocked"),
     "crowd": ([NOW, f"{{{SOMEBODY}}}"], "run_fires_once"),
     "due_to_resume": ([NOW, 100], "jobs_to_resume"),
     "next_resume": ([NOW], "jobs_to_resume"),
     "lock_job": ([SOMEBODY], "jobs_recurring_pkey"),
-    "plan": ([NOW, "[]"], "jobs_recurring_pkey"),
+    "plan": ([NOW, "[]", "2026a"], "jobs_recurring_pkey"),
     "postpone": ([NOW, SOMEBODY, 1], "jobs_recurring_pkey"),
     "fail": ([NOW, SOMEBODY, 1, "why"], "jobs_recurring_pkey"),
     "end": ([NOW, SOMEBODY, "cancelled", "why"], "jobs_recurring_pkey"),
-    "fire_now": ([NOW, SOMEBODY], "jobs_recurring_pkey"),
+    "fire_now": ([NOW, SOMEBODY, "{}"], "jobs_recurring_pkey"),
 }
 
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
-from sexton.store import jobs, tail
+from sexton.domain.partition import ALL
+from sexton.store import admission, jobs, recurring, tail
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from sexton.store.database import Postgres
     from tests.store.support import Conn
 
 
@@ -95,3 +97,19 @@ async def test_a_job_that_never_started_is_told_as_ended_only(connection: Conn) 
     async with connection.transaction():
         await jobs.cancel(connection, job_id, now=NOW)
     assert await _types(connection, NOW) == ["submitted", "ended"]
+
+
+async def test_recurring_jobs_are_told_too_and_each_of_their_runs_has_an_end(database: Postgres, connection: Conn) -> None:
+    """A13: submitted with its time, and a fire that succeeded is not about to be tried again."""
+    worker_id = await enlist(connection)
+    async with connection.transaction():
+        document = {"task": "a", "tenant": "acme", "schedule": {"every": "1s"}}
+        (written,) = await recurring.submit(connection, [document], now=after(seconds=1))
+    (told,) = await tail.since(connection, NOW)
+    assert (told.type, told.at, told.job_id, told.tenant) == ("submitted", after(seconds=1), written.id, "acme")
+    for second, outcome in ((2, Succeeded()), (3, BROKEN), (4, FLAKY)):
+        await admission.admit(database, ALL, limit=100, now=after(seconds=second))
+        (claimed,) = await claim(connection, worker_id, now=after(seconds=second))
+        await finish(connection, claimed.lease, outcome, now=after(seconds=second, milliseconds=500))
+    told_of = [(one.type, one.status) for one in await tail.since(connection, NOW) if one.type not in ("submitted", "started")]
+    assert told_of == [("ended", "succeeded"), ("dead_lettered", "failed"), ("retrying", "failed")]

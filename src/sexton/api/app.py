@@ -12,7 +12,7 @@ from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.telemetry.events import Emit
 
-from . import batch, dead_letters, events, executions, fleet, health, jobs, overview, previews, why
+from . import backfills, batch, dead_letters, events, executions, fleet, health, jobs, overview, previews, why
 from .grouping import Grouping
 from .known_tasks import KnownTasks
 from .live import Live
@@ -21,7 +21,7 @@ from .problems import answer_problem
 from .request_ids import RequestIds
 from .sites import refuse_other_sites
 
-_RESOURCES = (jobs, batch, previews, why, executions, dead_letters, fleet, overview, events, health)
+_RESOURCES = (jobs, batch, backfills, previews, why, executions, dead_letters, fleet, overview, events, health)
 _SMALL_BODY = 64 * 1024  # of calls that take none
 
 

@@ -49,6 +49,11 @@ PREVIEWS: dict[str, Any] = {
     "a_schedule": {"cron": "30 2 * * *", "timezone": "America/New_York", "after": "2026-03-07T00:00:00Z", "count": 3},
     "an_interval": {"every": "15m", "anchor_at": "2026-03-01T00:00:00Z"},
 }
+RUNS: dict[str, Any] = {"as_it_is": {}, "another_payload": {"payload": {"user_id": 7}}}
+BACKFILLS: dict[str, Any] = {
+    "what_is_missing": {"from": "2026-03-01T00:00:00Z", "until": "2026-03-02T00:00:00Z", "dry_run": True},
+    "all_of_it": {"from": "2026-03-01T00:00:00Z", "until": "2026-03-02T00:00:00Z", "fires": "all", "spacing": "30s"},
+}
 BATCH: dict[str, Any] = {"two_jobs": [{"handler": "demo.echo", "payload": {"n": 1}}, {"handler": "demo.noop", "delay": "1h"}]}
 EDITS: dict[str, Any] = {
     "another_time": {"run_at": "2030-01-01T10:00:00Z"},

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from uuid import UUID
+
 from litestar import Response, get
 
 from sexton import wire
-from sexton.store import jobs, search
+from sexton.store import jobs, run_payloads, search
+from sexton.store.database import Connection
+from sexton.store.jobs import Execution
 
 from . import cursors, views
 from .answering import answer
@@ -69,7 +74,8 @@ async def _page(request: ApiRequest, chosen: search.ExecutionFilter, cursor: str
     before = cursors.decode(cursor, chosen)
     async with parts_of(request).database.connection() as connection:
         found = await search.find_executions(connection, chosen, before=before, limit=limit)
-    items = [views.execution(row) for row in found.rows]
+        payloads = await _payloads(connection, found.rows)
+    items = [views.execution(row, payloads.get(row.run_id)) for row in found.rows]
     return answer(wire.Page(items=items, next_cursor=cursors.encode(found.next_before, chosen)))
 
 
@@ -89,7 +95,15 @@ async def show(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     wanted = id_of(request, "execution_id", "execution")
     async with parts_of(request).database.connection() as connection:
-        return answer(views.execution(await search.execution(connection, wanted)))
+        found = await search.execution(connection, wanted)
+        payloads = await _payloads(connection, [found])
+    return answer(views.execution(found, payloads.get(found.run_id)))
+
+
+async def _payloads(connection: Connection, rows: Sequence[Execution]) -> dict[UUID, str]:
+    """By run; a page without runs by hand asks nothing."""
+    by_hand = {row.run_id for row in rows if run_payloads.may_have_one(row.job_id, row.origin)}
+    return await run_payloads.of_runs(connection, by_hand)
 
 
 HANDLERS = [find, of_job, show]

@@ -323,26 +323,35 @@ async def retry(request: ApiRequest) -> Response[bytes]:
 @post(
     "/v1/jobs/{job_id:str}/run",
     status_code=200,
+    request_max_body_size=BODY_LIMIT,
     opt=described(
         Call(
             id="runJob",
             tag="jobs",
             summary="Run a job now",
             description=(
-                "A recurring job fires once, beside its schedule and under its overlap policy; a pending one-time job, also "
-                "one between two attempts, is due at once."
+                "A recurring job fires once, beside its schedule and under its overlap policy, if asked with another payload, "
+                "which is of this run alone; a pending one-time job, also one between two attempts, is due at once."
             ),
+            body=Body({JSON: wire.RunRequest}, examples.RUNS, required=False),
             answers=_JOB,
-            problems=(404, 409),
+            problems=(400, 404, 409, 413, 415, 422),
         )
     ),
 )
 async def run(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     parts, wanted = parts_of(request), id_of(request, "job_id", "job")
-    fire = recurring_store.fire if store.is_recurring(wanted) else editing.hasten
+    asked = await read(request, wire.RunRequest) if await request.body() else wire.RunRequest()
+    payload = recurring.payload_of(asked)
+    now = parts.clock.database_now()
     async with parts.database.transaction() as connection:
-        return _told(await fire(connection, wanted, now=parts.clock.database_now()))
+        if store.is_recurring(wanted):
+            return _told(await recurring_store.fire(connection, wanted, payload=payload, now=now))
+        if payload is not None:
+            await store.show(connection, wanted)
+            raise invalid("/payload", "is for a run of a recurring job; edit this one-time job instead")
+        return _told(await editing.hasten(connection, wanted, now=now))
 
 
 def _told(view: JobView) -> Response[bytes]:

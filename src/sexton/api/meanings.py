@@ -24,7 +24,7 @@ MEANINGS = {
     "overlap": "What becomes of a fire while an earlier run is alive: `skip` (default), `queue`, `parallel`, `replace`.",
     "catch_up": "What becomes of fires nobody planned in time: `latest` (default), `skip`, `all`, within 30 minutes.",
     "on_resume": "What becomes of the fires of a pause: `skip` (default), `latest`, `all`.",
-    "pause_after": "Failures in a row after which it is to pause; kept and shown, but nothing acts on it yet.",
+    "pause_after": "After so many fires in a row that failed for good it pauses by itself, until it is resumed.",
     "schedule": "The rule of a recurring job; null: it is a one-time job.",
     "schedule_words": "The rule in words.",
     "paused_at": "When it was paused.",
@@ -114,16 +114,36 @@ MEANINGS = {
     "capped": "Whether a count stopped at its limit of 10,000.",
     "oldest_ready_s": "For how long the oldest ready run has been due, in seconds.",
     "next_due_at": "When the next waiting run is due.",
+    "BackfillRequest.from": "The first instant of the range.",
+    "BackfillRequest.until": "Where the range ends; not included.",
+    "BackfillRequest.fires": "`missing`: those that neither succeeded nor were buried nor live; `all`: whatever does not live.",
+    "BackfillRequest.spacing": "How long after the one before each is due.",
+    "BackfillRequest.overlap": "`queue`: one at a time; `parallel`: as many at once as the job's own policy allows.",
+    "Backfill.from": "The first instant of the range.",
+    "Backfill.until": "Where the range ends; not included.",
+    "Backfill.fires": "The nominal times of the new runs.",
+    "Backfill.version": "The version of the job that they run; as `If-Match` it holds a later call to it.",
+    "Backfill.last_due_at": "When the last of them is due.",
+    "Backfill.already_ran_count": "Left out because they have succeeded.",
+    "Backfill.live_count": "Left out because a run of them waits or runs.",
+    "Backfill.dead_letter_count": "Left out because they lie in the dead letters; replay those.",
+    "Backfill.undecided_count": "Left out because the schedule itself will still plan them or write them down as missed.",
+    "Execution.payload": "What its run was given instead of the job's payload; null: nothing.",
 }
 
 
 def explained(schema: Any) -> Any:
     """The schema of a struct with the meaning of each field in front of what its type says."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
-    return {**schema, "properties": {name: _told(name, inner) for name, inner in properties.items()}} if properties else schema
-
-
-def _told(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    if name not in MEANINGS:
+    if not properties:
         return schema
-    return {**schema, "description": " ".join(filter(None, [MEANINGS[name], schema.get("description")]))}
+    of = schema.get("title")
+    return {**schema, "properties": {name: _told(f"{of}.{name}", name, inner) for name, inner in properties.items()}}
+
+
+def _told(exact: str, name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A struct may mean something of its own by a word."""
+    meaning = MEANINGS.get(exact) or MEANINGS.get(name)
+    return (
+        schema if meaning is None else {**schema, "description": " ".join(filter(None, [meaning, schema.get("description")]))}
+    )

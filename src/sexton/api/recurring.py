@@ -7,16 +7,18 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from sexton.domain.schedule.document import OnName, ScheduleDocument
 from sexton.errors import NotFound
 from sexton.store import jobs, recurring, schedules, tail
 from sexton.store.database import Connection
 from sexton.store.jobs import JobView
-from sexton.wire import JobEdit, JobRequest
+from sexton.wire import JobEdit, JobRequest, RunRequest
 
 from .parts import Parts
 from .revisions import revision_of
-from .submissions import schedule_of
+from .submissions import check_payload, schedule_of
 
 SUBMITTED_BY = "api"
 PLAN_LIMIT = 1_000  # so many are planned before the answer; more are left to the planners, or other callers would wait
@@ -45,6 +47,14 @@ async def write(connection: Connection, documents: Sequence[ScheduleDocument], *
         return []
     submit = recurring.submit if len(documents) <= PLAN_LIMIT else schedules.submit
     return [Written(one.id, one.created) for one in await submit(connection, documents, now=now)]
+
+
+def payload_of(asked: RunRequest) -> msgspec.Raw | None:
+    """Of a run by hand, checked as in a submission."""
+    if asked.payload is msgspec.UNSET:
+        return None
+    check_payload(asked.payload)
+    return asked.payload
 
 
 async def edit(connection: Connection, job_id: UUID, asked: JobEdit, *, version: int | None, now: datetime | None) -> JobView:

@@ -125,7 +125,8 @@ def retry(policy: Retry) -> wire.RetryPolicy | None:
     return wire.RetryPolicy(**said) if said else None
 
 
-def execution(row: jobs.Execution) -> wire.Execution:
+def execution(row: jobs.Execution, payload_json: str | None = None) -> wire.Execution:
+    """`payload_json`: what its run was given instead of the job's payload."""
     return wire.Execution(
         id=row.id,
         job_id=row.job_id,
@@ -147,6 +148,7 @@ def execution(row: jobs.Execution) -> wire.Execution:
         result=_optional_raw(row.result_json),
         progress=_optional_raw(row.progress_json),
         output=row.output,
+        payload=_optional_raw(payload_json),
     )
 
 

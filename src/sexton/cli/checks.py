@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from sexton.domain.schedule.zone import tzdata_order
 from sexton.store.diagnosis import SchemaFacts, ServerFacts
 
 Level = Literal["ok", "warn", "fail"]
@@ -37,11 +38,11 @@ class Process(msgspec.Struct, frozen=True):
     is_embedded: bool
     is_direct: bool
     has_direct_url: bool
+    tzdata: str  # the release, such as 2025b
     direct_url_is_direct: bool | None = None
     hears: bool | None = None  # none: there is no direct way to listen on
     skew_s: float = 0.0  # the database's clock minus ours
     skew_unsure_s: float = 0.0
-    tzdata: str | None = None  # such as 2025b
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -242,9 +243,10 @@ def timeouts(facts: Facts) -> Finding:
 
 
 def tzdata(facts: Facts) -> Finding:
-    known = facts.process.tzdata
-    if known is None or not known[:4].isdecimal():
-        return Finding("tzdata", "warn", "this machine has no time zone data", "pip install tzdata, or install the system's")
+    known, newest = facts.process.tzdata, None if facts.schema is None else facts.schema.tzdata
+    if newest is not None and tzdata_order(newest) > tzdata_order(known):
+        said = f"time zone data of {known} here, of {newest} elsewhere: a scheduler here leaves planning to others for a while"
+        return Finding("tzdata", "warn", said, "upgrade the tzdata package here")
     if facts.server.now.year - int(known[:4]) >= TZDATA_YEARS:
         said = f"time zone data of {known} is old: schedules may fire at the wrong hour"
         return Finding("tzdata", "warn", said, "upgrade the tzdata package")

@@ -115,12 +115,12 @@ async def facts_of(database: Postgres, settings: Settings) -> Facts:
 
 
 async def _process(database: Postgres, settings: Settings, skew_s: float, unsure_s: float) -> Process:
+    from sexton.domain.schedule import tzdata_version
     from sexton.errors import SextonError
     from sexton.store.database import is_direct
     from sexton.store.diagnosis import hears
 
     from .checks import Process
-    from .zones import tzdata_version
 
     direct_url, proven = None if settings.direct_url is None else settings.direct_url.get_secret_value(), None
     if direct_url is not None:

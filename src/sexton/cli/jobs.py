@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .asking import instant, payload_of
+from .backfill import backfill
 from .exits import Exit, NotUnderstood, exit_code, report
 from .foresight import preview, rule_of, why
 from .printing import as_json_text, print_fields, print_json, print_table, shown
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 
 app.command()(why)
+app.command()(backfill)
 app.command()(preview)
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
@@ -134,16 +136,30 @@ def retry(job_ids: Ids, url: Url = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def run(job_ids: Ids, url: Url = None, as_json: AsJson = False) -> None:
+def run(
+    job_ids: Annotated[
+        list[str], typer.Argument(metavar="ID… [KEY=VALUE…]", help="One id or more, and a payload for this run alone.")
+    ],
+    payload: Annotated[
+        str | None, typer.Option(help="The same as JSON; @FILE reads a file, - standard input. Recurring jobs only.")
+    ] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
     """Run jobs now: a recurring one fires beside its schedule, one that waits for its time need not.
 
-    Example: sexton jobs run 0199a1b2-0000-7000-8000-000000000000
+    Example: sexton jobs run 8199a1b2-0000-7000-8000-000000000000 region=eu
     """
+    pairs = [one for one in job_ids if "=" in one]
+    ids = [one for one in job_ids if "=" not in one]
+    if not ids:
+        raise NotUnderstood("say which job to run, by its id")
+    given = payload_of(payload, pairs) if pairs or payload is not None else None
 
     async def fired(client: AsyncClient, job_id: str) -> tuple[Any, str]:
-        return await client.run(job_id), "is due now"
+        return await client.run(job_id, given), "is due now"
 
-    _each(job_ids, fired, url, as_json)
+    _each(ids, fired, url, as_json)
 
 
 @app.command()
@@ -327,6 +343,8 @@ def took(execution: Execution) -> str | None:
 def _try_row(execution: Execution) -> tuple[Any, ...]:
     error = execution.error
     why = execution.reason or (None if error is None else f"{error.type}: {error.message}")
+    beside = "backfill" if execution.origin == "backfill" else None if execution.payload is None else "another payload"
+    why = " · ".join(filter(None, [beside, why])) or None
     return execution.id, execution.status, why, execution.attempt, took(execution), execution.started_at, execution.worker_id
 
 

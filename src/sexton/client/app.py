@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from sexton.clock import Clock, SwitchableClock, SystemClock
 from sexton.domain.duration import Duration
+from sexton.domain.schedule.backfill import SPACING_S, Fires, Overlap
 from sexton.errors import InvalidSubmission
 from sexton.registry import Definition, Registry
 from sexton.settings import Settings
 from sexton.store import jobs
+from sexton.store.backfill import Backfill, Stopped
 from sexton.store.database import Postgres
 from sexton.store.jobs import Cancellation, Execution, JobView
 
 from .arguments import Parameters
 from .background import Background
+from .control import Control
 from .dead_letters import DeadLetters
 from .location import open_database
 from .options import RESERVED, RULE_AND_BEHAVIOUR, DeclaredOptions, Options, ScheduleOptions, TaskOptions
@@ -61,6 +65,7 @@ class App:
         self._submitter = Submitter(self._pools, self._background, self._results, lambda: self.settings, self.clock)
         self._schedules = Schedules(self._pools, self._background, self.clock)
         self._known: dict[str, tuple[Parameters, Template]] = {}
+        self._control = Control(self._pools, self.clock)
         self.dead_letters = DeadLetters(self._pools, self.clock)
 
     @cached_property
@@ -199,6 +204,48 @@ class App:
         """What has not started never will; what runs is asked to stop. `NotAllowedIn` if the job has ended."""
         async with (await self._pools.here()).transaction() as connection:
             return await jobs.cancel(connection, job_id, now=self.clock.database_now())
+
+    async def pause(self, job_id: UUID, *, note: str | None = None, until: datetime | None = None) -> JobView:
+        """Nothing of it starts before it is resumed; what runs goes on. A recurring job may go on by itself, at `until`."""
+        return await self._control.pause(job_id, note=note, until=until)
+
+    async def resume(self, job_id: UUID) -> JobView:
+        """What a recurring job would have fired meanwhile follows its `on_resume`."""
+        return await self._control.resume(job_id)
+
+    async def run(self, job_id: UUID, payload: Any = None) -> JobView:
+        """A recurring job fires once, now, beside its schedule; a one-time job is due now. A `payload` is of that run of a
+        recurring job alone: of its retries, its dead letter and the replay of that."""
+        return await self._control.run(job_id, payload, lambda task, given: self._bound(task, given)[1])
+
+    async def backfill(
+        self,
+        job_id: UUID,
+        from_at: datetime,
+        until: datetime | None = None,
+        *,
+        fires: Fires = "missing",
+        spacing: Duration = SPACING_S,
+        overlap: Overlap = "queue",
+        dry_run: bool = False,
+        version: int | None = None,
+    ) -> Backfill:
+        """Runs the past fires of a recurring job from `from_at` to before `until` (now, if left out), oldest first, each due
+        `spacing` after the one before. With `version`, only if nobody has edited the job since. At most 1,000 per call."""
+        return await self._control.backfill(
+            job_id,
+            from_at,
+            until,
+            fires=fires,
+            spacing=spacing,
+            overlap=overlap,
+            dry_run=dry_run,
+            version=version,
+        )
+
+    async def stop_backfill(self, job_id: UUID) -> Stopped:
+        """What of it waits never starts; what runs goes on, and so does the schedule."""
+        return await self._control.stop_backfill(job_id)
 
     def divert(self, way: Elsewhere | None) -> None:
         """Sends submissions and schedules elsewhere, or to the database again; for `sexton.testing`."""

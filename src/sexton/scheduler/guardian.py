@@ -1,18 +1,20 @@
 """Sees to it that no recurring job is forgotten: repairs what lives by all signs and yet nobody would plan, ends pauses whose
-time is up. By index every minute; once an hour it looks at every schedule."""
+time is up. By index every minute; once an hour it looks at every schedule, and follows newer time zone data."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from sexton.clock import Clock
-from sexton.store import recurring, schedules
-from sexton.store.database import Database
-from sexton.telemetry.events import Emit, Repaired
+from sexton.domain.schedule.zone import tzdata_order, tzdata_version
+from sexton.store import recurring, schedules, zones
+from sexton.store.database import Connection, Database
+from sexton.telemetry.events import Emit, Repaired, ZonesFollowed, ZonesOlder
 
 REST_S = 60.0
 FULL_S = 3600.0
 RESUME_LIMIT = 500
+REPLAN_LIMIT = 200  # schedules per transaction: some 30 ms with their rows locked
 
 
 class Guardian:
@@ -21,6 +23,9 @@ class Guardian:
     def __init__(self, database: Database, *, clock: Clock, emit: Emit) -> None:
         self._database, self._clock, self._emit = database, clock, emit
         self._checked_all_at: float | None = None
+        self._replanned: UUID | None = None  # how far newer time zone data have been followed; none: to the end
+        self._found_behind = False
+        self._told_older = False
 
     async def run_once(self) -> float:
         now = self._clock.database_now()
@@ -28,6 +33,7 @@ class Guardian:
             repaired = await schedules.repair(connection, now=now)
             found = list(repaired.forgotten)
             if self._time_for_all():
+                await self._compare_zones(connection)
                 found += await schedules.unplanned(connection, now=now)
             due = await schedules.due_to_resume(connection, limit=RESUME_LIMIT, now=now)
             next_s = await schedules.next_resume_s(connection, now=now)
@@ -35,9 +41,39 @@ class Guardian:
             self._emit(Repaired(tuple(found), repaired.late_count))
         for job_id in due:
             await self._resume(job_id)
-        if len(due) == RESUME_LIMIT:
+        if await self._follow_zones() or len(due) == RESUME_LIMIT:
             return 0.0
         return REST_S if next_s is None or next_s <= 0 else min(next_s, REST_S)
+
+    async def _compare_zones(self, connection: Connection) -> None:
+        """Only newer data replan (rule 3), and whoever has the newest goes on with what another has begun."""
+        mine, newest = tzdata_version(), await zones.newest(connection)
+        if newest is not None and tzdata_order(newest) > tzdata_order(mine):
+            if not self._told_older:
+                self._emit(ZonesOlder(mine, newest))
+            self._told_older = True
+            return
+        if newest != mine:
+            await zones.take_over(connection, now=self._clock.database_now())
+        self._replanned = zones.FIRST
+
+    async def _follow_zones(self) -> bool:
+        """True if there is more to do at once. A pass that found something is repeated, for what others had locked."""
+        if self._replanned is None:
+            return False
+        async with self._database.transaction() as connection:
+            now = self._clock.database_now()
+            behind = await zones.behind(connection, after=self._replanned, limit=REPLAN_LIMIT)
+            changed = await zones.replan(connection, behind, now=now) if behind else []
+            if not behind:
+                await zones.forget(connection)
+        if changed:
+            self._emit(ZonesFollowed(tzdata_version(), len(changed)))
+        if behind:
+            self._replanned, self._found_behind = behind[-1], True
+        else:
+            self._replanned, self._found_behind = zones.FIRST if self._found_behind else None, False
+        return bool(behind)
 
     async def _resume(self, job_id: UUID) -> None:
         async with self._database.transaction() as connection:

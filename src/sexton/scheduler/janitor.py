@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from sexton.clock import Clock
 from sexton.errors import Contention
-from sexton.store import dead_letters, fleet, retention, runs
+from sexton.store import dead_letters, failures, fleet, retention, run_payloads, runs
 from sexton.store.database import Database
 from sexton.telemetry.events import Emit
 
@@ -34,6 +34,8 @@ class Janitor:
             await retention.expire_keys(connection, now=now)
             await dead_letters.expire(connection, keep_s=self._dead_letter_s, now=now)
             await runs.forget_output(connection, now=now)
+            await run_payloads.forget(connection, keep_s=self._history_s, now=now)
+            await failures.forget(connection)
             await fleet.forget_workers(connection, now=now)
             await fleet.forget_nodes(connection, now=now)
         await self._replay_transient()

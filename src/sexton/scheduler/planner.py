@@ -5,13 +5,16 @@ so any number of planners may look at the same schedule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain import partition
-from sexton.store import planning, runs, schedules
+from sexton.domain.schedule.zone import tzdata_version
+from sexton.store import failures, planning, recurring, runs, schedules, zones
 from sexton.store.database import Connection, Database
-from sexton.telemetry.events import Emit, FiresMissed, Planned, ServiceFailed
+from sexton.store.schedules import ToPlan
+from sexton.telemetry.events import Emit, FiresMissed, PausedAfterFailures, Planned, ServiceFailed, ZonesFollowed
 
 from .look_around import OVERDUE_S, LookAround
 
@@ -32,24 +35,52 @@ class Planner:
         async with self._database.connection() as connection:
             if not await self._recall(connection):
                 return 0.0
-            count = await self._plan(connection, self._led(), overdue_s=0.0)
+            seen = await self._plan(connection, self._led(), overdue_s=0.0)
             if self._look_around.is_due():
-                count += await self._plan(connection, partition.ALL, overdue_s=OVERDUE_S)
-        return 0.0 if count >= self._limit else REST_S
+                seen += await self._plan(connection, partition.ALL, overdue_s=OVERDUE_S)
+            failing = await self._failing(connection, seen)
+        for job_id in failing:
+            await self._pause(job_id)
+        if behind := zones.those_behind(seen):
+            await self._follow(behind)
+        return 0.0 if len(seen) >= self._limit else REST_S
 
-    async def _plan(self, connection: Connection, partitions: Collection[int], *, overdue_s: float) -> int:
+    async def _plan(self, connection: Connection, partitions: Collection[int], *, overdue_s: float) -> list[ToPlan]:
         now = self._clock.database_now()
         seen = await schedules.to_plan(connection, partitions=partitions, limit=self._limit, overdue_s=overdue_s, now=now)
         if not seen:
-            return 0
-        planned = await planning.write(connection, seen, now=now, unforeseen=self._failed)
+            return []
+        behind = set(zones.those_behind(seen))
+        fresh = [one for one in seen if one.id not in behind] if behind else seen
+        planned = await planning.write(connection, fresh, now=now, unforeseen=self._failed)
         if planned.next_due_s is not None and planned.next_due_s < DUE_SOON_S:
             await runs.announce(connection, (), due_soon=True)
         if planned.ids:
             self._emit(Planned(len(planned.ids), overdue=overdue_s > 0))
         if planned.missed_count:
             self._emit(FiresMissed(planned.missed_count))
-        return len(seen)
+        return seen
+
+    async def _failing(self, connection: Connection, seen: Sequence[ToPlan]) -> list[UUID]:
+        """After planning, so that no failure falls between: a burial has its job looked at again (`0007`). A job without
+        `pause_after` costs nothing."""
+        watched = [one.id for one in seen if "pause_after" in (one.recurrence_json or "")]
+        return [one.job_id for one in await failures.in_a_row(connection, watched)] if watched else []
+
+    async def _pause(self, job_id: UUID) -> None:
+        async with self._database.transaction() as connection:
+            failing = await recurring.pause_failing(connection, job_id, now=self._clock.database_now())
+        if failing is not None:
+            self._emit(PausedAfterFailures(job_id, failing.failed_count, failing.said))
+
+    async def _follow(self, behind: Sequence[UUID]) -> None:
+        """Rule 3: they were planned with older time zone data, and the guardian has not come to them yet."""
+        async with self._database.transaction() as connection:
+            now = self._clock.database_now()
+            seen = await zones.to_plan_now(connection, behind, now=now)
+            await planning.write(connection, seen, now=now)
+        if changed_count := sum(one.is_bare for one in seen):
+            self._emit(ZonesFollowed(tzdata_version(), changed_count))
 
     async def _recall(self, connection: Connection) -> bool:
         """False if there may be more. It comes before planning, so that a gap is decided about as a whole."""

@@ -88,7 +88,9 @@ def _settled(group: Sequence[Sibling]) -> Settled:
         live=ids([one for one in group if one.is_live]),
         queued=ids([one for one in group if one.state == "blocked" and not one.is_live]),
         due=ids([one for one in group if one.state == "waiting" and not one.is_live]),
-        kept=frozenset(one.run_id for one in group if one.origin in ("replay", "backfill")),
+        kept=frozenset(one.run_id for one in group if one.origin == "replay"),
+        backfill=frozenset(one.run_id for one in group if one.origin == "backfill"),
+        alone=frozenset(one.run_id for one in group if one.origin == "backfill" and one.overlap == 1),
     )
 
 

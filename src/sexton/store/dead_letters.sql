@@ -27,13 +27,19 @@ WITH moment AS MATERIALIZED (
 ), risen AS (
   DELETE FROM sexton.dead_letters d WHERE d.id = ANY (ARRAY(SELECT id FROM locked)) RETURNING d.*
 ), numbered AS MATERIALIZED (
-  SELECT r.*, (extract(epoch FROM moment.now) * 1000000)::bigint + row_number() OVER (ORDER BY r.id) AS micros, moment.now FROM risen r, moment
+  SELECT r.*, sexton.uuid7((extract(epoch FROM moment.now) * 1000000)::bigint + row_number() OVER (ORDER BY r.id)) AS risen_id, moment.now
+  FROM risen r, moment
+), given AS (  -- with a payload of its own it rises with the same
+  INSERT INTO sexton.run_payloads (run_id, job_id, payload)
+  SELECT n.risen_id, n.job_id, p.payload FROM numbered n
+  CROSS JOIN LATERAL (SELECT payload FROM sexton.run_payloads WHERE run_payloads.run_id = n.run_id LIMIT 1) p
+  WHERE n.job_id >= '80000000-0000-0000-0000-000000000000'
 ), reopened AS (
   DELETE FROM sexton.endings e WHERE e.job_id = ANY (ARRAY(SELECT job_id FROM risen)) RETURNING e.job_id
 )
 INSERT INTO sexton.runs (id, job_id, fire_at, due_at, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state, origin, seq,
                          queue, tenant, task, job_version, overlap)
-SELECT sexton.uuid7(n.micros), n.job_id, n.fire_at, n.now, n.now + make_interval(secs => (j.policy->>'deadline_s')::float8), j.timeout_s,
+SELECT n.risen_id, n.job_id, n.fire_at, n.now, n.now + make_interval(secs => (j.policy->>'deadline_s')::float8), j.timeout_s,
   (j.policy->>'lease_s')::real, n.lane, sexton.partition_of(n.job_id), j.at_most_once,
   CASE WHEN j.schedule IS NULL THEN 'ready' ELSE 'waiting' END, 'replay',  -- of a recurring job: beside its fires, under its overlap policy
   CASE WHEN n.origin = 'replay' THEN n.seq + 1 ELSE 1 END, n.queue, n.tenant, n.task, n.job_version,

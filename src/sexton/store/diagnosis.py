@@ -89,6 +89,7 @@ class SchemaFacts(msgspec.Struct, frozen=True):
     worker_silences_s: Sequence[float]
     served: Mapping[str, float]  # queue: silence of its liveliest worker
     ready_queues: Sequence[str]
+    tzdata: str | None = None  # the newest release that schedules are planned with
 
 
 async def server(connection: Connection, *, now: datetime | None = None) -> ServerFacts:
@@ -123,6 +124,7 @@ async def schema(connection: Connection, *, now: datetime | None = None) -> Sche
         worker_silences_s=[beat["silent_s"] for beat in workers],
         served=_liveliest(workers),
         ready_queues=[row["queue"] for row in await connection.fetch(_SQL["ready_queues"])],
+        tzdata=(await connection.fetch(_SQL["tzdata"]))[0]["version"],
     )
 
 

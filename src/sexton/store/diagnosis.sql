@@ -65,3 +65,6 @@ WITH RECURSIVE q AS (
   FROM q WHERE q.queue IS NOT NULL
 )
 SELECT queue FROM q WHERE queue IS NOT NULL LIMIT 1000
+
+-- name: tzdata
+SELECT max(version) AS version FROM sexton.tzdata

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -11,7 +11,7 @@ import msgspec
 
 from sexton.domain.outcome import ErrorInfo
 
-from . import jobs, tail
+from . import jobs, run_payloads, tail
 from .database import Connection
 from .jobs import JobView
 from .overview import NODE_ALIVE_S
@@ -101,6 +101,7 @@ class Evidence(NamedTuple):
     fleet: Fleet
     letter: Letter | None
     ahead_count: int | None  # of a ready run
+    own_payloads: Collection[UUID]  # runs of these that were fired with another payload than the job's
 
 
 async def gather(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> Evidence:
@@ -109,6 +110,7 @@ async def gather(connection: Connection, job_id: UUID, *, now: datetime | None =
     plans = await connection.fetch(_SQL["plan"], job_id)
     live = [LiveRun(*row) for row in await connection.fetch(_SQL["live"], job_id)]
     history = await connection.fetch(_SQL["history"], job_id, jobs.oldest_execution(job_id), 5)
+    past = [Past(*row) for row in history]
     fleet = await connection.fetch(
         _SQL["fleet"], moment, job.queue, job.task, live[0].partition if live else job_id.int & 63, NODE_ALIVE_S
     )
@@ -123,8 +125,14 @@ async def gather(connection: Connection, job_id: UUID, *, now: datetime | None =
         job=job,
         plan=Plan(*plans[0]) if plans else None,
         live=live,
-        history=[Past(*row) for row in history],
+        history=past,
         fleet=Fleet(*fleet[0]),
         letter=Letter(*letters[0]) if letters else None,
         ahead_count=ahead_count,
+        own_payloads=await run_payloads.of_runs(connection, _by_hand(job_id, live, past)),
     )
+
+
+def _by_hand(job_id: UUID, live: Sequence[LiveRun], past: Sequence[Past]) -> set[UUID]:
+    runs = [(run.id, run.origin) for run in live] + [(one.run_id, one.origin) for one in past]
+    return {run_id for run_id, origin in runs if run_payloads.may_have_one(job_id, origin)}

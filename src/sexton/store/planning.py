@@ -73,16 +73,18 @@ async def write(
 def plan_of(seen: ToPlan, *, resumed: bool = False) -> Plan:
     """`resumed`: what lies behind the cursor is a pause, and follows `on_resume`."""
     seed, recurrence = seed_of(seen.tenant, seen.name, seen.id), recurrence_of(seen.recurrence_json)
-    known = None if seen.cursor_at is None else _known(seen.schedule_json)
-    rule = _checked(seen, seed) if known is None else known
+    rule = _checked(seen, seed) if seen.tzdata is None else known(seen.schedule_json)
     offset = jitter_of(rule, seed)
     early = max(-offset, timedelta(0))  # a fire may be due ahead of its nominal time, and the next is written before it starts
+    lead = HORIZON + early
+    if seen.cursor_at is not None and (resumed or seen.is_bare):
+        lead = max(lead, seen.cursor_at - seen.now)  # the next fire is beyond the cursor, however far that is
     decided = catch_up.plan(
         rule,
         cursor_at=seen.cursor_at or seen.submitted_at,
         now=seen.now,
         horizon_at=seen.now + HORIZON + early,
-        lead=HORIZON + early,
+        lead=lead,
         policy=msgspec.structs.replace(recurrence.catch_up, policy=recurrence.on_resume) if resumed else recurrence.catch_up,
         seed=seed,
         fired_count=seen.fire_count,
@@ -92,13 +94,14 @@ def plan_of(seen: ToPlan, *, resumed: bool = False) -> Plan:
         id=seen.id,
         version=seen.version,
         cursor_at=seen.cursor_at,
+        tzdata=seen.tzdata,
         new_cursor_at=decided.cursor_at,
         plan_at=max(decided.cursor_at + offset, seen.now) + LAST_LOOK
         if decided.is_over
         else max(decided.cursor_at - early - _lead(seed), seen.now),
         fire_count=seen.fire_count + len(decided.fires),
         over=decided.is_over,
-        schedule=rule if known is None else None,
+        schedule=rule if seen.tzdata is None else None,
         overlap=recurrence.lanes,
         # What is caught up with is due now: promotion is not late with it.
         fires=[Fire(fire_at, max(fire_at + offset, seen.now)) for fire_at in decided.fires],
@@ -114,17 +117,9 @@ def _gap(gap: catch_up.Gap, *, resumed: bool) -> Gap:
 
 
 @lru_cache(maxsize=4096)
-def _known(text: str) -> Schedule | None:
-    """As it was understood before. Nothing, if an edit has put another rule in its place that was not understood yet: it is as
-    somebody wrote it, with its zone in its text, or leaves open what it counts from."""
-    try:
-        rule = msgspec.json.decode(text, type=Schedule)
-    except msgspec.DecodeError:
-        return None
-    rrule = (rule.rrule or "").upper()
-    is_open = rule.anchor_at is None and (rule.every_s is not None or (rule.rrule is not None and "DTSTART" not in rrule))
-    has_zone = "=" in (rule.cron or "") or ("TZID" in rrule and rule.timezone == "UTC")
-    return None if is_open or has_zone else rule
+def known(text: str) -> Schedule:
+    """A rule that was understood before, as it was written down then."""
+    return msgspec.json.decode(text, type=Schedule)
 
 
 def _checked(seen: ToPlan, seed: str) -> Schedule:

@@ -46,6 +46,14 @@ class Fate(NamedTuple):
     held: bool
 
 
+class _Replaced(NamedTuple):
+    """What a run goes by instead of its job's present definition."""
+
+    payload_json: str
+    policy_json: str | None
+    is_older: bool  # of a version before; else only the payload is its own
+
+
 class Overdue(NamedTuple):
     """A run that somebody else must end: its fence, and for how long it was held."""
 
@@ -71,22 +79,24 @@ async def claim(
 
 
 async def _with_their_past(connection: Connection, claimed: list[Claimed], recurring: list[Claimed]) -> list[Claimed]:
-    """The last try before each, and the version of the job that it belongs to."""
+    """The last try before each, the version of the job that it belongs to, and a payload of its own."""
     jobs, ids = [one.lease.job_id for one in recurring], [one.lease.run_id for one in recurring]
     newest = instants.floor(recurring[0].claimed_at + timedelta(hours=1))
-    rows = await connection.fetch(_SQL["previous"], jobs, ids, newest)
+    of_backfill = [one.fire_at if one.lease.origin == "backfill" else None for one in recurring]
+    rows = await connection.fetch(_SQL["previous"], jobs, ids, newest, of_backfill)
     before = {row["run_id"]: Previous(row["status"], row["fire_at"]) for row in rows}
     rows = await connection.fetch(_SQL["replaced"], jobs, ids, [one.job_version for one in recurring])
-    replaced = {row["run_id"]: (row["payload"], row["policy"]) for row in rows}
+    replaced = {row["run_id"]: _Replaced(row["payload"], row["policy"], row["is_older"]) for row in rows}
     return [_of_its_version(one, before.get(one.lease.run_id), replaced.get(one.lease.run_id)) for one in claimed]
 
 
-def _of_its_version(claimed: Claimed, previous: Previous | None, replaced: tuple[str, str | None] | None) -> Claimed:
+def _of_its_version(claimed: Claimed, previous: Previous | None, replaced: _Replaced | None) -> Claimed:
     if replaced is None:
         return msgspec.structs.replace(claimed, previous=previous)
-    payload_json, policy_json = replaced
-    lease = msgspec.structs.replace(claimed.lease, policy_json=policy_json)
-    return msgspec.structs.replace(claimed, lease=lease, payload_json=payload_json, previous=previous)
+    lease = claimed.lease
+    if replaced.is_older:
+        lease = msgspec.structs.replace(lease, policy_json=replaced.policy_json)
+    return msgspec.structs.replace(claimed, lease=lease, payload_json=replaced.payload_json, previous=previous)
 
 
 async def finish(connection: Connection, reports: Sequence[Report], *, now: datetime | None = None) -> list[Finished]:

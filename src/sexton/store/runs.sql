@@ -37,26 +37,29 @@ LEFT JOIN LATERAL (
 ORDER BY c.lane, c.due_at, c.id
 
 -- name: replaced
--- Of these runs, those whose job was edited since, with what it was: every attempt of a run is of one version.
--- $1 jobs, $2 their runs, $3 the versions of those
-SELECT wanted.run_id, v.payload, v.policy
+-- Of these runs, those whose job was edited since, with what it was: every attempt of a run is of one version. And those that were
+-- fired with a payload of their own. $1 jobs, $2 their runs, $3 the versions of those
+SELECT wanted.run_id, coalesce(p.payload, v.payload) AS payload, v.policy, v.version IS NOT NULL AS is_older
 FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS wanted (job_id, run_id, version)
-CROSS JOIN LATERAL (
-  SELECT payload, policy FROM sexton.job_versions
+LEFT JOIN LATERAL (
+  SELECT job_versions.version, payload, policy FROM sexton.job_versions
   WHERE job_versions.job_id = wanted.job_id AND job_versions.version = wanted.version LIMIT 1
-) v
+) v ON true
+LEFT JOIN LATERAL (SELECT payload FROM sexton.run_payloads WHERE run_payloads.run_id = wanted.run_id LIMIT 1) p ON true
+WHERE v.version IS NOT NULL OR p.payload IS NOT NULL
 
 -- name: previous
--- The last try before these runs of recurring jobs, among the newest 100 rows of each: fires that did not start are no tries.
--- $1 jobs, $2 their runs, $3 an id that no execution is newer than
+-- The last try before these runs of recurring jobs, among the newest 100 rows of each: fires that did not start are no tries. A backfill
+-- is beside the schedule: only its own runs look at it, and before their own fire.
+-- $1 jobs, $2 their runs, $3 an id that no execution is newer than, $4 the fires of those that are a backfill
 SELECT wanted.run_id, t.status, t.fire_at
-FROM unnest($1::uuid[], $2::uuid[]) AS wanted (job_id, run_id)
+FROM unnest($1::uuid[], $2::uuid[], $4::timestamptz[]) AS wanted (job_id, run_id, before)
 CROSS JOIN LATERAL (
   SELECT newest.status, newest.fire_at FROM (
     SELECT x.run_id, x.token, x.status, x.fire_at FROM sexton.executions x
-    WHERE x.job_id = wanted.job_id AND x.id <= $3::uuid ORDER BY x.id DESC LIMIT 100
+    WHERE x.job_id = wanted.job_id AND x.id <= $3::uuid AND (wanted.before IS NOT NULL OR x.origin <> 'backfill') ORDER BY x.id DESC LIMIT 100
   ) newest
-  WHERE newest.run_id <> wanted.run_id AND newest.token > 0 LIMIT 1
+  WHERE newest.run_id <> wanted.run_id AND newest.token > 0 AND (wanted.before IS NULL OR newest.fire_at < wanted.before) LIMIT 1
 ) t
 
 -- name: finish

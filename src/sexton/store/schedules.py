@@ -14,12 +14,14 @@ from uuid import UUID
 import msgspec
 
 from sexton.domain.schedule.rule import Schedule
+from sexton.domain.schedule.zone import tzdata_version
 
 from .database import Connection
 from .sql import statements
 
 _SQL = statements("schedules")
 SUBMIT = _SQL["submit"]
+STAND_BACK_S = 10.0  # less than the shortest lead of a plan: who has older time zone data is still on time
 _encode = msgspec.json.Encoder().encode
 
 
@@ -42,6 +44,8 @@ class ToPlan(NamedTuple):
     fire_count: int
     submitted_at: datetime
     now: datetime
+    tzdata: str | None = None  # the release it was last planned with; null: its rule was not read yet
+    is_bare: bool = False  # nothing of it waits, though its cursor may lie ahead
 
 
 class Fire(msgspec.Struct, frozen=True):
@@ -65,11 +69,12 @@ class Plan(msgspec.Struct, frozen=True):
     id: UUID
     version: int
     cursor_at: datetime | None
+    tzdata: str | None
     new_cursor_at: datetime | None
     plan_at: datetime | None
     fire_count: int
     over: bool
-    schedule: Schedule | None  # as it was understood, at the first planning
+    schedule: Schedule | None  # as it was understood, when its rule was read
     overlap: int
     fires: Sequence[Fire]
     missed: Sequence[Gap]
@@ -93,6 +98,7 @@ class Sibling(NamedTuple):
     due_at: datetime
     queue: str
     origin: str
+    overlap: int
     recurrence_json: str | None
 
     @property
@@ -106,11 +112,14 @@ class Locked(NamedTuple):
     version: int
     paused_at: datetime | None
     over_at: datetime | None
+    over_as: str | None
     cursor_at: datetime | None
     schedule_json: str
     recurrence_json: str | None
     tenant: str
     name: str | None
+    submitted_at: datetime
+    tzdata: str | None  # null: its rule was not read yet
 
 
 class Unplanned(NamedTuple):
@@ -132,11 +141,16 @@ async def submit(connection: Connection, documents: Sequence[object], *, now: da
 async def to_plan(
     connection: Connection, *, partitions: Collection[int], limit: int, overdue_s: float = 0.0, now: datetime | None = None
 ) -> list[ToPlan]:
-    return [ToPlan(*row) for row in await connection.fetch(_SQL["to_plan"], now, list(partitions), limit, overdue_s)]
+    rows = await connection.fetch(_SQL["to_plan"], now, list(partitions), limit, overdue_s, tzdata_version(), STAND_BACK_S)
+    return [ToPlan(*row) for row in rows]
 
 
-async def to_plan_now(connection: Connection, ids: Collection[UUID], *, now: datetime | None = None) -> list[ToPlan]:
-    return [ToPlan(*row) for row in await connection.fetch(_SQL["of_ids"], now, list(ids))]
+async def to_plan_now(
+    connection: Connection, ids: Collection[UUID], *, stand_back: bool = True, now: datetime | None = None
+) -> list[ToPlan]:
+    """`stand_back`: nothing, if somebody here has newer time zone data; their planners do it."""
+    rows = await connection.fetch(_SQL["of_ids"], now, list(ids), tzdata_version() if stand_back else None)
+    return [ToPlan(*row) for row in rows]
 
 
 async def plan(
@@ -145,7 +159,7 @@ async def plan(
     """The schedules that were planned by this call, and how soon their first fire is due."""
     if any(plan.missed for plan in plans):
         await connection.fetch(_SQL["ensure_ledger"], now)
-    rows = await connection.fetch(_SQL["plan"], now, _encode(plans).decode())
+    rows = await connection.fetch(_SQL["plan"], now, _encode(plans).decode(), tzdata_version())
     return [row["id"] for row in rows], rows[0]["next_due_s"] if rows else None
 
 
@@ -248,8 +262,10 @@ async def revise(connection: Connection, job_id: UUID, document: object, *, now:
     return row["removed_count"], row["begun_count"]
 
 
-async def fire_now(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> UUID:
-    (row,) = await connection.fetch(_SQL["fire_now"], now, job_id)
+async def fire_now(
+    connection: Connection, job_id: UUID, *, payload_json: str | None = None, now: datetime | None = None
+) -> UUID:
+    (row,) = await connection.fetch(_SQL["fire_now"], now, job_id, payload_json)
     run_id: UUID = row["id"]
     return run_id
 

@@ -3,29 +3,33 @@ SELECT id, created, changed FROM sexton.submit_schedules($1::jsonb, $2::timestam
 
 -- name: to_plan
 -- Schedules whose next fires are to be written, most urgent first, and when the next of them is ($1 now, $2 partitions, $3 at
--- most, $4 only what is overdue by this many seconds).
-SELECT j.id, j.version, j.tenant, j.name, j.schedule, j.recurrence, j.plan_cursor_at, j.fire_count, j.submitted_at, moment.now
+-- most, $4 only what is overdue by this many seconds, $5 the release of our time zone data). Whoever has older data than somebody
+-- here has stands back for $6 seconds, which is time enough for the other (rule 3).
+SELECT j.id, j.version, j.tenant, j.name, j.schedule, j.recurrence, j.plan_cursor_at, j.fire_count, j.submitted_at, moment.now, j.tzdata
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment CROSS JOIN LATERAL (
   SELECT * FROM sexton.jobs_recurring k
-  WHERE k.plan_at <= moment.now - make_interval(secs => $4::float8) AND sexton.partition_of(k.id) = ANY ($2::smallint[])
+  WHERE k.plan_at <= moment.now
+      - make_interval(secs => greatest($4::float8, CASE WHEN (SELECT max(version) FROM sexton.tzdata) > $5::text THEN $6::float8 ELSE 0 END))
+    AND sexton.partition_of(k.id) = ANY ($2::smallint[])
   ORDER BY k.plan_at, k.id LIMIT $3
 ) j
 
 -- name: of_ids
 -- The same for schedules just written, whoever leads them. By key: to name `plan_at` beside it would tempt a plan made on an empty
--- table through all that is to be planned.
-SELECT j.id, j.version, j.tenant, j.name, j.schedule, j.recurrence, j.plan_cursor_at, j.fire_count, j.submitted_at, moment.now
+-- table through all that is to be planned. $1 now, $2 jobs, $3 the release of our time zone data, if older data are to stand back
+SELECT j.id, j.version, j.tenant, j.name, j.schedule, j.recurrence, j.plan_cursor_at, j.fire_count, j.submitted_at, moment.now, j.tzdata
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment, (
   SELECT * FROM sexton.jobs_recurring k WHERE k.id = ANY ($2::uuid[]) OFFSET 0
 ) j
-WHERE j.plan_at IS NOT NULL
+WHERE j.plan_at IS NOT NULL AND ((SELECT max(version) FROM sexton.tzdata) > $3::text) IS NOT TRUE
 
 -- name: ensure_ledger
 SELECT sexton.ensure_partitions(coalesce($1::timestamptz, clock_timestamp()))
 
 -- name: plan
--- Rule 1, a compare-and-set: only who saw the cursor where it stands moves it, and the move feeds the runs and the ledger.
--- $1 now, $2 documents: id, version, cursor_at (as seen), new_cursor_at, plan_at, fire_count, over, schedule (at the first time), overlap, fires [{fire_at, due_at}],
+-- Rule 1, a compare-and-set: only who saw the cursor where it stands moves it, and the move feeds the runs and the ledger. Likewise
+-- the release of the time zone data: what was replanned with newer data meanwhile stays so (rule 3).
+-- $1 now, $3 the release in use, $2 documents: id, version, cursor_at and tzdata (as seen), new_cursor_at, plan_at, fire_count, over, schedule (at the first time), overlap, fires [{fire_at, due_at}],
 -- missed [{first_at, last_at, count, status, reason}]
 WITH moment AS MATERIALIZED (
   SELECT at AS now, (extract(epoch FROM at) * 1000000)::bigint AS micros FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at) m
@@ -34,15 +38,15 @@ WITH moment AS MATERIALIZED (
   SELECT x.*, x.over AND x.fires = '[]' AND NOT EXISTS (
     SELECT FROM sexton.runs r WHERE r.job_id = x.id AND r.state = 'waiting' AND r.token = 0 AND r.origin = 'schedule') AS done
   FROM jsonb_to_recordset($2::jsonb) AS x (
-    id uuid, version int, cursor_at timestamptz, new_cursor_at timestamptz, plan_at timestamptz, fire_count bigint, over boolean,
+    id uuid, version int, cursor_at timestamptz, tzdata text, new_cursor_at timestamptz, plan_at timestamptz, fire_count bigint, over boolean,
     schedule jsonb, overlap smallint, fires jsonb, missed jsonb)
 ), planned AS (
   UPDATE sexton.jobs_recurring j SET
-    plan_cursor_at = g.new_cursor_at, plan_at = CASE WHEN NOT g.done THEN g.plan_at END, fire_count = g.fire_count,
+    plan_cursor_at = g.new_cursor_at, plan_at = CASE WHEN NOT g.done THEN g.plan_at END, fire_count = g.fire_count, tzdata = $3::text,
     schedule = coalesce(nullif(g.schedule, 'null'), j.schedule), over_at = CASE WHEN g.done THEN moment.now END, over_as = CASE WHEN g.done THEN 'completed' END
   FROM given g, moment
   WHERE j.id = ANY (ARRAY(SELECT given.id FROM given)) AND j.id = g.id AND j.version = g.version
-    AND j.plan_cursor_at IS NOT DISTINCT FROM g.cursor_at AND coalesce(j.plan_at, 'infinity') < 'infinity'  -- active; see of_ids
+    AND j.plan_cursor_at IS NOT DISTINCT FROM g.cursor_at AND j.tzdata IS NOT DISTINCT FROM g.tzdata AND coalesce(j.plan_at, 'infinity') < 'infinity'  -- active; see of_ids
   RETURNING j.id, j.version, j.task, j.tenant, j.queue, j.lane, j.timeout_s, j.at_most_once, j.policy, g.fires, g.missed, g.overlap
 ), fired AS MATERIALIZED (
   SELECT sexton.uuid7(moment.micros + row_number() OVER (ORDER BY f.due_at, f.fire_at)) AS run_id, p.*, f.fire_at, f.due_at
@@ -99,12 +103,13 @@ SELECT (SELECT count(*) FROM due)::int AS due_count, (SELECT count(*) FROM promo
 
 -- name: released
 -- Jobs with a blocked run and room for it by now (rule 5: looked at in every pass). The offset keeps a plan from hashing all that is
--- alive. $1 partitions, $2 at most
+-- alive. What is to run alone waits for whatever else is to run alone: of a job that allows several, that is its backfill.
+-- $1 partitions, $2 at most
 SELECT DISTINCT b.job_id FROM (
   SELECT r.job_id, r.overlap, r.partition FROM sexton.runs r WHERE r.state = 'blocked' ORDER BY r.job_id, r.due_at
 ) b
 WHERE b.partition = ANY ($1::smallint[]) AND (b.overlap = 2 OR NOT EXISTS (
-  SELECT FROM sexton.runs o WHERE o.job_id = b.job_id AND (o.state IN ('ready', 'running') OR o.token > 0) OFFSET 0))
+  SELECT FROM sexton.runs o WHERE o.job_id = b.job_id AND o.overlap = 1 AND (o.state IN ('ready', 'running') OR o.token > 0) OFFSET 0))
 LIMIT $2
 
 -- name: crowd
@@ -119,7 +124,7 @@ WITH moment AS MATERIALIZED (
 ), held AS MATERIALIZED (
   SELECT r.* FROM sexton.runs r WHERE r.id = ANY (ARRAY(SELECT id FROM seen)) ORDER BY r.id FOR UPDATE SKIP LOCKED
 )
-SELECT h.job_id, h.id, h.state, h.token, h.fire_at, h.due_at, h.queue, h.origin, j.recurrence
+SELECT h.job_id, h.id, h.state, h.token, h.fire_at, h.due_at, h.queue, h.origin, h.overlap, j.recurrence
 FROM held h JOIN sexton.jobs_recurring j ON j.id = h.job_id
 WHERE h.job_id <> ALL (ARRAY(
   SELECT s.job_id FROM moment, seen s LEFT JOIN held o ON o.id = s.id
@@ -133,7 +138,7 @@ UPDATE sexton.runs r SET state = 'ready' WHERE r.id = ANY ($1::uuid[]) AND r.sta
 UPDATE sexton.runs r SET state = 'blocked' WHERE r.id = ANY ($1::uuid[]) AND r.state = 'waiting'
 
 -- name: lock_job
-SELECT j.id, j.version, j.paused_at, j.over_at, j.plan_cursor_at, j.schedule, j.recurrence, j.tenant, j.name
+SELECT j.id, j.version, j.paused_at, j.over_at, j.over_as, j.plan_cursor_at, j.schedule, j.recurrence, j.tenant, j.name, j.submitted_at, j.tzdata
 FROM sexton.jobs_recurring j WHERE j.id = $1 FOR UPDATE
 
 -- name: unplan
@@ -160,19 +165,23 @@ SELECT r.removed_count, r.begun_count
 FROM sexton.read_schedules($3::jsonb) AS document, sexton.revise($2::uuid, document, coalesce($1::timestamptz, clock_timestamp())) AS r
 
 -- name: fire_now
--- Beside its schedule, and under its overlap policy. $1 now, $2 job
+-- Beside its schedule, and under its overlap policy. $1 now, $2 job, $3 the payload of this run, if it is not the job's
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), placed AS (
+  INSERT INTO sexton.runs (id, job_id, fire_at, due_at, start_by, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state,
+                           origin, queue, tenant, task, job_version, overlap, seq)
+  SELECT sexton.uuid7((extract(epoch FROM moment.now) * 1000000)::bigint), j.id, moment.now, moment.now,
+    moment.now + make_interval(secs => (j.policy->>'start_within_s')::float8), moment.now + make_interval(secs => (j.policy->>'deadline_s')::float8),
+    j.timeout_s, (j.policy->>'lease_s')::real, j.lane, sexton.partition_of(j.id), j.at_most_once, 'waiting', 'now', j.queue, j.tenant, j.task,
+    j.version, sexton.overlap_of(j.recurrence),
+    (SELECT coalesce(max(r.seq) + 1, 0) FROM sexton.runs r WHERE r.job_id = j.id AND r.fire_at = moment.now AND r.origin = 'now')
+  FROM sexton.jobs_recurring j, moment WHERE j.id = $2
+  RETURNING id, job_id
+), given AS (
+  INSERT INTO sexton.run_payloads (run_id, job_id, payload) SELECT id, job_id, $3::jsonb FROM placed WHERE $3 IS NOT NULL
 )
-INSERT INTO sexton.runs (id, job_id, fire_at, due_at, start_by, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state,
-                         origin, queue, tenant, task, job_version, overlap, seq)
-SELECT sexton.uuid7((extract(epoch FROM moment.now) * 1000000)::bigint), j.id, moment.now, moment.now,
-  moment.now + make_interval(secs => (j.policy->>'start_within_s')::float8), moment.now + make_interval(secs => (j.policy->>'deadline_s')::float8),
-  j.timeout_s, (j.policy->>'lease_s')::real, j.lane, sexton.partition_of(j.id), j.at_most_once, 'waiting', 'now', j.queue, j.tenant, j.task,
-  j.version, sexton.overlap_of(j.recurrence),
-  (SELECT coalesce(max(r.seq) + 1, 0) FROM sexton.runs r WHERE r.job_id = j.id AND r.fire_at = moment.now AND r.origin = 'now')
-FROM sexton.jobs_recurring j, moment WHERE j.id = $2
-RETURNING id
+SELECT id FROM placed
 
 -- name: end
 UPDATE sexton.jobs_recurring j SET plan_at = NULL, resume_at = NULL, over_at = coalesce($1::timestamptz, clock_timestamp()),
@@ -224,7 +233,7 @@ SELECT ARRAY(SELECT id FROM forgotten) AS forgotten,
 UPDATE sexton.jobs_recurring j SET plan_at = moment.now, plan_cursor_at = moment.now
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment
 WHERE j.over_at IS NULL AND j.paused_at IS NULL AND j.plan_cursor_at > moment.now + interval '1 minute'
-  AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id = j.id)
+  AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id = j.id AND r.origin <> 'backfill')
   AND NOT EXISTS (SELECT FROM sexton.executions e
                   WHERE e.job_id = j.id AND e.id >= sexton.uuid7_floor(moment.now - interval '1 hour') AND e.fire_at >= j.plan_cursor_at)
 RETURNING j.id

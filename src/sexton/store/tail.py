@@ -18,6 +18,8 @@ from .instants import floor, instant
 from .sql import statements
 
 OVERLAP_S = 5.0
+_RECURRING = 1 << 127  # in the ids of recurring jobs
+_GOES_ON = ("failed", "timed_out", "lost", "snoozed", "released")  # unless it was buried
 
 _SQL = statements("tail")
 
@@ -58,7 +60,9 @@ async def since(connection: Connection, mark: datetime, *, limit: int = 1_000) -
 
     To resume, give the `at` of the last transition that was told."""
     oldest = mark - timedelta(seconds=OVERLAP_S)
-    found = [_submitted(row) for row in await connection.fetch(_SQL["submitted"], floor(oldest), limit)]
+    first = floor(oldest)
+    rows = await connection.fetch(_SQL["submitted"], first, limit, UUID(int=first.int | _RECURRING))
+    found = [_submitted(row) for row in rows]
     found += [_started(row) for row in await connection.fetch(_SQL["started"], oldest, limit)]
     for row in await connection.fetch(_SQL["ended"], floor(oldest), limit):
         if row["started_at"] is not None and row["started_at"] >= oldest:
@@ -72,7 +76,7 @@ def _submitted(row: Row) -> Transition:
     return Transition(
         key=f"submitted:{job_id}",
         type="submitted",
-        at=instant(job_id),
+        at=instant(UUID(int=job_id.int & ~_RECURRING)),
         job_id=job_id,
         task=row["task"],
         queue=row["queue"],
@@ -92,13 +96,22 @@ def _started(row: Row, at: datetime | None = None) -> Transition:
 def _ended(row: Row) -> Transition:
     return Transition(
         key=f"ended:{row['id']}",
-        type="dead_lettered" if row["ending"] == "failed" else "ended" if row["ending"] else "retrying",
+        type=_how(row),
         at=instant(row["id"]),
         status=row["status"],
         ending=row["ending"],
         reason=row["reason"],
         **_of_a_try(row),
     )
+
+
+def _how(row: Row) -> Literal["ended", "retrying", "dead_lettered"]:
+    """Each run of a recurring job has an end of its own, which its status tells."""
+    if row["ending"] == "failed" or row["is_buried"]:
+        return "dead_lettered"
+    if row["is_recurring"]:
+        return "retrying" if row["status"] in _GOES_ON else "ended"
+    return "ended" if row["ending"] else "retrying"
 
 
 def _of_a_try(row: Row) -> dict[str, Any]:

@@ -149,7 +149,8 @@ def _last_fire(seen: Evidence, last: Past) -> Link:
     if last.status in _DID_NOT_START:
         return _did_not_start(seen, last, facts)
     facts |= _error(last)
-    what = f"Its last try, of the fire of {_at(seen, last.fire_at)},"
+    facts["origin"] = last.origin
+    what = f"Its last try, of the fire of {_at(seen, last.fire_at)}{_beside(seen, last.run_id, last.origin)},"
     if last.status not in _WENT_WRONG:
         return Link("last_fire", True, f"{what} {last.status} {_at(seen, last.ended_at)}.", facts)
     buried = ""
@@ -183,7 +184,7 @@ def _running(seen: Evidence, run: LiveRun) -> Link:
         "attempt": run.attempt,
     }
     since = "" if run.claimed_at is None else f" since {_at(seen, run.claimed_at)}"
-    detail = f"It runs{since} on {where}, attempt {run.attempt}"
+    detail = f"It runs{since} on {where}, attempt {run.attempt}{_beside(seen, run.id, run.origin)}"
     if run.cancel_requested_at is not None:
         detail += f"; it was asked to stop {_at(seen, run.cancel_requested_at)}"
     return Link("running", True, f"{detail}.", {**facts, "cancel_requested_at": run.cancel_requested_at})
@@ -205,6 +206,7 @@ def _due(seen: Evidence, run: LiveRun | None) -> Link:
         "due_at": run.due_at,
         "origin": run.origin,
     }
+    beside = _beside(seen, run.id, run.origin)
     if run.state == "waiting" and run.token > 0:
         last = next((one for one in seen.history if one.run_id == run.id), None)
         facts |= {"attempt": run.attempt} | ({} if last is None else _error(last))
@@ -212,13 +214,13 @@ def _due(seen: Evidence, run: LiveRun | None) -> Link:
         return Link(
             "due",
             False,
-            f"Attempt {run.attempt} {how}; it is tried again {_at(seen, run.due_at)}{_in(seen, run.due_at)}.",
+            f"Attempt {run.attempt}{beside} {how}; it is tried again {_at(seen, run.due_at)}{_in(seen, run.due_at)}.",
             facts,
         )
     if run.due_at > seen.now:
-        what = "It is" if seen.plan is None else "Its next fire is"
+        what = "It is" if seen.plan is None else f"Its next fire{beside} is"
         return Link("due", False, f"{what} due {_at(seen, run.due_at)}{_in(seen, run.due_at)}.", facts)
-    return Link("due", True, f"It has been due since {_at(seen, run.due_at)}.", facts)
+    return Link("due", True, f"It{beside} has been due since {_at(seen, run.due_at)}.", facts)
 
 
 def _overlap(seen: Evidence, run: LiveRun) -> Link:
@@ -266,6 +268,14 @@ def _position(run: LiveRun, ahead_count: int) -> Link:
         return Link("queue", True, f"Nothing is ahead of it in the queue {run.queue!r}.", facts)
     many = _count(ahead_count, "run") + (" or more" if ahead_count == AHEAD_LIMIT else "")
     return Link("queue", False, f"It is ready, behind {many} in the queue {run.queue!r}; its lane is {lane}.", facts)
+
+
+def _beside(seen: Evidence, run_id: UUID, origin: str) -> str:
+    """How a run of a recurring job came about, if not by its schedule."""
+    how = {"now": "run by hand", "backfill": "a backfill", "replay": "a replay"}.get(origin)
+    if seen.plan is None or how is None:
+        return ""
+    return f" ({how} with another payload)" if run_id in seen.own_payloads else f" ({how})"
 
 
 def _error(past: Past) -> dict[str, Any]:

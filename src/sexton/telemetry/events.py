@@ -40,6 +40,32 @@ class Repaired:
 
 
 @dataclass(frozen=True, slots=True)
+class PausedAfterFailures:
+    """A recurring job has failed as often in a row as its `pause_after` allows; nothing fires before a person resumes it."""
+
+    job_id: UUID
+    count: int
+    error: str  # of the last
+
+
+@dataclass(frozen=True, slots=True)
+class ZonesFollowed:
+    """Schedules were planned anew because newer time zone data move their fires."""
+
+    version: str
+    replanned_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ZonesOlder:
+    """Another node has newer time zone data than this one, which therefore leaves planning to it, for a while."""
+
+    version: str
+    newest: str
+    advice: str = "upgrade the tzdata package here; until then this node plans only what no other planned in time"
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     worker_id: UUID
     count: int
@@ -179,6 +205,9 @@ Event = (
     | Planned
     | FiresMissed
     | Repaired
+    | PausedAfterFailures
+    | ZonesFollowed
+    | ZonesOlder
     | Claimed
     | Ended
     | LeaseLost

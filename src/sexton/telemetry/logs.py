@@ -22,6 +22,8 @@ _WARNINGS = (
     events.Reconciled,
     events.FiresMissed,
     events.Repaired,
+    events.PausedAfterFailures,
+    events.ZonesOlder,
     events.DatabaseLost,
     events.DatabaseAwaited,
     events.LoopStalled,

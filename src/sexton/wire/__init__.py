@@ -7,6 +7,8 @@ an offset, spans are `"90s"`, `"15m"`, `"24h"` or seconds, payloads and results 
 from __future__ import annotations
 
 from .answers import (
+    Backfill,
+    BackfillStopped,
     Batch,
     BatchItem,
     Cancelled,
@@ -38,6 +40,7 @@ from .answers import (
 )
 from .kinds import ExecutionStatus, Instant, JobStatus, Moment, Origin, Rule, Span, Word
 from .requests import (
+    BackfillRequest,
     DeadLetterFilter,
     DiscardRequest,
     JobEdit,
@@ -46,6 +49,7 @@ from .requests import (
     PythonHandler,
     ReplayRequest,
     RetryPolicy,
+    RunRequest,
     StatusChange,
     UniqueRule,
 )
@@ -64,6 +68,9 @@ from .schedules import (
 
 __all__ = [
     "RULE_FIELDS",
+    "Backfill",
+    "BackfillRequest",
+    "BackfillStopped",
     "Batch",
     "BatchItem",
     "Cancelled",
@@ -104,6 +111,7 @@ __all__ = [
     "ResumePreview",
     "RetryPolicy",
     "Rule",
+    "RunRequest",
     "Schedule",
     "Span",
     "Stats",

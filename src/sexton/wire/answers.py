@@ -49,6 +49,7 @@ class Execution(Answer, frozen=True, kw_only=True):
     result: Any = None  # any JSON; the API passes on the text it was kept as, and `Raw | None` could not be read back
     progress: Any = None
     output: str | None = None
+    payload: Any = None  # null: the job's
 
 
 class Job(Answer, frozen=True, kw_only=True):
@@ -174,6 +175,31 @@ class ResumePreview(Answer, frozen=True, kw_only=True):
 
     fires: Sequence[Moment]
     missed: Sequence[FireGap]
+
+
+class Backfill(Answer, frozen=True, kw_only=True):
+    """The runs that a backfill has written, or after a dry run would write: the nominal times of their fires, in the order in
+    which they become due. Fires of the range that were left out are counted by the reason."""
+
+    job_id: UUID
+    version: int
+    from_at: Moment = msgspec.field(name="from")
+    until: Moment
+    fires: Sequence[Moment]
+    last_due_at: Moment | None
+    already_ran_count: int
+    live_count: int
+    dead_letter_count: int
+    undecided_count: int
+    dry_run: bool
+
+
+class BackfillStopped(Answer, frozen=True, kw_only=True):
+    """What the end of a backfill did: runs that will never start, and running ones, which go on."""
+
+    job_id: UUID
+    ended_count: int
+    running_count: int
 
 
 class WhyLink(Answer, frozen=True, kw_only=True):

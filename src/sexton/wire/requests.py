@@ -13,6 +13,9 @@ from sexton.domain.duration import seconds
 from sexton.domain.fault import Invalid
 from sexton.domain.job import TAG_LIMIT, Delivery, Priority, Submission, Unique, submission
 from sexton.domain.retry import Backoff, Retry
+from sexton.domain.schedule.backfill import SPACING_S
+from sexton.domain.schedule.backfill import Fires as BackfillFires
+from sexton.domain.schedule.backfill import Overlap as BackfillOverlap
 from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
 from sexton.domain.schedule.check import schedule
 from sexton.domain.schedule.cron_text import Dialect
@@ -239,6 +242,23 @@ class PreviewRequest(Schedule, frozen=True, kw_only=True):
     count: Annotated[int, Meta(ge=1, le=1_000)] = 10
     tenant: Word | None = None  # with the name what jitter and H are drawn from
     name: Word | None = None
+
+
+class RunRequest(Request, frozen=True, kw_only=True):
+    """A run by hand. A `payload` is of this run of a recurring job alone; left out, it is the job's."""
+
+    payload: msgspec.Raw | UnsetType = UNSET
+
+
+class BackfillRequest(Request, frozen=True, kw_only=True):
+    """The past fires of a recurring job from `from` to before `until` (now, if left out)."""
+
+    from_at: Instant = msgspec.field(name="from")
+    until: Instant | None = None
+    dry_run: bool = False
+    fires: BackfillFires = "missing"
+    spacing: Span = SPACING_S
+    overlap: BackfillOverlap = "queue"
 
 
 class DeadLetterFilter(Request, frozen=True, kw_only=True):

@@ -14,6 +14,9 @@ import httpx
 from sexton import wire
 from sexton.client.options import Options, ScheduleOptions
 from sexton.domain.duration import Duration
+from sexton.domain.schedule.backfill import SPACING_S
+from sexton.domain.schedule.backfill import Fires as BackfillFires
+from sexton.domain.schedule.backfill import Overlap as BackfillOverlap
 from sexton.domain.schedule.document import OnName
 from sexton.errors import InvalidSubmission
 from sexton.ids import entropy
@@ -143,9 +146,41 @@ class AsyncClient:
     async def retry(self, job_id: UUID | str) -> wire.Job:
         return await self._send(calls.retry(job_id))
 
-    async def run(self, job_id: UUID | str) -> wire.Job:
-        """A recurring job fires now, beside its schedule; a pending one-time job is due now."""
-        return await self._send(calls.run(job_id))
+    async def run(self, job_id: UUID | str, payload: Any = None) -> wire.Job:
+        """A recurring job fires now, beside its schedule; a pending one-time job is due now. A `payload` is of that run of a
+        recurring job alone: of its retries, its dead letter and the replay of that."""
+        return await self._send(calls.run(job_id, payload))
+
+    async def backfill(
+        self,
+        job_id: UUID | str,
+        from_at: datetime,
+        until: datetime | None = None,
+        *,
+        fires: BackfillFires = "missing",
+        spacing: Duration = SPACING_S,
+        overlap: BackfillOverlap = "queue",
+        dry_run: bool = False,
+        version: int | None = None,
+    ) -> wire.Backfill:
+        """Runs the past fires of a recurring job from `from_at` to before `until` (now, if left out), oldest first, each due
+        `spacing` after the one before. With `version`, only if nobody has edited the job since."""
+        return await self._send(
+            calls.backfill(
+                job_id,
+                from_at,
+                until,
+                fires=fires,
+                spacing=spacing,
+                overlap=overlap,
+                dry_run=dry_run,
+                version=version,
+            )
+        )
+
+    async def stop_backfill(self, job_id: UUID | str) -> wire.BackfillStopped:
+        """What of it waits never starts; what runs goes on."""
+        return await self._send(calls.stop_backfill(job_id))
 
     async def why(self, job_id: UUID | str) -> wire.Why:
         """Why it has or has not run."""

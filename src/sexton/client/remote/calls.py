@@ -13,8 +13,11 @@ import msgspec
 from sexton import wire
 from sexton.client.faults import submission_faults
 from sexton.client.options import BEHAVIOUR, RULE, Options, ScheduleOptions
+from sexton.domain.duration import Duration
 from sexton.domain.job import BATCH_LIMIT, Unique, encoded_payload
 from sexton.domain.retry import Retry
+from sexton.domain.schedule.backfill import Fires as BackfillFires
+from sexton.domain.schedule.backfill import Overlap as BackfillOverlap
 from sexton.domain.schedule.document import OnName
 from sexton.errors import InvalidSubmission
 from sexton.ids import request_key
@@ -191,8 +194,35 @@ def retry(job_id: UUID | str) -> Call[wire.Job]:
     return Call("POST", f"/v1/jobs/{_part(job_id)}/retry", wire.Job)
 
 
-def run(job_id: UUID | str) -> Call[wire.Job]:
-    return Call("POST", f"/v1/jobs/{_part(job_id)}/run", wire.Job)
+def run(job_id: UUID | str, payload: Any = None) -> Call[wire.Job]:
+    path = f"/v1/jobs/{_part(job_id)}/run"
+    if payload is None:
+        return Call("POST", path, wire.Job)
+    with submission_faults():
+        return Call("POST", path, wire.Job, body=_encoded(wire.RunRequest(payload=encoded_payload(payload))))
+
+
+def backfill(
+    job_id: UUID | str,
+    from_at: datetime,
+    until: datetime | None,
+    *,
+    fires: BackfillFires,
+    spacing: Duration,
+    overlap: BackfillOverlap,
+    dry_run: bool,
+    version: int | None,
+) -> Call[wire.Backfill]:
+    asked = wire.BackfillRequest(
+        from_at=from_at, until=until, dry_run=dry_run, fires=fires, spacing=_span(spacing), overlap=overlap
+    )
+    headers = {} if version is None else {"If-Match": f'"{version}"'}
+    path = f"/v1/jobs/{_part(job_id)}/backfill"
+    return Call("POST", path, wire.Backfill, body=_encoded(asked), headers=headers, repeatable=dry_run)
+
+
+def stop_backfill(job_id: UUID | str) -> Call[wire.BackfillStopped]:
+    return Call("DELETE", f"/v1/jobs/{_part(job_id)}/backfill", wire.BackfillStopped)
 
 
 def why(job_id: UUID | str) -> Call[wire.Why]:

@@ -4,7 +4,7 @@ Pure: the caller holds the lock of the partition and has looked (rule 4)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, assert_never
 from uuid import UUID
 
@@ -19,26 +19,36 @@ class Settled(NamedTuple):
 
 
 def settle(
-    policy: Overlap, *, live: Iterable[UUID], queued: Iterable[UUID], due: Iterable[UUID], kept: Collection[UUID] = ()
+    policy: Overlap,
+    *,
+    live: Sequence[UUID],
+    queued: Sequence[UUID],
+    due: Sequence[UUID],
+    kept: Collection[UUID] = (),
+    backfill: Collection[UUID] = (),
+    alone: Collection[UUID] = (),
 ) -> Settled:
     """`live` from promotion to end; `queued` blocked so far; `due` now, each in order of due time. Those `kept` were asked for
-    by a person: they wait their turn where a fire would be skipped, and take nobody's place."""
-    running, waiting = list(live), list(queued)
+    by a person: they wait their turn where a fire would be skipped, and take nobody's place.
+
+    A fire is decided about as if there were no `backfill`: because of that it is never dropped, it only waits for the one that
+    lives to end, and goes before the rest. Of those `alone` one lives at a time, whatever the policy."""
+    beside = [one for one in live if one in backfill]
+    running, waiting = [one for one in live if one not in backfill], [one for one in queued if one not in backfill]
     settled = Settled([], [], [], [])
     blocked: list[UUID] = []
 
-    def take_in() -> None:
-        for run_id in admit(policy, Live(running, waiting)):
-            waiting.remove(run_id)
-            running.append(run_id)
-            settled.start.append(run_id)
-            if run_id in blocked:
-                blocked.remove(run_id)
-
-    take_in()
-    for run_id in due:
-        decision = decide(policy, Live(running, waiting))
+    for run_id in admit(policy, Live([*beside, *running], waiting)):
+        waiting.remove(run_id)
+        running.append(run_id)
+        settled.start.append(run_id)
+    for run_id in (one for one in due if one not in backfill):
+        held = admit(policy, Live(running, waiting))  # they would be running, were it not for the backfill
+        decision = decide(policy, Live([*running, *held], [one for one in waiting if one not in held]))
         match decision:
+            case Start() if len(admit(policy, Live([*beside, *running], [*waiting, run_id]))) <= len(waiting):
+                waiting.append(run_id)
+                blocked.append(run_id)
             case Start():
                 running.append(run_id)
                 settled.start.append(run_id)
@@ -48,12 +58,26 @@ def settle(
             case Skip(reason, blocker):
                 settled.skip.append((run_id, f"{reason}: {blocker}"))
             case Replace(cancel, drop):
-                settled.cancel.extend(one for one in cancel if one not in settled.cancel)
-                dropped = [one for one in drop if one not in kept]
+                settled.cancel.extend(one for one in cancel if one not in settled.cancel and one not in held)
+                dropped = [one for one in (*held, *drop) if one not in kept]
                 settled.skip.extend((one, f"replaced by the next fire: {run_id}") for one in dropped)
                 blocked = [*(one for one in blocked if one not in dropped), run_id]
                 waiting = [*(one for one in waiting if one not in dropped), run_id]
             case _:
                 assert_never(decision)
-    settled.block.extend(blocked)
+    left = [one for one in [*queued, *due] if one in backfill]
+    begun = [] if waiting else _begun(policy, [*running, *beside], left, alone)
+    settled.start.extend(begun)
+    settled.block.extend([*blocked, *(one for one in left if one in due and one not in begun)])
     return settled
+
+
+def _begun(policy: Overlap, live: Sequence[UUID], waiting: Sequence[UUID], alone: Collection[UUID]) -> list[UUID]:
+    """What of a backfill finds room, oldest first."""
+    begun: list[UUID] = []
+    for run_id in waiting:
+        if not admit(policy, Live([*live, *begun], [run_id])):
+            break
+        if run_id not in alone or not any(one in alone for one in [*live, *begun]):
+            begun.append(run_id)
+    return begun

@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from functools import cache, lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from io import BytesIO
+from typing import Literal, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
 from sexton.domain.fault import Invalid
@@ -37,9 +38,38 @@ class Dst(NamedTuple):
 SPACED = Dst("skip", "both")
 
 
+class Release(Protocol):
+    """One release of the IANA database. A process has one for all its life; tests bring their own."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def names(self) -> frozenset[str]: ...
+    def rules(self, name: str) -> bytes: ...
+    def __hash__(self) -> int: ...
+
+
+class PackagedRelease:
+    """That of the `tzdata` package."""
+
+    @cached_property
+    def version(self) -> str:
+        return str(import_module("tzdata").IANA_VERSION)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(files("tzdata").joinpath("zones").read_text("ascii").split())
+
+    def rules(self, name: str) -> bytes:
+        return files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes()
+
+
+release: Release = PackagedRelease()
+
+
 def tzdata_version() -> str:
     """The release of the IANA database in use, such as `2026a`."""
-    return str(import_module("tzdata").IANA_VERSION)
+    return release.version
 
 
 def tzdata_order(version: str) -> tuple[int, str]:
@@ -50,23 +80,36 @@ def tzdata_order(version: str) -> tuple[int, str]:
     return int(year), version[4:]
 
 
-@cache
 def names() -> frozenset[str]:
     """Every name of the IANA database, links included."""
-    return frozenset(files("tzdata").joinpath("zones").read_text("ascii").split())
+    return release.names
+
+
+def rules(name: str) -> bytes:
+    """A zone as the release in use knows it, in the format of RFC 8536: to be kept, and compared with by a later one."""
+    return _rules(release, name)
+
+
+def zone_of_rules(name: str, rules: bytes) -> ZoneInfo:
+    """A zone as another release knew it."""
+    return ZoneInfo.from_file(BytesIO(rules), key=name)
 
 
 def zone(name: object, *, field: str = "timezone") -> ZoneInfo:
     """The zone; `Invalid` suggests close names."""
     if not isinstance(name, str) or len(name) > _NAME_LIMIT or name not in names():
         raise Invalid(field, f"{_shown(name)} is not an IANA time zone; {_suggestion(name)}")
-    return _loaded(name)
+    return _loaded(release, name)
 
 
 @lru_cache(maxsize=1024)
-def _loaded(name: str) -> ZoneInfo:
-    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as stored:
-        return ZoneInfo.from_file(stored, key=name)
+def _loaded(known: Release, name: str) -> ZoneInfo:
+    return zone_of_rules(name, _rules(known, name))
+
+
+@lru_cache(maxsize=1024)
+def _rules(known: Release, name: str) -> bytes:
+    return known.rules(name)
 
 
 def _shown(name: object) -> str:

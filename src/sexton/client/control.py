@@ -1,0 +1,91 @@
+"""What a program may do to a job that stands: stop it for now, let it go on, run it now, run what it has missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.domain.duration import Duration
+from sexton.domain.job import encoded_payload
+from sexton.domain.schedule.backfill import Fires, Overlap
+from sexton.errors import InvalidSubmission
+from sexton.store import backfill, editing, jobs, recurring, tail
+from sexton.store.backfill import Backfill, Stopped
+from sexton.store.jobs import JobView
+
+from .faults import submission_faults
+from .pools import Pools
+
+BY = "app"
+
+
+class Control:
+    def __init__(self, pools: Pools, clock: Clock) -> None:
+        self._pools, self._clock = pools, clock
+
+    async def pause(self, job_id: UUID, *, note: str | None, until: datetime | None) -> JobView:
+        now = self._clock.database_now()
+        if until is not None and (until.tzinfo is None or not jobs.is_recurring(job_id)):
+            raise InvalidSubmission("/until", "give an instant with an offset, and only for a recurring job")
+        if note is not None and "\x00" in note:
+            raise InvalidSubmission("/note", "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+        async with (await self._pools.here()).transaction() as connection:
+            if not jobs.is_recurring(job_id):
+                return await editing.pause(connection, job_id, note=note, by=BY, now=now)
+            if until is not None and until <= await tail.mark(connection, now=now):
+                raise InvalidSubmission("/until", "lies in the past")
+            return await recurring.pause(connection, job_id, note=note, by=BY, resume_at=until, now=now)
+
+    async def resume(self, job_id: UUID) -> JobView:
+        resume = recurring.resume if jobs.is_recurring(job_id) else editing.resume
+        async with (await self._pools.here()).transaction() as connection:
+            return await resume(connection, job_id, now=self._clock.database_now())
+
+    async def run(self, job_id: UUID, payload: Any, bound: Callable[[str, Any], Any]) -> JobView:
+        """`bound` makes of a payload what the function of a task takes, if that is known here."""
+        now = self._clock.database_now()
+        async with (await self._pools.here()).transaction() as connection:
+            if not jobs.is_recurring(job_id):
+                if payload is not None:
+                    raise InvalidSubmission("/payload", "is for a run of a recurring job; a one-time job has its own")
+                return await editing.hasten(connection, job_id, now=now)
+            if payload is None:
+                return await recurring.fire(connection, job_id, now=now)
+            with submission_faults():
+                given = encoded_payload(bound((await jobs.show(connection, job_id)).task, payload))
+                return await recurring.fire(connection, job_id, payload=given, now=now)
+
+    async def backfill(
+        self,
+        job_id: UUID,
+        from_at: datetime,
+        until: datetime | None,
+        *,
+        fires: Fires,
+        spacing: Duration,
+        overlap: Overlap,
+        dry_run: bool,
+        version: int | None,
+    ) -> Backfill:
+        async with (await self._pools.here()).transaction() as connection:
+            with submission_faults():
+                return await backfill.write(
+                    connection,
+                    job_id,
+                    from_at=from_at,
+                    until=until,
+                    fires=fires,
+                    spacing=spacing,
+                    overlap=overlap,
+                    dry_run=dry_run,
+                    version=version,
+                    monotonic=self._clock.monotonic,
+                    now=self._clock.database_now(),
+                )
+
+    async def stop_backfill(self, job_id: UUID) -> Stopped:
+        async with (await self._pools.here()).transaction() as connection:
+            return await backfill.stop(connection, job_id, now=self._clock.database_now())

@@ -1,0 +1,25 @@
+-- name: in_a_row
+-- Fires of these jobs that failed for good since the last success, and what the newest of them said. What a person fired beside the schedule
+-- counts as a success if it was one; a backfill says nothing of today. $1 jobs
+WITH first AS MATERIALIZED (
+  SELECT w.job_id, f.id FROM unnest($1::uuid[]) AS w (job_id)
+  CROSS JOIN LATERAL (SELECT id FROM sexton.failures WHERE failures.job_id = w.job_id ORDER BY id LIMIT 1) f
+), reached AS MATERIALIZED (
+  SELECT first.job_id, (
+    SELECT x.id FROM sexton.executions x
+    WHERE x.job_id = first.job_id AND x.id > first.id AND x.status = 'succeeded' AND x.origin <> 'backfill' ORDER BY x.id DESC LIMIT 1) AS success_id
+  FROM first
+), over AS (
+  DELETE FROM sexton.failures f USING reached r WHERE f.job_id = r.job_id AND f.id < r.success_id
+)
+SELECT r.job_id, count(*)::int AS failed_count, (array_agg(f.said ORDER BY f.id DESC))[1] AS said
+FROM reached r JOIN sexton.failures f ON f.job_id = r.job_id AND (r.success_id IS NULL OR f.id > r.success_id)
+GROUP BY r.job_id
+
+-- name: clear
+DELETE FROM sexton.failures f WHERE f.job_id = $1
+
+-- name: forget
+-- Of jobs that are over.
+DELETE FROM sexton.failures f WHERE NOT EXISTS (
+  SELECT FROM sexton.jobs_recurring j WHERE j.id = f.job_id AND j.over_at IS NULL)
