@@ -33,9 +33,8 @@ dev: setup ## Run Sexton here: API, scheduler and worker over an embedded Postgr
 	@exec $(BIN)/sexton dev $(ARGS)
 
 .PHONY: test
-test: lint system ## Lint, then the tests on PostgreSQL 18 (the ablations: make simulate), then the store's on 15 and 16 (PYTEST_ARGS=…)
-	@# The safeguards taken out one by one are searched for by `make simulate`: minutes of seeds.
-	$(BIN)/pytest -n 2 --ignore=tests/process --ignore=tests/simulation/test_ablations.py $(PYTEST_ARGS)
+test: lint system ## Lint, then the tests on PostgreSQL 18, then the store's on 15 and 16 (PYTEST_ARGS=…)
+	$(BIN)/pytest -n 2 --ignore=tests/process $(PYTEST_ARGS)
 	@# Process tests mostly wait for leases to run out: the other versions of PostgreSQL have the second core meanwhile.
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-process test-versions
 

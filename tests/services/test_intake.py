@@ -234,6 +234,15 @@ class TestAhead:
             assert (run["state"], run["attempt"], run["lost_count"]) == ("ready", 0, 0)
         assert await rig.statuses(waiting[0]) == ["released"]
 
+    async def test_what_was_taken_long_ago_does_not_start_when_a_slot_frees(self, rig: Rig) -> None:
+        """Rule 11: the process stood still, and what it took ahead may be another's by now."""
+        hand = await under_load(rig)
+        before = len(hand.stage.handles)
+        rig.move(STALE_S + 0.01)
+        hand.stage.running[0].returns()
+        await settle()
+        assert len(hand.stage.handles) == before
+
     async def test_with_work_waiting_it_looks_again_when_that_would_be_stale(self, rig: Rig) -> None:
         """Rule 11: a second, not the two seconds of an idle look."""
         hand = await under_load(rig)

@@ -41,6 +41,8 @@ EXAMPLES: list[tuple[events.Event, str, str]] = [
     (events.Planned(3, overdue=False), "debug", "planned"),
     (events.FiresMissed(7), "warning", "fires missed"),
     (events.Repaired((ID,), 2), "warning", "repaired"),
+    (events.ZonesFollowed("2026b", 3), "info", "zones followed"),
+    (events.ZonesOlder("2026a", "2026b"), "warning", "zones older"),
     (events.PausedAfterFailures(ID, 5, "ValueError: broken"), "warning", "paused after failures"),
     (events.ApiListening("http://127.0.0.1:8474"), "info", "api listening"),
     (events.ApiExposed("http://0.0.0.0:8474"), "warning", "api exposed"),

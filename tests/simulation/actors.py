@@ -29,9 +29,11 @@ from sexton.store.sql import statements
 from sexton.worker.execution import Phase
 from sexton.worker.worker import Worker
 
+from . import town
 from .timers import ManualTimers
 
 if TYPE_CHECKING:
+    from sexton.domain.schedule.zone import Release
     from sexton.store.database import Database
 
     from .world import World
@@ -69,6 +71,7 @@ class Actor:
     pauses: list[float] = field(default_factory=list)  # until when, of all there were
     partitions: list[float] = field(default_factory=list)
     alive: bool = True
+    release: Release = town.OLD  # its time zone data
     _paused_until_s: float | None = None  # its process stands still
 
     @property
@@ -115,6 +118,7 @@ class Actor:
 class SchedulerActor(Actor):
     def __init__(self, world: World, name: str) -> None:
         super().__init__(name)
+        self.release = world.release()
         database: Database = world.database_for(self)
         leadership = Leadership(database, world.new_id(), name, None, clock=world.clock, emit=world.heard)
         promoter = Promoter(database, lambda: leadership.partitions, limit=5, clock=world.clock, emit=world.heard)

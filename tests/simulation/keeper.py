@@ -20,6 +20,7 @@ from sexton.errors import NotAllowedIn
 from sexton.store import jobs, recurring
 from sexton.store.jobs import JobView
 
+from . import town
 from .actors import NEVER_S, TICK, Action, Actor
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class KeeperActor(Actor):
         super().__init__("keeper")
         self._world, self._database = world, world.database_for(self)
         self.kept: list[Kept] = []
+        self.hasty: frozenset[str] = frozenset()  # what it does all the time
+        self.town_rate = 0.3  # schedules by the clock of the town
+        self.jitters: list[dict[str, Any] | None] = [None, None, {"max": 3}, {"max": 4, "both": True}]
         self._unanswered: ScheduleDocument | None = None
         self.actions = [
             Action("write", self._write),
@@ -74,18 +78,20 @@ class KeeperActor(Actor):
 
     def _document(self, dice: Random) -> ScheduleDocument:
         name = f"schedule-{len(self.kept)}"
-        jitter = dice.choice([None, None, {"max": 3}, {"max": 4, "both": True}])
+        jitter = dice.choice(self.jitters)
+        in_town, every = dice.random() < self.town_rate, dice.choice([2, 3, 5, 11])
         rule = schedule(
             now=self._world.clock.database_now(),
-            every=dice.choice([2, 3, 5, 11]),
+            cron=town.CRON if in_town else None,
+            timezone=town.TOWN if in_town else None,
+            every=None if in_town else every,
             jitter=jitter,
             end_at=ENDS_AT,
             max_fires=dice.choice([None, None, None, 12]),
             seed=f"default/{name}",
         )
-        policies: list[Policy] = ["skip", "queue", "parallel", "replace"]
         recurrence = Recurrence(
-            overlap=Overlap(dice.choice(policies), max_queued=3, max_parallel=MAX_PARALLEL),
+            overlap=_overlap(dice),
             catch_up=CatchUp(policy=dice.choice(["skip", "latest", "all"]), max_catch_up=3),
             on_resume=dice.choice(["skip", "latest", "all"]),
         )
@@ -109,7 +115,9 @@ class KeeperActor(Actor):
         world, dice = self._world, self._world.dice
         if not world.faults_on:
             return NEVER_S
-        if not self.kept or dice.random() > chance:
+        name = getattr(change, "__name__", "changed").strip("_")
+        is_hasty = name in self.hasty
+        if not self.kept or dice.random() > (1.0 if is_hasty else chance):
             return dice.uniform(1.0, 5.0)
         one = dice.choice(self.kept)
         try:
@@ -117,8 +125,8 @@ class KeeperActor(Actor):
                 await change(connection, one.id, now=world.clock.database_now())
         except NotAllowedIn:
             return dice.uniform(1.0, 5.0)
-        world.journal.seen[f"schedule {getattr(change, '__name__', 'changed').strip('_')}"] += 1
-        return dice.uniform(2.0, 8.0)
+        world.journal.seen[f"schedule {name}"] += 1
+        return dice.uniform(0.2, 1.0) if is_hasty else dice.uniform(2.0, 8.0)
 
     async def _edit(self, connection: Connection, job_id: UUID, *, now: datetime) -> JobView:
         """What it does, what may run beside what, or, now and then, when it fires."""
@@ -139,6 +147,8 @@ class KeeperActor(Actor):
         if dice.random() < 0.2:
             rule = schedule(now=now, every=dice.choice([2, 4, 7]), end_at=ENDS_AT, seed=f"default/{old.name}")
             one.has_changed_rule = True
+        if dice.random() < 0.3:
+            recurrence = Recurrence(overlap=_overlap(dice))
         edited = document(job, rule, Recurrence() if recurrence is None else recurrence)  # type: ignore[arg-type]
         if now >= ENDS_AT:
             raise NotAllowedIn("edit", "pending")
@@ -153,3 +163,8 @@ class KeeperActor(Actor):
         for kept in self.kept:
             kept.is_cancelled = kept.is_cancelled or kept.id == job_id
         await jobs.cancel(connection, job_id, now=now)
+
+
+def _overlap(dice: Random) -> Overlap:
+    policies: list[Policy] = ["skip", "queue", "parallel", "replace"]
+    return Overlap(dice.choice(policies), max_queued=3, max_parallel=MAX_PARALLEL)

@@ -23,6 +23,7 @@ class Weather:
     aim: float  # how much of the trouble looks for a worker that executes something
     handler_s: tuple[float, float]
     clock_is_set: bool  # else some jobs have a lease of their own, which is measured by the database's clock
+    only: str | None = None  # the one kind of trouble there is
 
     @classmethod
     def of(cls, dice: Random) -> Weather:

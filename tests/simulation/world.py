@@ -13,13 +13,14 @@ from uuid import UUID
 import asyncpg
 
 from sexton.clock import ManualClock
+from sexton.domain.schedule import zone
 from sexton.errors import Contention, DatabaseUnavailable
 from sexton.store import planning, schedules
 from sexton.store.database import Postgres
 from sexton.telemetry import events
 from tests import transitions
 
-from . import invariants
+from . import invariants, town
 from .actors import SETTINGS, Action, Actor, PeopleActor, SchedulerActor, WorkerActor
 from .faults import FLAWS_OF_THE_LINE, Crash, Fault, FaultyDatabase
 from .journal import Journal
@@ -69,6 +70,10 @@ class World:
         self.seed, self.job_limit = seed, job_limit
         self.dice = Random(seed)
         self.weather = Weather.of(self.dice)
+        # When schedulers are restarted with new time zone data; the second perhaps never.
+        self.upgrades_s = [self.dice.uniform(20, 70), self.dice.uniform(40, 200)]
+        self.halt_rate = HALT_RATE
+        self.clock_set_forward_s = -1.0  # when the database's clock was last
         self.clock = UnsteadyClock(START)
         self.journal = Journal(self)
         self.faults_on = True
@@ -87,6 +92,8 @@ class World:
         self.keeper: KeeperActor
         self._usual = planning.HORIZON, planning.LEAD_S
         self._notifications: list[str] = []
+        self.town_clock = town.TownClock()
+        self._usual_release = zone.release
 
     async def __aenter__(self) -> World:
         # Its one long query is planned once: a plan per step would cost more than all the rest.
@@ -98,6 +105,7 @@ class World:
         await self.observer.add_listener("sexton_plan", self._notified)
         self._real = await Postgres.open(self._url, size=6)
         planning.HORIZON, planning.LEAD_S = HORIZON, LEAD_S
+        zone.release = town.OLD
         self.keeper = KeeperActor(self)
         self.actors = [PeopleActor(self), self.keeper]
         self.actors += [SchedulerActor(self, self._name("scheduler")) for _ in range(2)]
@@ -106,6 +114,7 @@ class World:
 
     async def __aexit__(self, *_: object) -> None:
         planning.HORIZON, planning.LEAD_S = self._usual
+        zone.release = self._usual_release
         for actor in self.actors:
             await self._let_go(actor)
         await self._real.close()
@@ -115,6 +124,10 @@ class World:
 
     def database_for(self, actor: Actor) -> FaultyDatabase:
         return FaultyDatabase(self._real, lambda: self._draw(actor), actor.answered, self._breathe)
+
+    def release(self) -> zone.Release:
+        """The time zone data of a scheduler that starts now."""
+        return town.NEW if self.clock.monotonic() >= self.upgrades_s[0] else town.OLD
 
     def new_id(self) -> UUID:
         return UUID(int=next(self._ids) << 64)
@@ -159,8 +172,9 @@ class World:
 
     async def step(self) -> int:
         """Answers with how many runs are live."""
+        await self._upgrade()
         actor, action = self._next()
-        self._acting = action.name
+        self._acting, zone.release = action.name, actor.release
         self.note(f"{actor.name} {action.name}")
         if action.woken is not None:
             action.woken.clear()
@@ -200,10 +214,20 @@ class World:
 
     async def _breathe(self, query: str) -> None:
         is_deed = self.faults_on and any(query == schedules._SQL[name] for name in HALTS)
-        if is_deed and self._halt is not None and self.dice.random() < HALT_RATE:
+        if is_deed and self._halt is not None and self.dice.random() < self.halt_rate:
             go_on: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._halt.set_result(go_on)
             await go_on
+
+    async def _upgrade(self) -> None:
+        """Restarts a scheduler that still has the old data, when it is time."""
+        older = [one for one in self.actors if isinstance(one, SchedulerActor) and one.release is town.OLD]
+        newer_count = sum(isinstance(one, SchedulerActor) for one in self.actors) - len(older)
+        if older and self.clock.monotonic() >= self.upgrades_s[min(newer_count, 1)]:
+            self.note(f"{older[0].name} is upgraded")
+            self.journal.seen["scheduler upgraded"] += 1
+            await self._let_go(older[0])
+            self.replace(older[0])
 
     async def _let_go(self, actor: Actor) -> None:
         """Its process is gone, also where it stood still."""
@@ -272,6 +296,8 @@ class World:
         until_s = self.clock.monotonic() + span_s
         how_long = "past the lease" if span_s > SETTINGS.lease_s else "briefly"
         kinds = {"pause": 4, "partition": 3, "outage": 2, "drain": 1, "clock": int(self.weather.clock_is_set)}
+        if self.weather.only is not None:
+            kinds = {self.weather.only: 1}
         match self.dice.choices(list(kinds), weights=list(kinds.values()))[0]:
             case "pause":
                 victim = self._victim()
@@ -282,7 +308,7 @@ class World:
                 victim.cut_off(until_s)
                 what, whom = f"{victim.kind} cut off {how_long}", victim.name
             case "outage":
-                self._outage_until_s = until_s
+                self._outage_until_s = self._outage_until_s or until_s
                 what, whom = f"outage {how_long}", "all"
             case "drain":
                 worker = self.dice.choice(self.live_workers())
@@ -291,6 +317,8 @@ class World:
             case _:
                 sign = self.dice.choice([1, -1])
                 self.clock.step(timedelta(seconds=sign * span_s))
+                if sign > 0:
+                    self.clock_set_forward_s = self.clock.monotonic()
                 what, whom = f"clock set {'forward' if sign > 0 else 'back'}", "the database"
         self.journal.seen[what] += 1
         self.note(f"TROUBLE {what}, {span_s:g} s: {whom}")

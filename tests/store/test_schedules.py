@@ -111,6 +111,16 @@ async def test_a_pause_takes_back_what_nobody_has_begun_and_a_resume_tells_of_th
     assert (row["status"], row["reason"]) == ("paused", "4 fires: its job was paused")
 
 
+async def test_a_pause_before_the_first_planning_forgets_no_fire(connection: Conn) -> None:
+    """A6, B6: submitted in SQL while nobody planned."""
+    (written,) = await schedules.submit(connection, [document()], now=NOON)
+    async with connection.transaction():
+        await recurring.pause(connection, written.id, now=after(minutes=20))
+        await recurring.resume(connection, written.id, now=after(minutes=40))
+    (row,) = await connection.fetch("SELECT reason, fire_at FROM sexton.executions WHERE job_id = $1", written.id)
+    assert (row["reason"], row["fire_at"]) == ("2 fires: its job was paused", after(minutes=15))
+
+
 async def test_an_edit_takes_effect_on_the_next_fire_and_needs_the_present_version(connection: Conn) -> None:
     """A7."""
     job_id = await write(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     Conn = asyncpg.Connection[Any]
 
+LATER = NOW + timedelta(days=31)
 ZONE = "Europe/Berlin"
 A, B = (FakeRelease(version, {ZONE: rules(hours)}) for version, hours in (("2026a", 1), ("2026b", 2)))
 
@@ -43,7 +45,7 @@ async def test_older_data_never_take_over(connection: Conn) -> None:
         assert await zones.take_over(connection, now=NOW)
     with using(A):
         assert not await zones.take_over(connection, now=NOW)
-        await zones.forget(connection)
+        await zones.forget(connection, now=LATER)
     assert await releases(connection) == [("2026b", rules(2))]
 
 
@@ -54,10 +56,12 @@ async def test_older_data_are_kept_while_something_is_planned_by_them(connection
         await recurring.submit(connection, [{"task": "a", "schedule": {"cron": "0 9 * * *"}}], now=NOW)
     with using(B):
         await zones.take_over(connection, now=NOW)
-        await zones.forget(connection)
+        await zones.forget(connection, now=LATER)
         assert [version for version, _ in await releases(connection)] == ["2026a", "2026b"]
         await connection.execute("UPDATE sexton.jobs_recurring SET tzdata = '2026b'")
-        await zones.forget(connection)
+        await zones.forget(connection, now=NOW)  # a node that was not upgraded may still plan by them
+        assert [version for version, _ in await releases(connection)] == ["2026a", "2026b"]
+        await zones.forget(connection, now=LATER)
         assert [version for version, _ in await releases(connection)] == ["2026b"]
 
 

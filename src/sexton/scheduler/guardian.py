@@ -66,7 +66,7 @@ class Guardian:
             behind = await zones.behind(connection, after=self._replanned, limit=REPLAN_LIMIT)
             changed = await zones.replan(connection, behind, now=now) if behind else []
             if not behind:
-                await zones.forget(connection)
+                await zones.forget(connection, now=now)
         if changed:
             self._emit(ZonesFollowed(tzdata_version(), len(changed)))
         if behind:

@@ -147,7 +147,8 @@ SELECT cursor_at, removed_count, begun_count
 FROM sexton.unplan(ARRAY[$2::uuid], coalesce($1::timestamptz, clock_timestamp()), told => $3::text)
 
 -- name: pause
-UPDATE sexton.jobs_recurring j SET plan_at = NULL, plan_cursor_at = $3::timestamptz, fire_count = greatest(j.fire_count - $4::int, 0),
+-- One that was never planned stays so: what would have fired since it was submitted is decided about when it goes on.
+UPDATE sexton.jobs_recurring j SET plan_at = NULL, plan_cursor_at = CASE WHEN j.plan_cursor_at IS NOT NULL THEN $3::timestamptz END, fire_count = greatest(j.fire_count - $4::int, 0),
   paused_at = coalesce($1::timestamptz, clock_timestamp()), paused_by = $5::text, note = $6::text, resume_at = $7::timestamptz
 WHERE j.id = $2
 

@@ -109,9 +109,9 @@ def those_behind(seen: Sequence[ToPlan]) -> list[UUID]:
     return [one.id for one in seen if one.tzdata is not None and one.tzdata < version]
 
 
-async def forget(connection: Connection) -> None:
-    """Older releases that nothing is planned by."""
-    await connection.fetch(_SQL["forget"], tzdata_version())
+async def forget(connection: Connection, *, now: datetime | None = None) -> None:
+    """Older releases that nothing is planned by any more."""
+    await connection.fetch(_SQL["forget"], now, tzdata_version())
 
 
 async def _coming(connection: Connection, ids: Collection[UUID], now: datetime | None) -> list[Coming]:

@@ -62,10 +62,13 @@ UPDATE sexton.jobs_recurring j SET plan_cursor_at = f.cursor_at
 FROM unnest($1::uuid[], $2::timestamptz[]) AS f (id, cursor_at) WHERE j.id = f.id
 
 -- name: forget
--- Releases older than $1 by which nothing is planned any more.
+-- Releases older than $2 by which nothing is planned, once it has been here for a month: until then a node that was not upgraded may
+-- still plan something by them. $1 now
 WITH past AS (
-  DELETE FROM sexton.tzdata t WHERE t.version < $1::text AND NOT EXISTS (
-    SELECT FROM sexton.jobs_recurring j WHERE j.tzdata = t.version AND j.over_at IS NULL)
+  DELETE FROM sexton.tzdata t
+  WHERE t.version < $2::text
+    AND (SELECT n.taken_at FROM sexton.tzdata n WHERE n.version = $2::text) < coalesce($1::timestamptz, clock_timestamp()) - interval '30 days'
+    AND NOT EXISTS (SELECT FROM sexton.jobs_recurring j WHERE j.tzdata = t.version AND j.over_at IS NULL)
   RETURNING t.version
 )
 DELETE FROM sexton.zones z USING past p WHERE z.tzdata = p.version

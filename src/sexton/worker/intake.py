@@ -88,7 +88,6 @@ class Intake:
         if not self.open or not self._may_claim():
             return self._poll_s / 4
         self._start_waiting()
-        self._return_stale()
         limit, ahead = self._how_many()
         if limit <= 0:
             self._more_waits = True  # for all we know; a slot that frees wakes us
@@ -171,6 +170,7 @@ class Intake:
             return  # an execution that ends while it starts frees its slot from inside this loop
         self._is_starting = True
         try:
+            self._return_stale()  # first: after a standstill they may be another's by now
             while self._backlog and self.slots.free > 0:
                 execution = self._backlog.popleft()
                 self._start(execution)

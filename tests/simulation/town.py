@@ -1,0 +1,48 @@
+"""A town whose clocks were set forward by 20 s in the middle of a life, or so the old time zone data say. The new know that
+they were not: what the clock was believed to show, it will show again (rule 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from sexton.domain.schedule.zone import wall_of, zone_of_rules
+from tests.tzdata import rules
+
+TOWN = "Simulated/Town"
+CRON = "5,15,25,35,45,55 0-59 0-23 * * *"  # fixed times, all of them: two of them fall into the gap
+CHANGE_AT = datetime(2026, 3, 1, 0, 0, 40, tzinfo=UTC)
+
+
+class TownRelease:
+    """Time zone data with one town in them, so that they are taken over in no time."""
+
+    def __init__(self, version: str, zones: Mapping[str, bytes]) -> None:
+        self.version, self._zones = version, zones
+        self.names = frozenset(zones)
+
+    def rules(self, name: str) -> bytes:
+        return self._zones[name]
+
+
+OLD = TownRelease("2026a", {"UTC": rules(0), TOWN: rules(0, (CHANGE_AT, timedelta(seconds=20) / timedelta(hours=1)))})
+NEW = TownRelease("2026b", {"UTC": rules(0), TOWN: rules(0)})
+_CLOCKS = {release.version: zone_of_rules(TOWN, release.rules(TOWN)) for release in (OLD, NEW)}
+
+
+class TownClock:
+    """What the clock showed at each fire, by the data it was planned with."""
+
+    def __init__(self) -> None:
+        self._decided: dict[
+            UUID, datetime
+        ] = {}  # by run, from its promotion on: from then on it is not taken back for new data
+        self._fired: dict[tuple[UUID, datetime], UUID] = {}
+
+    def saw(self, run_id: UUID, job_id: UUID, fire_at: datetime, version: str, *, begun: bool) -> str | None:
+        """A run that is not waiting; answers with what is wrong."""
+        wall = self._decided.setdefault(run_id, wall_of(_CLOCKS[version], fire_at))
+        if begun and self._fired.setdefault((job_id, wall), run_id) != run_id:
+            return f"a wall time fires once: {job_id} fired at {wall:%H:%M:%S} before {fire_at:%H:%M:%S} UTC"
+        return None
