@@ -23,6 +23,14 @@ DECLARE
     before <> 'running' AND after <> 'running' AND OLD.token = 0 AND NEW.job_version = OLD.job_version + 1, false);
 BEGIN
   IF before IS NOT DISTINCT FROM after AND NOT is_edit THEN
+    IF before = 'ready' AND NEW.aged = OLD.aged + 1 AND NEW.lane = OLD.lane - 1  -- it waited long enough to rise
+      AND to_jsonb(OLD) - ARRAY['lane', 'aged'] = to_jsonb(NEW) - ARRAY['lane', 'aged'] THEN
+      RETURN NEW;
+    END IF;
+    -- Its tenant got a limit of what may wait.
+    IF before <> 'running' AND NEW.counted AND to_jsonb(OLD) - 'counted' = to_jsonb(NEW) - 'counted' THEN
+      RETURN NEW;
+    END IF;
     IF to_jsonb(OLD) - 'cancel_requested_at' <> to_jsonb(NEW) - 'cancel_requested_at' OR before <> 'running' THEN
       RAISE EXCEPTION 'run % changed without leaving %', OLD.id, before USING ERRCODE = '{rejected}';
     END IF;

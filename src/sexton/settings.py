@@ -4,7 +4,7 @@ the names; nothing reads the environment at import."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
@@ -14,6 +14,9 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+
+from sexton.domain.fault import Invalid
+from sexton.domain.queue_order import WEIGHT_LIMIT, QueueOrder, queue_order
 
 
 class Settings(BaseSettings):
@@ -35,7 +38,9 @@ class Settings(BaseSettings):
 
     worker_concurrency: int = Field(default=100, ge=1, le=10_000)  # runs at once in one worker process
     worker_processes: int = Field(default=2, ge=1, le=512)  # child processes for tasks with process=True
-    worker_queues: Annotated[tuple[str, ...], NoDecode] = ("default",)  # that a worker serves
+    worker_queues: Annotated[tuple[str, ...], NoDecode] = ("default",)  # mail,default alike; mail:3,default:1; mail>default
+    worker_queue_weights: Annotated[tuple[int, ...], NoDecode] = ()  # of worker_queues, if they say none; none: alike
+    worker_queues_strict: bool = False  # the first queue that has work, always: the same as mail>default
     worker_grace_s: float = Field(default=10.0, ge=0)  # between asking a handler to stop and forcing it
     worker_drain_s: float = Field(default=25.0, ge=0)  # below the 30 s that Kubernetes waits by default
     worker_zombie_limit: int = Field(default=8, ge=1)  # threads that ignore their end before the worker drains and exits
@@ -52,18 +57,49 @@ class Settings(BaseSettings):
     history_days: int = Field(default=90, ge=1)  # executions, endings and one-time jobs; dropped by partition
     dead_letter_days: int = Field(default=30, ge=1)  # then they are discarded
 
+    @property
+    def queue_order(self) -> QueueOrder:
+        """In which order a worker looks into its queues."""
+        weights = self.worker_queue_weights or (1,) * len(self.worker_queues)
+        return QueueOrder(self.worker_queues, weights, self.worker_queues_strict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ordered(cls, values: Any) -> Any:
+        """`SEXTON_WORKER_QUEUES=mail:3,default:1` is names and weights."""
+        given = values.get("worker_queues") if isinstance(values, dict) else None
+        if not isinstance(given, str | list):
+            return values
+        try:
+            order = queue_order(given)
+        except Invalid:
+            return values  # said beside its field, below
+        weighed = {"worker_queue_weights": order.weights} if len(set(order.weights)) > 1 else {}
+        strict = {"worker_queues_strict": True} if order.strict else {}
+        return {**values, "worker_queues": order.names, **weighed, **strict}
+
     @field_validator("worker_queues", mode="before")
     @classmethod
-    def _split(cls, value: object) -> object:
-        """`SEXTON_WORKER_QUEUES=mail,default`"""
-        return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+    def _names_queues(cls, value: object) -> object:
+        if not isinstance(value, str | list | tuple):
+            return value
+        try:
+            return queue_order(value).names
+        except Invalid as fault:
+            raise ValueError(fault.message) from None
 
-    @field_validator("worker_queues")
+    @field_validator("worker_queue_weights", mode="before")
     @classmethod
-    def _serves_a_queue(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not value:
-            raise ValueError("names no queue; give at least one, such as default, or leave it unset")
-        return value
+    def _split(cls, value: object) -> object:
+        """`SEXTON_WORKER_QUEUE_WEIGHTS=3,1`"""
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _weights_fit_the_queues(self) -> Self:
+        weights = self.worker_queue_weights
+        if weights and (len(weights) != len(self.worker_queues) or not all(1 <= weight <= WEIGHT_LIMIT for weight in weights)):
+            raise ValueError(f"worker_queue_weights gives each of worker_queues a whole number between 1 and {WEIGHT_LIMIT:,}")
+        return self
 
     @model_validator(mode="after")
     def _beats_fit_the_lease(self) -> Self:

@@ -115,3 +115,39 @@ def test_a_file_given_as_an_app_is_told_how_to_be_written(folder: Path) -> None:
         load_registry("jobs.py")
     with pytest.raises(SextonError, match=r"write shop\.jobs:app"):
         load_registry("shop/jobs.py:app")
+
+
+@pytest.mark.parametrize(
+    ("text", "order"),
+    [
+        ("mail,default", (("mail", "default"), (1, 1), False)),
+        ("mail:3,default:1", (("mail", "default"), (3, 1), False)),
+        ("mail>default", (("mail", "default"), (1, 1), True)),
+    ],
+)
+def test_queues_come_with_weights_or_in_strict_order(monkeypatch: pytest.MonkeyPatch, text: str, order: Any) -> None:
+    """C11."""
+    monkeypatch.setenv("SEXTON_WORKER_QUEUES", text)
+    assert Settings().queue_order == order
+
+
+def test_queues_may_be_weighed_apart_and_the_file_may_list_them(folder: Path) -> None:
+    """C11."""
+    (folder / "sexton.toml").write_text('worker_queues = ["mail:3", "print"]\n')
+    assert Settings().queue_order == (("mail", "print"), (3, 1), False)
+    (folder / "sexton.toml").write_text('worker_queues = "mail>print"\n')
+    assert Settings().queue_order.strict
+    (folder / "sexton.toml").unlink()
+    assert Settings(worker_queues=("a:1", "b"), worker_queue_weights=(2, 1)).queue_order == (("a:1", "b"), (2, 1), False)
+    for wrong in ((1,), (0, 1), (1001, 1)):
+        with pytest.raises(ValidationError, match="worker_queue_weights"):
+            Settings(worker_queues=("a", "b"), worker_queue_weights=wrong)
+
+
+@pytest.mark.parametrize("text", ["", "a>b,c", "a:0", "a,a"])
+def test_an_order_of_queues_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """C11, F2."""
+    monkeypatch.setenv("SEXTON_WORKER_QUEUES", text)
+    with pytest.raises(ValidationError) as raised:
+        Settings()
+    assert [error["loc"] for error in raised.value.errors()] == [("worker_queues",)]

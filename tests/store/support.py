@@ -74,7 +74,7 @@ async def claim(
         tasks=tasks,
         limit=limit,
         grace_s=GRACE_S,
-        at_most_once=at_most_once,
+        ahead=not at_most_once,
         now=now,
     )
 

@@ -168,6 +168,7 @@ async def test_every_transition_of_the_table_happens_through_the_store(connectio
     await editing.pause(connection, edited, now=NOW)
     await _cancel(connection, edited)
     await _recur(connection)
+    await _limit(connection, worker_id)
 
     seen = {tuple(row) for row in await connection.fetch("SELECT DISTINCT source, target FROM sexton.test_only_seen")}
     legal = {(source, target) for _, source, target in TRANSITIONS}
@@ -195,6 +196,27 @@ async def _recur(connection: Conn) -> None:
     for run_id, outcome in ((missed, Missed("too late")), (cancelled, Cancelled())):
         (lease,) = [one for one in await runs.of_job(connection, schedule.id) if one.run_id == run_id]
         await finish(connection, lease, outcome)
+    await recurring.pause(connection, schedule.id, now=NOW)
+
+
+async def _limit(connection: Conn, worker_id: UUID) -> None:
+    """A limit of one, that each of these runs finds taken or passes."""
+    limit = {"key": "stripe", "running": 1}
+    first, second = [await submit(connection, limit=limit) for _ in range(2)]
+    await connection.execute("UPDATE sexton.runs SET state = 'ready' WHERE state = 'parked'")  # too many: the claim finds out
+    (claimed,) = [one for one in await claim(connection, worker_id) if one.lease.job_id in (first, second)]
+    other = second if claimed.lease.job_id == first else first
+    await finish(connection, claimed.lease, Snoozed(0))
+    await editing.edit(connection, other, editing.Changes(delay_s=60.0), now=NOW)
+    await editing.edit(connection, other, editing.Changes(delay_s=0.0), now=NOW)
+    await editing.pause(connection, other, now=NOW)
+    await editing.resume(connection, other, now=NOW)
+    for job_id in (first, second):
+        await _cancel(connection, job_id)
+    (schedule,) = await recurring.submit(connection, [{"task": "a", "schedule": {"every": 1}, "limit": limit}], now=NOW)
+    fires = await connection.fetch("SELECT id FROM sexton.runs WHERE job_id = $1 ORDER BY due_at", schedule.id)
+    await schedules.block(connection, [fires[0]["id"]])
+    await schedules.admit(connection, [fires[0]["id"]])
     await recurring.pause(connection, schedule.id, now=NOW)
 
 

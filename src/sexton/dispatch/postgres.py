@@ -7,8 +7,10 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain import partition
+from sexton.domain.fairness import QueueTurns, Turns
+from sexton.domain.queue_order import QueueOrder
 from sexton.domain.run import Claimed
-from sexton.store import admission, planning, runs, schedules
+from sexton.store import admission, pacing, planning, runs, schedules
 from sexton.store.database import Connection, Database
 
 RESCUE_OVERDUE_S = 5.0
@@ -16,22 +18,28 @@ RESCUE_LIMIT = 1000
 
 
 class PostgresTransport:
-    def __init__(self, database: Database, queues: Sequence[str], *, grace_s: float, clock: Clock) -> None:
-        """`grace_s` is how long past its timeout a run may take to stop before a sweeper ends it."""
-        self._database, self._queues, self._grace_s, self._clock = database, list(queues), grace_s, clock
+    def __init__(self, database: Database, queues: QueueOrder, *, grace_s: float, clock: Clock) -> None:
+        """`grace_s` is how long past its timeout a run may take to stop before a sweeper ends it. For one set of tasks: it
+        remembers whose turn is next."""
+        self._database, self._grace_s, self._clock = database, grace_s, clock
+        self._queues = QueueTurns(queues.names, queues.weights, strict=queues.strict)
+        self._turns = Turns()
 
     async def take(self, worker_id: UUID, tasks: Sequence[str], limit: int, *, ahead: bool) -> list[Claimed]:
         async with self._database.connection() as connection:
-            return await runs.claim(
+            claimed = await runs.claim(
                 connection,
                 worker_id=worker_id,
-                queues=self._queues,
+                queues=self._queues.following(),
                 tasks=tasks,
                 limit=limit,
                 grace_s=self._grace_s,
-                at_most_once=not ahead,
+                ahead=ahead,
+                turns=self._turns.as_json(),
                 now=self._clock.database_now(),
             )
+        self._turns.note(claimed)
+        return claimed
 
     async def rescue(self) -> int:
         async with self._database.connection() as connection:
@@ -45,10 +53,13 @@ class PostgresTransport:
             if done.promoted_count:
                 await runs.announce(connection, done.queues)
             await self._plan(connection)
+            promoted_count = done.promoted_count
+            if done.to_release:
+                promoted_count += (await pacing.release(connection, now=self._clock.database_now())).released_count
         if not done.to_decide:
-            return done.promoted_count
+            return promoted_count
         admitted = await admission.admit(self._database, partition.ALL, limit=RESCUE_LIMIT, now=self._clock.database_now())
-        return done.promoted_count + admitted.admitted_count
+        return promoted_count + admitted.admitted_count
 
     async def _plan(self, connection: Connection) -> None:
         now = self._clock.database_now()

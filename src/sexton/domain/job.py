@@ -14,6 +14,7 @@ import msgspec
 
 from .duration import Duration, seconds
 from .fault import Invalid
+from .limit import Limit, limit_of
 from .retry import DEFAULT, Retry
 
 PAYLOAD_BYTES_LIMIT = 256 * 1024
@@ -56,6 +57,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     progress_within_s: float | None = None  # a handler silent for this long is stuck
     max_lost: int | None = None  # workers it may take down with it; null: three
     grace_s: float | None = None  # between being asked to stop and being forced; null: the worker's
+    limit: Limit | None = None  # as submitted, with the places of its key
 
 
 class Unique(msgspec.Struct, frozen=True):
@@ -100,6 +102,7 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     key_ttl_s: float | None = None
     fingerprint: str | None = None
     unique: Unique | None = None
+    limit: Limit | None = None
 
 
 def submission(
@@ -127,6 +130,7 @@ def submission(
     tags: Sequence[str] | None = None,
     submitted_by: str | None = None,
     trace: str | None = None,
+    limit: Limit | Mapping[str, Any] | str | None = None,
 ) -> Submission:
     """The checked document of one job; `Invalid` names the field and the fix."""
     if run_at is not None and delay is not None:
@@ -161,6 +165,7 @@ def submission(
         key=_optional_name("key", key),
         key_ttl_s=_optional_seconds("key_ttl", key_ttl),
         unique=_unique(unique),
+        limit=None if limit is None else limit_of(limit),
     )
 
 

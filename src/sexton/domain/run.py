@@ -64,6 +64,8 @@ class Claimed(msgspec.Struct, frozen=True):
     idempotency_key: str | None
     completed_by: UUID | None  # an execution that has already completed this key
     trace: str | None
+    turn: int = 0  # of its tenant's turns in the round, all of them: 0 (domain.fairness)
+    is_limited: bool = False  # somebody else may wait for its slot, so it is never taken ahead
     previous: Previous | None = None
 
 

@@ -36,6 +36,8 @@ class Event(StrEnum):
     PLANNED = "planned"
     BLOCKED = "blocked"
     ADMITTED = "admitted"
+    PARKED = "parked"
+    LET_THROUGH = "let_through"
     SKIPPED = "skipped"
     WITHDRAWN = "withdrawn"
 
@@ -64,7 +66,14 @@ class JobStatus(StrEnum):
     PAUSED = "paused"
 
 
-_W, _R, _X, _P, _B = RunState.WAITING, RunState.READY, RunState.RUNNING, RunState.PAUSED, RunState.BLOCKED
+_W, _R, _X, _P, _B, _L = (
+    RunState.WAITING,
+    RunState.READY,
+    RunState.RUNNING,
+    RunState.PAUSED,
+    RunState.BLOCKED,
+    RunState.PARKED,
+)
 
 # (event, from, to); None is "no row": before submission and after the end.
 TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozenset(
@@ -107,6 +116,25 @@ TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozens
         (Event.WITHDRAWN, _W, None),  # its job was paused, edited or ended before anybody began it
         (Event.WITHDRAWN, _R, None),
         (Event.WITHDRAWN, _B, None),
+        # A run with a limit passes through parked wherever another becomes ready.
+        (Event.SUBMITTED, None, _L),
+        (Event.PROMOTED, _W, _L),
+        (Event.PARKED, _R, _L),  # picked by a claim, but its limit had no room
+        (Event.LET_THROUGH, _L, _R),
+        (Event.RETRIED, _X, _L),
+        (Event.RETRIED, _W, _L),
+        (Event.SNOOZED, _X, _L),
+        (Event.RELEASED, _X, _L),
+        (Event.LOST, _X, _L),
+        (Event.CANCELLED, _L, None),
+        (Event.MISSED, _L, None),
+        (Event.REPLAYED, None, _L),
+        (Event.EDITED, _W, _L),
+        (Event.EDITED, _L, _W),
+        (Event.PAUSED, _L, _P),
+        (Event.RESUMED, _P, _L),
+        (Event.ADMITTED, _B, _L),
+        (Event.WITHDRAWN, _L, None),
     }
 )
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection
 
 from sexton.clock import Clock
 from sexton.domain import partition
-from sexton.store import admission, runs
+from sexton.store import admission, pacing, runs
 from sexton.store.database import Database
 from sexton.telemetry.events import Emit, Promoted
 
 from .look_around import OVERDUE_S, LookAround
 
 REST_S_MAX = 2.0  # rule 12: no longer where something could become due unannounced
+RELEASE_S_MAX = 1.0  # while something waits for a limit: one that made room may have seen nobody wait
 ADMIT_S = 0.5  # after that long it is the turn of other runs again
 
 
@@ -49,9 +50,29 @@ class Promoter:
                 await runs.announce(connection, done.queues)
                 self._emit(Promoted(done.promoted_count, tuple(done.queues), overdue=overdue_s > 0))
         rest_s = self._rest_s_max if done.next_due_s is None else min(done.next_due_s, self._rest_s_max)
+        if done.to_release:
+            rest_s = min(rest_s, await self._release())
+        if done.to_tend:
+            rest_s = min(rest_s, await self._tend())
         if done.to_decide:
             rest_s = min(rest_s, await self._admit(partitions, overdue_s=overdue_s))
         return 0.0 if done.promoted_count >= self._limit else rest_s
+
+    async def _release(self) -> float:
+        async with self._database.connection() as connection:
+            released = await pacing.release(connection, now=self._clock.database_now())
+            if released.queues:
+                await runs.announce(connection, released.queues)
+        if released.released_count:
+            self._emit(Promoted(released.released_count, tuple(released.queues), overdue=False))
+        return RELEASE_S_MAX if released.next_s is None else min(released.next_s, RELEASE_S_MAX)
+
+    async def _tend(self) -> float:
+        async with self._database.connection() as connection:
+            tended = await pacing.tend(connection, now=self._clock.database_now())
+            if tended.queues:
+                await runs.announce(connection, tended.queues)
+        return self._rest_s_max if tended.next_s is None else tended.next_s
 
     async def _admit(self, partitions: Collection[int], *, overdue_s: float) -> float:
         """As long as there is more, but not for long: the promotion above has to pass over all that waits to be decided."""

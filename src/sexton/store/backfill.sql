@@ -23,10 +23,10 @@ WITH moment AS MATERIALIZED (
   SELECT at AS now, (extract(epoch FROM at) * 1000000)::bigint AS micros FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at) m
 )
 INSERT INTO sexton.runs (id, job_id, fire_at, due_at, timeout_s, lease_s, lane, partition, at_most_once, state, origin, queue, tenant, task,
-                         job_version, overlap)
+                         job_version, overlap, limit_key)
 SELECT sexton.uuid7(moment.micros + f.ord), j.id, f.fire_at, moment.now + make_interval(secs => (f.ord - 1) * $4::float8), j.timeout_s,
   (j.policy->>'lease_s')::real, j.lane, sexton.partition_of(j.id), j.at_most_once, 'waiting', 'backfill', j.queue, j.tenant, j.task, j.version,
-  CASE WHEN $5::boolean THEN 1 ELSE sexton.overlap_of(j.recurrence) END
+  CASE WHEN $5::boolean THEN 1 ELSE sexton.overlap_of(j.recurrence) END, sexton.limit_key_of(j.policy, j.payload)
 FROM moment, unnest($3::timestamptz[]) WITH ORDINALITY AS f (fire_at, ord), sexton.jobs_recurring j
 WHERE j.id = $2
 ORDER BY f.ord

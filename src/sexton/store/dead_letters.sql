@@ -38,12 +38,13 @@ WITH moment AS MATERIALIZED (
   DELETE FROM sexton.endings e WHERE e.job_id = ANY (ARRAY(SELECT job_id FROM risen)) RETURNING e.job_id
 )
 INSERT INTO sexton.runs (id, job_id, fire_at, due_at, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state, origin, seq,
-                         queue, tenant, task, job_version, overlap)
+                         queue, tenant, task, job_version, overlap, limit_key)
 SELECT n.risen_id, n.job_id, n.fire_at, n.now, n.now + make_interval(secs => (j.policy->>'deadline_s')::float8), j.timeout_s,
   (j.policy->>'lease_s')::real, n.lane, sexton.partition_of(n.job_id), j.at_most_once,
   CASE WHEN j.schedule IS NULL THEN 'ready' ELSE 'waiting' END, 'replay',  -- of a recurring job: beside its fires, under its overlap policy
   CASE WHEN n.origin = 'replay' THEN n.seq + 1 ELSE 1 END, n.queue, n.tenant, n.task, n.job_version,
-  CASE WHEN j.schedule IS NULL THEN 0 ELSE sexton.overlap_of(j.recurrence) END
+  CASE WHEN j.schedule IS NULL THEN 0 ELSE sexton.overlap_of(j.recurrence) END,
+  sexton.limit_key_of(j.policy, n.payload)
 FROM numbered n JOIN LATERAL (SELECT * FROM sexton.jobs WHERE jobs.id = n.job_id LIMIT 1) j ON true
 ORDER BY n.id
 RETURNING id, job_id, queue

@@ -107,7 +107,7 @@ async def pause(
     match run:
         case _Run(state=RunState.PAUSED):
             await connection.fetch(_SQL["note"], job_id, note)
-        case _Run(state=RunState.WAITING | RunState.READY):
+        case _Run(state=RunState.WAITING | RunState.READY | RunState.PARKED):
             await connection.fetch(_SQL["pause_job"], now, job_id, by, note)
             await connection.fetch(_SQL["pause_run"], run.id)
         case _:
@@ -143,7 +143,7 @@ async def hasten(connection: Connection, job_id: UUID, *, now: datetime | None =
     match run:
         case _Run(state=RunState.WAITING):
             await _make_due(connection, run, now)
-        case _Run(state=RunState.READY | RunState.RUNNING):
+        case _Run(state=RunState.READY | RunState.PARKED | RunState.RUNNING):
             pass
         case _:
             raise NotAllowedIn("run", (await jobs.show(connection, job_id)).status)

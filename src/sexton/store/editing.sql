@@ -39,7 +39,9 @@ UPDATE sexton.runs r SET
   queue = $4, lane = $5, timeout_s = $9, job_version = r.job_version + 1, fire_at = timed.fire_at, due_at = timed.due_at,
   start_by = CASE WHEN r.origin <> 'replay' THEN timed.due_at + make_interval(secs => ($8->>'start_within_s')::float8) END,
   deadline_at = timed.due_at + make_interval(secs => ($8->>'deadline_s')::float8),
-  state = CASE WHEN r.state = 'paused' THEN r.state WHEN timed.due_at <= timed.now THEN 'ready' ELSE 'waiting' END
+  limit_key = sexton.limit_key_of($8, $7), slot = NULL,
+  state = CASE WHEN r.state = 'paused' THEN r.state WHEN timed.due_at > timed.now THEN 'waiting'
+    WHEN sexton.limit_key_of($8, $7) IS NULL THEN 'ready' ELSE 'parked' END
 FROM timed WHERE r.id = $3
 RETURNING r.queue, r.state = 'ready' AS is_ready, r.state = 'waiting' AND r.due_at < timed.now + interval '3 seconds' AS due_soon
 

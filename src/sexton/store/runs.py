@@ -25,6 +25,8 @@ class Promoted(NamedTuple):
     queues: list[str]
     next_due_s: float | None  # until the next waiting run is due
     to_decide: bool  # recurring jobs have runs that are due or blocked
+    to_release: bool  # runs wait for a limit
+    to_tend: bool  # queues age, or are released at a pace
 
 
 class Finished(NamedTuple):
@@ -69,10 +71,13 @@ async def claim(
     tasks: Sequence[str],
     limit: int,
     grace_s: float,
-    at_most_once: bool = True,
+    ahead: bool = False,
+    turns: str = "{}",
     now: datetime | None = None,
 ) -> list[Claimed]:
-    rows = await connection.fetch(_CLAIM, now, worker_id, queues, tasks, limit, grace_s, at_most_once)
+    """`queues` in the order they are looked into. `ahead` of a free slot, none whose claim is their start or that have a limit.
+    `turns` says where this worker's last claim stopped (domain.fairness)."""
+    rows = await connection.fetch(_CLAIM, now, worker_id, queues, tasks, limit, grace_s, ahead, turns)
     claimed = [Claimed(Lease(*row[:11]), *row[11:]) for row in map(tuple, rows)]
     recurring = [one for one in claimed if one.lease.job_id.int >> 127]  # one-time jobs have no past, and pay nothing for it
     return await _with_their_past(connection, claimed, recurring) if recurring else claimed
@@ -119,7 +124,9 @@ async def promote(
     now: datetime | None = None,
 ) -> Promoted:
     (row,) = await connection.fetch(_PROMOTE, now, list(partitions), limit, overdue_s)
-    return Promoted(row["promoted_count"], row["queues"], row["next_due_s"], row["to_decide"])
+    return Promoted(
+        row["promoted_count"], row["queues"], row["next_due_s"], row["to_decide"], row["to_release"], row["to_tend"]
+    )
 
 
 async def ready_queues(connection: Connection) -> list[str]:

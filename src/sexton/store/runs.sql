@@ -1,40 +1,7 @@
 -- name: claim
--- Lanes in strict order, then by due time. The locked pick sits behind a materialised CTE and an array, so that no plan can run
--- it twice or lock more than it takes. A worker that was declared dead claims nothing.
--- $1 now, $2 worker, $3 queues, $4 tasks it knows, $5 how many, $6 grace (s), $7 whether at-most-once runs may be among them
-WITH moment AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
-), picked AS MATERIALIZED (
-  SELECT ready.id FROM unnest($3::text[]) AS wanted(queue) CROSS JOIN LATERAL (
-    SELECT r.id, r.lane, r.due_at FROM sexton.runs r
-    WHERE r.state = 'ready' AND r.queue = wanted.queue AND r.task = ANY ($4::text[]) AND ($7::boolean OR NOT r.at_most_once)
-      AND (r.start_by IS NULL OR r.start_by >= (SELECT now FROM moment))
-      AND (r.deadline_at IS NULL OR r.deadline_at > (SELECT now FROM moment))
-      AND EXISTS (SELECT FROM sexton.workers w WHERE w.id = $2 AND w.lost_at IS NULL)
-    ORDER BY r.lane, r.due_at, r.id
-    LIMIT $5
-    FOR UPDATE OF r SKIP LOCKED
-  ) ready
-  ORDER BY ready.lane, ready.due_at, ready.id LIMIT $5
-), claimed AS (
-  UPDATE sexton.runs r SET
-    state = 'running', worker_id = $2, token = r.token + 1, attempt = r.attempt + 1, claimed_at = moment.now,
-    must_end_at = moment.now + make_interval(secs => least(r.timeout_s, extract(epoch FROM r.deadline_at - moment.now)) + $6::float8)
-  FROM moment
-  WHERE r.id = ANY (ARRAY(SELECT id FROM picked))  -- locked above; to name the state here would tempt a plan through all that is ready
-  RETURNING r.*, extract(epoch FROM r.deadline_at - moment.now)::float8 AS deadline_left_s
-)
-SELECT c.id, c.job_id, c.worker_id, c.token, c.attempt, c.lost_count, c.at_most_once, c.seq, c.origin, c.deadline_left_s, j.policy,
-  c.job_version, c.fire_at, c.due_at, c.claimed_at, c.timeout_s::float8, c.queue, c.tenant, c.lane, c.task,
-  j.name, j.payload, j.idempotency_key, k.execution_id AS completed_by, j.trace
-FROM claimed c
-LEFT JOIN LATERAL (SELECT * FROM sexton.jobs WHERE jobs.id = c.job_id LIMIT 1) j ON true
-LEFT JOIN LATERAL (
-  SELECT execution_id FROM sexton.idempotency_keys  -- one that expired may by now belong to another job
-  WHERE j.idempotency_key IS NOT NULL AND tenant = c.tenant AND key = j.idempotency_key AND job_id = c.job_id
-    AND completed_at IS NOT NULL LIMIT 1
-) k ON true
-ORDER BY c.lane, c.due_at, c.id
+-- $1 now, $2 worker, $3 queues in the order they are looked into, $4 tasks it knows, $5 how many, $6 grace (s), $7 ahead of a free slot:
+-- none whose claim is their start, none with a limit, $8 where the last claim stopped
+SELECT * FROM sexton.claim_runs($2::uuid, $3::text[], $4::text[], $5::int, $6::float8, $7::boolean, $8::jsonb, $1::timestamptz)
 
 -- name: replaced
 -- Of these runs, those whose job was edited since, with what it was: every attempt of a run is of one version. And those that were
@@ -68,7 +35,7 @@ SELECT run_id, execution_id, state FROM sexton.finish_runs($2::jsonb, $1::timest
 -- name: promote
 -- Due runs of the given partitions become ready, earliest first; the answer names the queues, and tells how long until the next
 -- is due ($1 now, $2 partitions, $3 at most, $4 only what is overdue by this many seconds). First starts of recurring jobs are
--- not for here: what may run beside what is decided under a lock (`schedules.sql`), and `to_decide` says that there is some.
+-- not for here: what may run beside what is decided under a lock (`schedules.sql`), and `to_decide` says that there is some. Likewise `to_release`: some wait for a limit.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), due AS MATERIALIZED (
@@ -92,7 +59,9 @@ SELECT
   EXISTS (SELECT FROM sexton.runs r
           WHERE r.state = 'waiting' AND r.overlap > 0 AND r.token = 0 AND r.partition = ANY ($2)
             AND r.due_at <= (SELECT now - make_interval(secs => $4) FROM moment))
-  OR EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'blocked') AS to_decide
+  OR EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'blocked') AS to_decide,
+  EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'parked') AS to_release,
+  EXISTS (SELECT FROM sexton.queues q WHERE q.ageing_s IS NOT NULL OR q.release_rate IS NOT NULL) AS to_tend
 
 -- name: ready_queues
 SELECT DISTINCT queue FROM sexton.runs WHERE state = 'ready' ORDER BY queue

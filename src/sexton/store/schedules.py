@@ -104,7 +104,7 @@ class Sibling(NamedTuple):
     @property
     def is_live(self) -> bool:
         """From its promotion to its end, the waits of retries and snoozes included."""
-        return self.state in ("ready", "running") or self.token > 0
+        return self.state in ("ready", "parked", "running") or self.token > 0
 
 
 class Locked(NamedTuple):

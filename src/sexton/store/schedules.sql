@@ -47,17 +47,18 @@ WITH moment AS MATERIALIZED (
   FROM given g, moment
   WHERE j.id = ANY (ARRAY(SELECT given.id FROM given)) AND j.id = g.id AND j.version = g.version
     AND j.plan_cursor_at IS NOT DISTINCT FROM g.cursor_at AND j.tzdata IS NOT DISTINCT FROM g.tzdata AND coalesce(j.plan_at, 'infinity') < 'infinity'  -- active; see of_ids
-  RETURNING j.id, j.version, j.task, j.tenant, j.queue, j.lane, j.timeout_s, j.at_most_once, j.policy, g.fires, g.missed, g.overlap
+  RETURNING j.id, j.version, j.task, j.tenant, j.queue, j.lane, j.timeout_s, j.at_most_once, j.policy, g.fires, g.missed, g.overlap,
+    sexton.limit_key_of(j.policy, j.payload) AS limit_key
 ), fired AS MATERIALIZED (
   SELECT sexton.uuid7(moment.micros + row_number() OVER (ORDER BY f.due_at, f.fire_at)) AS run_id, p.*, f.fire_at, f.due_at
   FROM moment, planned p CROSS JOIN LATERAL jsonb_to_recordset(p.fires) AS f (fire_at timestamptz, due_at timestamptz)
 ), placed AS (
   INSERT INTO sexton.runs (id, job_id, fire_at, due_at, start_by, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state,
-                           origin, queue, tenant, task, job_version, overlap)
+                           origin, queue, tenant, task, job_version, overlap, limit_key)
   SELECT f.run_id, f.id, f.fire_at, f.due_at,
     f.due_at + make_interval(secs => (f.policy->>'start_within_s')::float8), f.due_at + make_interval(secs => (f.policy->>'deadline_s')::float8),
     f.timeout_s, (f.policy->>'lease_s')::real, f.lane, sexton.partition_of(f.id), f.at_most_once, 'waiting', 'schedule', f.queue, f.tenant,
-    f.task, f.version, f.overlap
+    f.task, f.version, f.overlap, f.limit_key
   FROM fired f ORDER BY f.due_at, f.id
   ON CONFLICT (job_id, fire_at, origin, seq) DO NOTHING
   RETURNING due_at
@@ -109,7 +110,7 @@ SELECT DISTINCT b.job_id FROM (
   SELECT r.job_id, r.overlap, r.partition FROM sexton.runs r WHERE r.state = 'blocked' ORDER BY r.job_id, r.due_at
 ) b
 WHERE b.partition = ANY ($1::smallint[]) AND (b.overlap = 2 OR NOT EXISTS (
-  SELECT FROM sexton.runs o WHERE o.job_id = b.job_id AND o.overlap = 1 AND (o.state IN ('ready', 'running') OR o.token > 0) OFFSET 0))
+  SELECT FROM sexton.runs o WHERE o.job_id = b.job_id AND o.overlap = 1 AND (o.state IN ('ready', 'parked', 'running') OR o.token > 0) OFFSET 0))
 LIMIT $2
 
 -- name: crowd
@@ -171,11 +172,11 @@ WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), placed AS (
   INSERT INTO sexton.runs (id, job_id, fire_at, due_at, start_by, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state,
-                           origin, queue, tenant, task, job_version, overlap, seq)
+                           origin, queue, tenant, task, job_version, overlap, limit_key, seq)
   SELECT sexton.uuid7((extract(epoch FROM moment.now) * 1000000)::bigint), j.id, moment.now, moment.now,
     moment.now + make_interval(secs => (j.policy->>'start_within_s')::float8), moment.now + make_interval(secs => (j.policy->>'deadline_s')::float8),
     j.timeout_s, (j.policy->>'lease_s')::real, j.lane, sexton.partition_of(j.id), j.at_most_once, 'waiting', 'now', j.queue, j.tenant, j.task,
-    j.version, sexton.overlap_of(j.recurrence),
+    j.version, sexton.overlap_of(j.recurrence), sexton.limit_key_of(j.policy, coalesce($3::jsonb, j.payload)),
     (SELECT coalesce(max(r.seq) + 1, 0) FROM sexton.runs r WHERE r.job_id = j.id AND r.fire_at = moment.now AND r.origin = 'now')
   FROM sexton.jobs_recurring j, moment WHERE j.id = $2
   RETURNING id, job_id

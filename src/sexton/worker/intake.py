@@ -30,7 +30,7 @@ LAST_LOOK_S = 0.015  # longer than submitters hold back notifications (10 ms): o
 GATHER_S = 0.005  # under load, let slots gather rather than claim one by one
 RESCUE_S = 5.0
 PACE_WINDOW_S = 0.02
-TURN_S = 0.5  # at least this often only what can start at once is claimed, for what must not be taken ahead
+TURN_S = 0.5  # at least this often only what can start at once is claimed: at-most-once and limited runs are never taken ahead
 POLL_S_MAX = 2.0  # rule 12: no longer where something could become ready unannounced
 
 
@@ -78,7 +78,8 @@ class Intake:
         self._claiming = asyncio.Lock()
         self._claimed_ahead = False  # by the last claim
         self._claimed_at_once_at = clock.monotonic()
-        self._found_at_most_once = False  # by the last claim that might
+        self._found_held_back = False  # never taken ahead; by the last claim that might
+        self._found_others = False
         self._rescued_at = clock.monotonic()
         self._pace_per_s = 0.0
         self._paced_at = clock.monotonic()
@@ -95,8 +96,8 @@ class Intake:
         if self._more_waits and self._backlog and limit < min(self.slots.limit // 4, 250):
             return GATHER_S
         claimed = await self._take(limit, ahead=ahead)
-        self._more_waits = len(claimed) >= limit
-        if self._more_waits:
+        self._more_waits = len(claimed) >= limit or (ahead and self._found_held_back)
+        if self._more_waits or (ahead and not claimed):  # what must not be taken ahead may be ready: look once more, at once
             return 0.0
         if claimed or self._owes_a_look:
             self._owes_a_look = False
@@ -146,7 +147,9 @@ class Intake:
         self._claimed_ahead = ahead
         if not ahead:
             self._claimed_at_once_at = sent_at
-            self._found_at_most_once = any(run.lease.at_most_once for run in claimed)
+            held_back_count = sum(run.lease.at_most_once or run.is_limited for run in claimed)
+            self._found_held_back = held_back_count > 0
+            self._found_others = held_back_count < len(claimed)
         if claimed:
             self._emit(ClaimedEvent(self._worker_id(), len(claimed)))
         if self.open:
@@ -156,12 +159,14 @@ class Intake:
         return claimed
 
     def _how_many(self) -> tuple[int, bool]:
-        """How many to claim, and whether more than there are free slots for. Now and then, and every second time while there
-        are any, it is the turn of runs that must not be taken ahead: then what was taken ahead runs out first."""
+        """How many to claim, and whether more than there are free slots for: only while more waits. Now and then, and every
+        second time while there are any, it is the turn of runs that must not be taken ahead: then what was taken ahead runs
+        out first."""
         free = self.slots.free - len(self._backlog)
-        ahead = min(int(self._pace() * AHEAD_S), AHEAD_LIMIT) if self._takes_ahead else 0
-        is_time = self._found_at_most_once or self._clock.monotonic() - self._claimed_at_once_at >= TURN_S
-        if ahead <= 0 or (self._claimed_ahead and is_time):
+        pace = self._pace()
+        ahead = min(int(pace * AHEAD_S), AHEAD_LIMIT) if self._takes_ahead and self._more_waits else 0
+        is_time = self._found_held_back or self._clock.monotonic() - self._claimed_at_once_at >= TURN_S
+        if ahead <= 0 or (is_time and (self._claimed_ahead or not self._found_others)):
             return min(free, CLAIM_LIMIT), False
         return min(free + ahead, CLAIM_LIMIT), True
 

@@ -90,14 +90,11 @@ class Worker:
     def _make_intakes(self, poll_s: float) -> list[Intake]:
         """A run in a process has a slot of its own kind, so the two kinds are taken in separately."""
         settings = self._settings
-        transport = PostgresTransport(
-            self._database, settings.worker_queues, grace_s=settings.worker_grace_s + 5, clock=self._clock
-        )
         kinds = (("intake", False, settings.worker_concurrency), ("process intake", True, settings.worker_processes))
         return [
             Intake(
                 name,
-                transport,
+                PostgresTransport(self._database, settings.queue_order, grace_s=settings.worker_grace_s + 5, clock=self._clock),
                 tasks,
                 Slots(limit),
                 self.holdings,

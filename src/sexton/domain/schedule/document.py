@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from sexton.domain.job import Policy, Submission
+from sexton.domain.limit import Limit
 
 from .recurrence import Recurrence
 from .rule import Schedule
@@ -31,6 +32,7 @@ class ScheduleDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     at_most_once: bool | None = None
     policy: Policy | msgspec.Raw | None = None
     tags: tuple[str, ...] | None = None
+    limit: Limit | msgspec.Raw | None = None
     submitted_by: str | None = None
     trace: str | None = None
 
@@ -51,6 +53,7 @@ def document(job: Submission, schedule: Schedule, recurrence: Recurrence, *, on_
         at_most_once=job.at_most_once,
         policy=job.policy,
         tags=job.tags,
+        limit=job.limit,
         submitted_by=job.submitted_by,
         trace=job.trace,
     )

@@ -1,0 +1,129 @@
+"""Who is served next. Tenants of one queue and lane stand in a circle by name, and a worker walks it: each has `weight` turns
+in a row, then comes the next; a turn is one start. The claim itself does this in SQL (`sexton.pick_runs`); `share_out` is the
+same for readers and tests. `Turns` and `QueueTurns` are all that a worker remembers from one claim to the next.
+
+How fair that is, for tenants with enough waiting throughout, W being the sum of their weights, over any stretch of one worker's
+starts:
+
+- A share is off its ideal, starts x weight / W, by at most weight x (1 - weight / W) starts. Proof: the starts repeat every W,
+  so only stretches shorter than that matter. The worst of them are the tenant's own turns and no others (weight starts, ideally
+  weight² / W) and all the others' and none of its own (none, ideally weight x (W - weight) / W).
+- Whoever else comes and goes, starts per weight of two such tenants differ by at most 1. Proof: their rounds alternate, and
+  only the first and the last of the stretch may be cut, to f and g of a whole one. So they have f + m + g and m + 1, or f + m
+  and m + g.
+
+Over k workers each bound is k times that: every worker's part of the stretch is a stretch of its own circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+NOWHERE = ("", 0)  # before the first tenant: where a worker that remembers nothing begins
+TURNS_LIMIT = 1000  # queues and lanes remembered; of more, the ones not served for longest begin their circle anew
+
+_encode = msgspec.json.Encoder().encode
+
+
+def share_out(
+    waiting: Mapping[str, int],
+    weights: Mapping[str, int],
+    wanted: int,
+    last: tuple[str, int] = NOWHERE,
+    rooms: Mapping[str, int] | None = None,
+) -> list[tuple[str, int]]:
+    """The tenants of the next `wanted` starts in order, each with how many turns of its round it has then had (0: all).
+
+    `waiting` has every tenant with something ready, and how much of it this worker may take, which may be none; `last` is the
+    last start of the claim before; `rooms` says how many more a tenant with a limit may have at once.
+
+    Those with nothing are passed over, so fewer than `wanted` come back only if there are no more.
+    """
+    rooms = rooms or {}
+    left = {tenant: min(count, rooms.get(tenant, count)) for tenant, count in waiting.items()}
+    starts: list[tuple[str, int]] = []
+    tenant, turn = last if last[1] < weights.get(last[0], 1) else (last[0], 0)
+    circle = _circle(left, tenant, is_included=turn > 0)
+    if circle[:1] != [tenant]:
+        turn = 0
+    while any(left.values()) and len(starts) < wanted:
+        for tenant in circle:
+            weight = weights.get(tenant, 1)
+            while turn < weight and left[tenant] > 0 and len(starts) < wanted:
+                turn += 1
+                left[tenant] -= 1
+                starts.append((tenant, turn % weight))
+            turn = 0
+    return starts
+
+
+def _circle(names: Iterable[str], tenant: str, *, is_included: bool) -> list[str]:
+    """All names, begun with the one after the tenant, or with itself."""
+    return sorted(names, key=lambda name: (name < tenant if is_included else name <= tenant, name))
+
+
+class Started(Protocol):
+    """What of a claimed run counts here."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def lane(self) -> int: ...
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def turn(self) -> int: ...
+
+
+class Turns:
+    """Where a worker's last claim stopped, by queue and lane. Only its own: workers need not agree to be fair together. Claims
+    for different tasks want one each, or what one has passed over would be lost to the other."""
+
+    def __init__(self, limit: int = TURNS_LIMIT) -> None:
+        self._limit = limit
+        self._last: dict[tuple[str, int], tuple[str, int]] = {}  # the longest untouched first
+
+    def note(self, claimed: Iterable[Started]) -> None:
+        """Of what a claim brought, in its order, the last of each queue and lane."""
+        for flow, run in {(run.queue, run.lane): run for run in claimed}.items():
+            self._last.pop(flow, None)
+            self._last[flow] = (run.tenant, run.turn)
+        while len(self._last) > self._limit:
+            del self._last[next(iter(self._last))]
+
+    def last(self, queue: str, lane: int) -> tuple[str, int]:
+        return self._last.get((queue, lane), NOWHERE)
+
+    def as_json(self, queues: Iterable[str] | None = None) -> str:
+        """The `turns` of `sexton.claim_runs`: {queue: {lane: [tenant, turn]}}, of these queues or of all."""
+        wanted = None if queues is None else set(queues)
+        flows: dict[str, dict[str, tuple[str, int]]] = {}
+        for (queue, lane), last in self._last.items():
+            if wanted is None or queue in wanted:
+                flows.setdefault(queue, {})[str(lane)] = last
+        return _encode(flows).decode()
+
+
+class QueueTurns:
+    """In which order a worker lists its queues, claim after claim: what the first leaves goes to the second. Strict: always as
+    given. Otherwise the first place goes round by weight, evenly spread (nginx's smooth weighted round robin): in any `sum of
+    weights` claims in a row each queue is first exactly `weight` times."""
+
+    def __init__(self, names: Sequence[str], weights: Sequence[int] | None = None, *, strict: bool = False) -> None:
+        self._credits = dict.fromkeys(names, 0)
+        self._weights = dict(zip(names, weights or [1] * len(names), strict=True))
+        self._total = sum(self._weights.values())
+        self._strict = strict
+
+    def following(self) -> list[str]:
+        """The order for the next claim; every call is a claim."""
+        if self._strict or len(self._credits) < 2:
+            return list(self._credits)
+        for name, weight in self._weights.items():
+            self._credits[name] += weight
+        order = sorted(self._credits, key=lambda name: -self._credits[name])  # stable: of equals the one named first
+        self._credits[order[0]] -= self._total
+        return order

@@ -1,0 +1,157 @@
+"""A limit by key: so many runs at once, or so many starts per span, over the whole cluster. The job names the key; the numbers
+live in the store, and those in a job only create them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from .duration import Duration, seconds
+from .fault import Invalid
+
+KEY_LIMIT = 200
+RUNNING_LIMIT = 10_000
+COUNT_LIMIT = 1_000_000
+PER_S = (0.001, 86_400.0)
+
+_PLACE = re.compile(r"\{payload(?:\.[^.{}]+)+\}")
+_FIELDS = frozenset({"key", "running", "count", "per", "burst", "ordered"})
+
+
+class Limit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a job says of its limit, as `sexton.submit_jobs` takes it. A key may hold `{payload.path.to.field}`."""
+
+    key: str
+    running: int | None = None  # runs at once
+    count: int | None = None  # starts per `per_s`
+    per_s: float | None = None
+    burst: int | None = None  # starts that may come at once after a rest
+    ordered: bool = False  # one at a time, by due time
+
+
+def limit(
+    key: str,
+    *,
+    running: int | None = None,
+    count: int | None = None,
+    per: Duration | None = None,
+    burst: int | None = None,
+    ordered: bool = False,
+) -> Limit:
+    """The checked limit of a job; `Invalid` names the field and the fix."""
+    _template("limit.key", key)
+    return _numbers("limit.", key, running, count, per, burst, ordered)
+
+
+def standing_limit(
+    key: str,
+    *,
+    running: int | None = None,
+    count: int | None = None,
+    per: Duration | None = None,
+    burst: int | None = None,
+    ordered: bool = False,
+) -> Limit:
+    """The checked limit that is set for a key, whichever jobs name it: its key is what comes out of a template."""
+    plain_key(key)
+    if _PLACE.search(key):
+        raise Invalid("key", f"{key!r} is a template; set the limit of a key as it comes out, such as stripe:42")
+    checked = _numbers("", key, running, count, per, burst, ordered)
+    if checked.running is None and checked.count is None:
+        raise Invalid("running", "give running (runs at once), or count and per (starts per span), or both")
+    return checked
+
+
+def limit_of(given: object) -> Limit | None:
+    """As callers write it: a key, a mapping, or a `Limit`."""
+    match given:
+        case None:
+            return None
+        case str():
+            return limit(given)
+        case Limit():
+            said = {name: getattr(given, name) for name in ("running", "count", "burst", "ordered")}
+            return limit(given.key, per=given.per_s, **said)
+        case Mapping():
+            return limit(**_named(given))
+        case _:
+            raise Invalid("limit", 'write "stripe", or {"key": "stripe", "running": 5}')
+
+
+def plain_key(key: object, field: str = "key") -> str:
+    if not isinstance(key, str) or not key:
+        raise Invalid(field, f"give a non-empty text, not {key!r}")
+    if len(key) > KEY_LIMIT:
+        raise Invalid(field, f"{len(key)} characters, the limit is {KEY_LIMIT}")
+    if key.startswith("@"):
+        raise Invalid(field, "begins with '@', which is kept for Sexton's own; begin with another character")
+    if any(ord(letter) < 32 or ord(letter) == 127 or "\ud800" <= letter <= "\udfff" for letter in key):
+        raise Invalid(field, "holds a control character; use printable ones")
+    return key
+
+
+def default_burst(count: float) -> int:
+    """A tenth of the count, and one at least: enough to use the rate fully, too little for a wave."""
+    return max(1, math.ceil(count / 10))
+
+
+def _named(given: Mapping[str, Any]) -> Any:
+    unknown = sorted(map(str, set(given) - _FIELDS))
+    if unknown:
+        raise Invalid(f"limit.{unknown[0]}", "there is no such field; use key, running, count, per, burst, ordered")
+    if "key" not in given:
+        raise Invalid("limit.key", "is required")
+    return given
+
+
+def _template(field: str, key: object) -> None:
+    text = plain_key(key, field)
+    rest = _PLACE.sub("", text)
+    if "{" in rest or "}" in rest:
+        raise Invalid(
+            field, f"{text!r} has a brace that opens no path; write {{payload.path.to.field}}, as in stripe:{{payload.account}}"
+        )
+
+
+def _numbers(
+    at: str, key: str, running: int | None, count: int | None, per: Duration | None, burst: int | None, ordered: bool
+) -> Limit:
+    if type(ordered) is not bool:
+        raise Invalid(f"{at}ordered", f"give true or false, not {ordered!r}")
+    if ordered and running not in (None, 1):
+        raise Invalid(f"{at}running", f"{running} at once cannot be in order; leave it out, or give 1")
+    per_s, burst = _rate(at, count, per, burst)
+    return Limit(
+        key=key,
+        running=1 if ordered else whole(f"{at}running", running, RUNNING_LIMIT),
+        count=count,
+        per_s=per_s,
+        burst=burst,
+        ordered=ordered,
+    )
+
+
+def _rate(at: str, count: int | None, per: Duration | None, burst: int | None) -> tuple[float | None, int | None]:
+    if (count is None) != (per is None):
+        missing = "per" if per is None else "count"
+        raise Invalid(f"{at}{missing}", "count and per go together: so many starts per span, such as 10 per 1s")
+    if count is None or per is None:
+        if burst is not None:
+            raise Invalid(f"{at}burst", "belongs to a rate; give count and per as well")
+        return None, None
+    whole(f"{at}count", count, COUNT_LIMIT)
+    per_s = seconds(per, field=f"{at}per")
+    if not PER_S[0] <= per_s <= PER_S[1]:
+        raise Invalid(f"{at}per", f"{per!r} must lie between 1ms and 1d")
+    return per_s, default_burst(count) if burst is None else whole(f"{at}burst", burst, COUNT_LIMIT)
+
+
+def whole(field: str, value: int | None, most: int) -> int | None:
+    """A whole number from one up to `most`, or none."""
+    if value is not None and (type(value) is not int or not 1 <= value <= most):
+        raise Invalid(field, f"{value!r} must be a whole number between 1 and {most:,}")
+    return value

@@ -1,0 +1,42 @@
+"""What waits for a limit is let through, what waited long enough rises a lane, and queues with a pace go on. Every pass of a
+promoter looks (rule 5); the run that ended and made room is only the fast path."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from .database import Connection
+from .sql import statements
+
+_SQL = statements("pacing")
+
+
+class Released(NamedTuple):
+    queues: list[str]  # with something ready
+    released_count: int
+    next_s: float | None  # until a bucket has filled enough to look again
+
+
+class Tended(NamedTuple):
+    queues: list[str]  # that may go on
+    aged_count: int
+    next_s: float | None
+
+
+async def release(connection: Connection, *, now: datetime | None = None) -> Released:
+    """Parked runs, as many as their limits have room for."""
+    (row,) = await connection.fetch(_SQL["release"], now)
+    return Released(row["queues"], row["released_count"], row["next_s"])
+
+
+async def tend(connection: Connection, *, now: datetime | None = None) -> Tended:
+    (row,) = await connection.fetch(_SQL["tend"], now)
+    return Tended(row["queues"], row["aged_count"], row["next_s"])
+
+
+async def mend(connection: Connection) -> int:
+    """Frees slots that no run holds; answers with how many there were, which should be none."""
+    (row,) = await connection.fetch(_SQL["mend"])
+    mended: int = row["mended_count"]
+    return mended

@@ -1,0 +1,468 @@
+"""Limits are slots: taken by the claim, given back by the statement that ends the try, never more than there are (C9, C10)."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from random import Random
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from sexton.domain.job import submission
+from sexton.domain.outcome import Lost, Released, Succeeded
+from sexton.domain.run import report
+from sexton.errors import LimitExceeded, SextonError
+from sexton.store import editing, jobs, pacing, recurring, runs, schedules
+from sexton.store.database import translated_errors
+
+from .support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, submit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from sexton.domain.outcome import Outcome
+    from sexton.domain.run import Claimed
+    from sexton.store.database import Connection, Postgres
+
+STRIPE = {"key": "stripe", "running": 2}
+IN_ORDER = {"key": "acme", "ordered": True}
+
+
+async def _limited(connection: Connection, count: int, limit: dict[str, Any] = STRIPE, **options: Any) -> list[UUID]:
+    return [await submit(connection, limit=limit, now=NOW + timedelta(microseconds=n), **options) for n in range(count)]
+
+
+async def _states(connection: Connection, ids: Sequence[UUID]) -> list[str | None]:
+    rows = await connection.fetch("SELECT id, state FROM sexton.runs WHERE id = ANY ($1)", list(ids))
+    known = {row["id"]: row["state"] for row in rows}
+    return [known.get(one) for one in ids]
+
+
+async def _held(connection: Connection, key: str = "stripe") -> int:
+    (row,) = await connection.fetch("SELECT count(*) FROM sexton.slots WHERE key = $1 AND run_id IS NOT NULL", key)
+    return int(row["count"])
+
+
+async def _set_tenant(connection: Connection, name: str, **settings: Any) -> None:
+    await connection.fetch("INSERT INTO sexton.tenants (name, updated_at) VALUES ($1, now()) ON CONFLICT DO NOTHING", name)
+    for column, value in settings.items():
+        await connection.fetch(f"UPDATE sexton.tenants SET {column} = $2 WHERE name = $1", name, value)
+
+
+async def _set_queue(connection: Connection, name: str, **settings: Any) -> None:
+    await connection.fetch("INSERT INTO sexton.queues (name, updated_at) VALUES ($1, now()) ON CONFLICT DO NOTHING", name)
+    for column, value in settings.items():
+        await connection.fetch(f"UPDATE sexton.queues SET {column} = $2 WHERE name = $1", name, value)
+
+
+async def _take(connection: Connection, worker_id: UUID, *, now: datetime = NOW, **options: Any) -> list[Claimed]:
+    """What a promoter and a worker do."""
+    await pacing.release(connection, now=now)
+    return await claim(connection, worker_id, now=now, **options)
+
+
+async def test_no_more_run_than_the_limit_says_and_the_next_follows_the_end(connection: Connection) -> None:
+    """C10"""
+    worker_id = await enlist(connection)
+    ids = await _limited(connection, 4)
+    assert await _states(connection, ids) == ["parked"] * 4
+    taken = await _take(connection, worker_id)
+    assert [run.lease.job_id for run in taken] == ids[:2]
+    assert all(run.is_limited for run in taken)
+    assert await _take(connection, worker_id) == []
+    assert await _states(connection, ids) == ["running", "running", "parked", "parked"]
+
+    await finish(connection, taken[0].lease, Succeeded())
+    assert await _states(connection, ids) == [None, "running", "ready", "parked"], (
+        "let through by the statement that ended the one before"
+    )
+    assert [run.lease.job_id for run in await claim(connection, worker_id)] == ids[2:3]
+    assert await _held(connection) == 2
+
+
+async def test_two_claims_at_once_share_the_slots(database: Postgres) -> None:
+    """C10: the second claim begins while the first is not committed, and both saw every slot free."""
+    async with database.transaction() as connection:
+        worker_id = await enlist(connection)
+        await _limited(connection, 6, {"key": "stripe", "running": 3})
+    async with database.transaction() as connection:
+        # As if all had been let through: too many do no harm.
+        await connection.fetch("UPDATE sexton.runs SET state = 'ready' WHERE state = 'parked'")
+        await connection.fetch("INSERT INTO sexton.slots (key, n) SELECT 'stripe', n FROM generate_series(1, 3) AS n")
+    async with database.transaction() as first, database.transaction() as second:
+        one = await claim(first, worker_id, limit=2)
+        other = await claim(second, worker_id, limit=2)
+        assert (len(one), len(other)) == (2, 1)
+    async with database.transaction() as connection:
+        assert await claim(connection, worker_id) == []
+        assert await _held(connection) == 3
+
+
+async def test_every_end_of_a_try_gives_its_slot_back(connection: Connection) -> None:
+    """C10, rule 6"""
+    worker_id = await enlist(connection)
+    outcomes: list[Outcome] = [Succeeded(), BROKEN, FLAKY, Released("draining")]
+    for key, outcome in enumerate(outcomes):
+        await _limited(connection, 1, {"key": str(key), "running": 1})
+        (run,) = await _take(connection, worker_id, limit=1)
+        assert await _held(connection, str(key)) == 1
+        await finish(connection, run.lease, outcome)
+        assert await _held(connection, str(key)) == 0, outcome
+
+
+async def test_a_dead_workers_slots_are_free_once_it_is_swept(connection: Connection) -> None:
+    """C10: a limit counts live leases only."""
+    worker_id = await enlist(connection)
+    ids = await _limited(connection, 3)
+    await _take(connection, worker_id)
+    await connection.fetch("UPDATE sexton.workers SET lost_at = $1", NOW)
+    for overdue in await runs.abandoned(connection, lease_s=6, limit=100, now=after(seconds=7)):
+        await finish(connection, overdue.lease, Lost("worker died"), now=after(seconds=7))
+    heir = await enlist(connection)
+    assert len(await _take(connection, heir, now=after(minutes=10))) == 2
+    assert await _held(connection) == 2
+    assert len(ids) == 3
+
+
+async def test_what_waits_for_a_limit_holds_up_nobody(connection: Connection) -> None:
+    """C10: it is outside the claim's index, and others pass."""
+    worker_id = await enlist(connection)
+    await _limited(connection, 50, {"key": "stripe", "running": 1})
+    free = await submit(connection)
+    taken = await _take(connection, worker_id, limit=2)
+    assert len(taken) == 2
+    assert free in {run.lease.job_id for run in taken}
+    later = await submit(connection)
+    assert [run.lease.job_id for run in await _take(connection, worker_id, limit=1)] == [later]
+
+
+async def test_those_picked_in_vain_make_room_for_those_behind_them_in_the_same_claim(connection: Connection) -> None:
+    """C10: a claim that found no slot parks, and looks on."""
+    worker_id = await enlist(connection)
+    ids = await _limited(connection, 5, {"key": "stripe", "running": 1})
+    await connection.fetch("UPDATE sexton.runs SET state = 'ready' WHERE state = 'parked'")
+    free = await submit(connection, now=after(seconds=1))
+    taken = await claim(connection, worker_id, limit=2, now=after(seconds=2))
+    assert [run.lease.job_id for run in taken] == [ids[0], free]
+    assert (await _states(connection, ids)).count("parked") == 4
+
+
+async def test_a_limit_that_was_lowered_holds_for_all_that_run(connection: Connection) -> None:
+    worker_id = await enlist(connection)
+    await _limited(connection, 8, {"key": "stripe", "running": 5})
+    taken = await _take(connection, worker_id)
+    assert len(taken) == 5
+    await connection.fetch("UPDATE sexton.limits SET running = 3 WHERE key = 'stripe'")
+    for run, running in zip(taken[:3], (4, 3, 3), strict=True):  # the lowest numbers first: they must not be given out at once
+        await finish(connection, run.lease, Succeeded())
+        await _take(connection, worker_id)
+        assert await _held(connection) == running
+
+
+async def test_a_limit_that_was_raised_or_taken_away_lets_more_through(connection: Connection) -> None:
+    worker_id = await enlist(connection)
+    await _limited(connection, 6)
+    assert len(await _take(connection, worker_id)) == 2
+    await connection.fetch("UPDATE sexton.limits SET running = 4 WHERE key = 'stripe'")
+    assert len(await _take(connection, worker_id)) == 2
+    await connection.fetch("DELETE FROM sexton.limits")
+    assert len(await _take(connection, worker_id)) == 2
+
+
+async def test_a_run_that_was_parked_while_the_slot_came_free_is_found_by_the_next_pass(connection: Connection) -> None:
+    """Rule 5: the one that ended saw nobody wait."""
+    worker_id = await enlist(connection)
+    await _limited(connection, 1, {"key": "stripe", "running": 1})
+    (run,) = await _take(connection, worker_id)
+    await finish(connection, run.lease, Succeeded())
+    late = await _limited(connection, 1, "stripe")  # type: ignore[arg-type]
+    assert await claim(connection, worker_id) == []
+    assert [run.lease.job_id for run in await _take(connection, worker_id)] == late
+
+
+async def test_tenants_take_turns_at_a_limit_they_share(connection: Connection) -> None:
+    """C9: one tenant's hundred do not delay another's two."""
+    worker_id = await enlist(connection)
+    for _ in range(10):
+        await submit(connection, tenant="big", limit={"key": "stripe", "running": 1})
+    for _ in range(2):
+        await submit(connection, tenant="small", limit="stripe")
+    order = []
+    for _ in range(5):
+        (run,) = await _take(connection, worker_id)
+        order.append(run.tenant)
+        await finish(connection, run.lease, Succeeded())
+    assert order == ["big", "small", "big", "small", "big"]
+
+
+async def test_a_rate_is_never_passed_in_any_second_and_is_used_in_full(connection: Connection) -> None:
+    """C10: a token bucket; no boundary, so no burst at one."""
+    worker_id = await enlist(connection)
+    await jobs.submit(connection, [_rated() for _ in range(300)], now=NOW)
+    starts: list[float] = []
+    for step in range(1000):
+        at = after(milliseconds=step * 7)
+        starts += [step * 0.007] * len(await _take(connection, worker_id, now=at))
+    assert len(starts) >= 10 + 0.98 * 100 * 2
+    for index, start in enumerate(starts):
+        within = [other for other in starts[index:] if other < start + 1.0]
+        assert len(within) <= 110
+    assert len([start for start in starts if start < 1.0]) <= 110
+
+
+def _rated() -> Any:
+    return submission("a", {}, limit={"key": "mail", "count": 100, "per": "1s", "burst": 10})
+
+
+async def test_a_promoter_that_finds_another_at_it_comes_again_soon(database: Postgres) -> None:
+    """C10, rule 5: the other may be an idle worker's look, and a bucket that nobody empties overflows."""
+    async with database.transaction() as connection:
+        await jobs.submit(connection, [_rated() for _ in range(30)], now=NOW)
+    async with database.transaction() as first, database.transaction() as second:
+        assert (await pacing.release(first, now=NOW)).released_count == 10
+        late = await pacing.release(second, now=NOW)
+        assert late.released_count == 0
+        assert late.next_s is not None
+        assert late.next_s < 0.05
+
+
+async def test_a_clock_that_was_set_back_does_not_close_a_rate(connection: Connection) -> None:
+    worker_id = await enlist(connection)
+    await jobs.submit(connection, [_rated() for _ in range(30)], now=NOW)
+    await _take(connection, worker_id, now=NOW)
+    back = NOW - timedelta(hours=1)
+    assert len(await _take(connection, worker_id, now=back)) == 10
+    assert await _take(connection, worker_id, now=back) == []
+
+
+async def test_an_ordered_key_runs_one_at_a_time_by_due_time_retries_included(connection: Connection) -> None:
+    """C10: a serial key."""
+    worker_id = await enlist(connection)
+    third = await submit(connection, limit=IN_ORDER, run_at=after(seconds=3))
+    first = await submit(connection, limit=IN_ORDER, run_at=after(seconds=1), priority="low")
+    second = await submit(connection, limit=IN_ORDER, run_at=after(seconds=2), priority="critical")
+    now = after(seconds=5)
+    await runs.promote(connection, partitions=range(64), limit=100, now=now)
+    (run,) = await _take(connection, worker_id, now=now)
+    assert run.lease.job_id == first
+    assert await _take(connection, worker_id, now=now) == []
+
+    await finish(connection, run.lease, FLAKY, now=now)
+    assert await _take(connection, worker_id, now=now) == [], "the first waits for its next attempt, and the others behind it"
+    now = after(minutes=5)
+    await runs.promote(connection, partitions=range(64), limit=100, now=now)
+    (run,) = await _take(connection, worker_id, now=now)
+    assert (run.lease.job_id, run.lease.attempt) == (first, 2)
+    await finish(connection, run.lease, Succeeded(), now=now)
+    order = []
+    while taken := await _take(connection, worker_id, now=now):
+        (run,) = taken
+        order.append(run.lease.job_id)
+        await finish(connection, run.lease, Succeeded(), now=now)
+    assert order == [second, third]
+
+
+async def test_an_ordered_key_waits_for_one_that_is_due_earlier_and_was_not_promoted_yet(connection: Connection) -> None:
+    """C10: its partition's scheduler may be late or dead."""
+    worker_id = await enlist(connection)
+    first = await submit(connection, limit=IN_ORDER, run_at=after(seconds=1))
+    second = await submit(connection, limit=IN_ORDER, run_at=after(seconds=2))
+    now = after(seconds=3)
+    await connection.fetch("UPDATE sexton.runs SET state = 'ready' WHERE id = $1", second)  # as its own scheduler would
+    assert await _states(connection, [first, second]) == ["waiting", "parked"]
+    assert await _take(connection, worker_id, now=now) == []
+    await runs.promote(connection, partitions=range(64), limit=100, now=now)
+    (run,) = await _take(connection, worker_id, now=now)
+    assert run.lease.job_id == first
+
+
+async def test_many_keys_in_one_claim_cost_no_more_each_than_a_few(connection: Connection) -> None:
+    """C10: also where slots were few when the statements were planned."""
+    worker_id = await enlist(connection)
+    await connection.execute("VACUUM ANALYZE sexton.slots")  # empty, and known to be
+    each_s: dict[int, list[float]] = {50: [], 1000: []}
+    for count, seen in each_s.items():
+        for _ in range(3):
+            given = [submission("a", {}, limit={"key": str(n), "running": 5}) for n in range(count)]
+            await jobs.submit(connection, given, now=NOW)
+            await pacing.release(connection, now=NOW)
+            began = time.perf_counter()
+            taken = await claim(connection, worker_id, limit=count)
+            seen.append((time.perf_counter() - began) / count)
+            assert len(taken) == count
+            await runs.finish(connection, [report(run.lease, Succeeded(), Random(1)) for run in taken], now=NOW)
+    # The first time there are no slots yet. Compared with one another, a thousand took eight times as long each.
+    assert min(each_s[1000][1:]) < 3 * min(each_s[50][1:]), each_s
+
+
+async def test_the_first_in_line_of_an_ordered_key_makes_way_when_it_is_cancelled_or_paused(connection: Connection) -> None:
+    worker_id = await enlist(connection)
+    first, second, third = await _limited(connection, 3, IN_ORDER)
+    await pacing.release(connection, now=NOW)
+    assert await _states(connection, [first, second, third]) == ["ready", "parked", "parked"]
+    await jobs.cancel(connection, first, now=NOW)
+    await pacing.release(connection, now=NOW)
+    assert await _states(connection, [second]) == ["ready"]
+    await editing.pause(connection, second, note=None, by="test", now=NOW)
+    (run,) = await _take(connection, worker_id)
+    assert run.lease.job_id == third
+    await editing.resume(connection, second, now=after(seconds=1))
+    assert await _take(connection, worker_id) == []
+    await finish(connection, run.lease, Succeeded())
+    (run,) = await _take(connection, worker_id)
+    assert run.lease.job_id == second
+
+
+async def test_a_tenant_runs_no_more_than_its_limit_and_others_take_what_it_leaves(connection: Connection) -> None:
+    """C9"""
+    worker_id = await enlist(connection)
+    await _set_tenant(connection, "acme", running_max=3)
+    for tenant in ("acme", "zeta"):
+        for _ in range(10):
+            await submit(connection, tenant=tenant)
+    taken = await claim(connection, worker_id, limit=8)
+    assert sorted(run.tenant for run in taken) == ["acme"] * 3 + ["zeta"] * 5
+    assert [run.tenant for run in await claim(connection, worker_id, limit=2)] == ["zeta"] * 2
+    await finish(connection, next(run for run in taken if run.tenant == "acme").lease, Succeeded())
+    assert sorted(run.tenant for run in await claim(connection, worker_id, limit=2)) == ["acme", "zeta"]
+    assert await _held(connection, "@tenant:acme") == 3
+
+
+async def test_two_claims_at_once_share_a_tenants_slots(database: Postgres) -> None:
+    """C9"""
+    async with database.transaction() as connection:
+        worker_id = await enlist(connection)
+        await _set_tenant(connection, "acme", running_max=3)
+        for _ in range(8):
+            await submit(connection, tenant="acme")
+    async with database.transaction() as first, database.transaction() as second:
+        one = await claim(first, worker_id, limit=2)
+        await first.execute("COMMIT; BEGIN")
+        other = await claim(second, worker_id, limit=4)
+        assert (len(one), len(other)) == (2, 1)
+
+
+async def test_a_queue_is_released_at_its_pace(connection: Connection) -> None:
+    """C10"""
+    worker_id = await enlist(connection)
+    await _set_queue(connection, "default", release_rate=10.0, release_burst=2)
+    for _ in range(20):
+        await submit(connection)
+    assert len(await claim(connection, worker_id)) == 2
+    assert await claim(connection, worker_id) == []
+    assert len(await claim(connection, worker_id, now=after(seconds=0.1))) == 1
+    tended = await pacing.tend(connection, now=after(seconds=1))
+    assert tended.queues == ["default"]
+    assert tended.next_s == pytest.approx(0.1)
+    assert len(await claim(connection, worker_id, now=after(seconds=10))) == 2
+
+
+async def test_what_waited_long_rises_a_lane_where_its_queue_ages(connection: Connection) -> None:
+    """C8: off unless a queue says so."""
+    worker_id = await enlist(connection, queues=("default", "plain"))
+    old = await submit(connection, priority="low")
+    elsewhere = await submit(connection, priority="low", queue="plain")
+    await _set_queue(connection, "default", ageing_s=60.0)
+    for minute in (1, 2):
+        assert (await pacing.tend(connection, now=after(minutes=minute))).aged_count == 1
+        assert (await pacing.tend(connection, now=after(minutes=minute, seconds=30))).aged_count == 0
+    await submit(connection, priority="normal", now=after(minutes=2))
+    first, *_ = await claim(connection, worker_id, limit=1, now=after(minutes=3))
+    assert (first.lease.job_id, first.lane) == (old, 1)
+    await finish(connection, first.lease, FLAKY, now=after(minutes=3))
+    (row,) = await connection.fetch("SELECT lane, aged FROM sexton.runs WHERE id = $1", old)
+    assert tuple(row) == (3, 0), "the next attempt begins in its own lane"
+    (row,) = await connection.fetch("SELECT lane FROM sexton.runs WHERE id = $1", elsewhere)
+    assert row["lane"] == 3
+    (row,) = await connection.fetch("SELECT lane FROM sexton.executions WHERE job_id = $1", old)
+    assert row["lane"] == 3
+
+
+async def test_a_key_may_come_from_the_payload(connection: Connection) -> None:
+    await submit(connection, payload={"account": {"id": 7}}, limit={"key": "stripe:{payload.account.id}", "running": 1})
+    (row,) = await connection.fetch("SELECT limit_key, running FROM sexton.runs JOIN sexton.limits ON key = limit_key")
+    assert tuple(row) == ("stripe:7", 1)
+    with pytest.raises(SextonError, match=r'/limit/key: the payload has no "account\.id"'), translated_errors():
+        await submit(connection, payload={}, limit={"key": "stripe:{payload.account.id}", "running": 1})
+
+
+async def test_the_numbers_of_a_job_only_create_a_limit(connection: Connection) -> None:
+    await submit(connection, limit={"key": "stripe", "running": 2})
+    await submit(connection, limit={"key": "stripe", "running": 9})
+    (row,) = await connection.fetch("SELECT running FROM sexton.limits")
+    assert row["running"] == 2
+
+
+async def test_a_key_that_nobody_gave_a_number_is_refused(connection: Connection) -> None:
+    with pytest.raises(SextonError, match=r'/limit/key: there is no limit named "nobody"'), translated_errors():
+        await submit(connection, limit="nobody")
+
+
+async def test_a_tenant_with_too_many_waiting_is_refused_until_some_have_started(connection: Connection) -> None:
+    """C9, F4"""
+    worker_id = await enlist(connection)
+    await _set_tenant(connection, "acme", waiting_max=3)
+    for _ in range(3):
+        await submit(connection, tenant="acme")
+    with pytest.raises(LimitExceeded, match=r'"acme" has 3 runs waiting, and may have 3') as refused, translated_errors():
+        await submit(connection, tenant="acme", now=after(seconds=2))
+    assert refused.value.retry_after_s == 1
+    await submit(connection, tenant="other", now=after(seconds=2))
+    await claim(connection, worker_id, limit=2, now=after(seconds=2))
+    await submit(connection, tenant="acme", now=after(seconds=4))
+
+
+async def test_a_tenant_that_submits_too_fast_is_told_when_to_come_again(connection: Connection) -> None:
+    """C9, F4"""
+    await _set_tenant(connection, "acme", submit_rate=2.0, submit_burst=4)
+    for _ in range(4):
+        await submit(connection, tenant="acme")
+    with pytest.raises(LimitExceeded) as refused, translated_errors():
+        await submit(connection, tenant="acme")
+    assert refused.value.retry_after_s == pytest.approx(0.5)
+    await submit(connection, tenant="acme", now=after(seconds=0.5))
+
+
+async def test_slots_that_no_run_holds_are_found_and_freed(connection: Connection) -> None:
+    worker_id = await enlist(connection)
+    await _limited(connection, 3)
+    await _take(connection, worker_id)
+    assert await pacing.mend(connection) == 0
+    await connection.fetch("UPDATE sexton.slots SET run_id = gen_random_uuid() WHERE n = 1")  # by hand
+    assert await pacing.mend(connection) == 1
+
+
+async def test_a_schedule_takes_its_jitter_timeout_and_limit_from_its_queue_and_task(connection: Connection) -> None:
+    """B7, C10, C11: what it says itself comes first, then its queue, then its tenant."""
+    await _set_tenant(connection, "acme", jitter_s=30.0)
+    await _set_queue(connection, "slow", jitter_s=60.0, timeout_s=300.0)
+    for queue, given, jitter_s in (("default", None, 30.0), ("slow", None, 60.0), ("slow", {"max": 5.0}, 5.0)):
+        rule: dict[str, Any] = {"every": 3600} | ({} if given is None else {"jitter": given})
+        document = {"task": "a", "tenant": "acme", "queue": queue, "schedule": rule, "limit": STRIPE}
+        (written,) = await recurring.submit(connection, [document], now=NOW)
+        (row,) = await connection.fetch(
+            """SELECT (schedule->'jitter'->>'max')::float8 AS jitter_s, j.timeout_s, limit_key, due_at - fire_at AS spread
+               FROM sexton.jobs_recurring j JOIN sexton.runs r ON r.job_id = j.id WHERE j.id = $1""",
+            written.id,
+        )
+        assert (row["jitter_s"], row["limit_key"]) == (jitter_s, "stripe")
+        assert timedelta(0) < row["spread"] <= timedelta(seconds=jitter_s)
+        assert row["timeout_s"] == (300 if queue == "slow" else 30)
+
+
+async def test_a_fire_that_waits_for_a_limit_is_live_to_its_siblings_and_taken_back_by_a_pause(connection: Connection) -> None:
+    """C10, rule 4"""
+    await submit(connection, limit=STRIPE | {"running": 1})
+    (written,) = await recurring.submit(
+        connection, [{"task": "a", "schedule": {"every": 60}, "limit": {"key": "stripe"}}], now=NOW
+    )
+    due = await connection.fetch("SELECT id FROM sexton.runs WHERE job_id = $1 ORDER BY due_at", written.id)
+    assert await schedules.admit(connection, [due[0]["id"]]) == ["default"]
+    assert await _states(connection, [due[0]["id"]]) == ["parked"]
+    (sibling, *_) = await schedules.crowd(connection, [written.id], now=NOW)
+    assert sibling.is_live
+    await recurring.pause(connection, written.id, now=NOW)
+    assert await _states(connection, [due[0]["id"]]) == [None]
