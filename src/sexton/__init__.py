@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sexton.client.schedules import Scheduled, ScheduleRequest
     from sexton.client.task import Task
     from sexton.domain.job import Unique
+    from sexton.domain.limit import Limit
     from sexton.domain.outcome import ErrorInfo
     from sexton.domain.retry import Retry
     from sexton.errors import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         KeyBusy,
         KeyReused,
         LeaseLost,
+        LimitExceeded,
         NotAllowedIn,
         NotFound,
         PermanentError,
@@ -71,6 +73,7 @@ _HOMES = {
     ),
     "sexton.client.task": ("Task",),
     "sexton.domain.job": ("Unique",),
+    "sexton.domain.limit": ("Limit",),
     "sexton.domain.outcome": ("ErrorInfo",),
     "sexton.domain.retry": ("Retry",),
     "sexton.errors": (
@@ -86,6 +89,7 @@ _HOMES = {
         "KeyBusy",
         "KeyReused",
         "LeaseLost",
+        "LimitExceeded",
         "NotAllowedIn",
         "NotFound",
         "PermanentError",
@@ -137,6 +141,8 @@ __all__ = [
     "KeyBusy",
     "KeyReused",
     "LeaseLost",
+    "Limit",
+    "LimitExceeded",
     "NotAllowedIn",
     "NotFound",
     "PermanentError",

@@ -27,6 +27,25 @@ class KeyReused(SextonError):
     code = "idempotency_key_reused"
 
 
+class LimitExceeded(SextonError):
+    """A tenant has submitted more than it may: `limit` says which of its limits, `retry_after_s` when to try again. Nothing was
+    submitted."""
+
+    code = "limit_exceeded"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        limit: str | None = None,
+        tenant: str | None = None,
+        max: float | None = None,  # noqa: A002  (as the API spells it)
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.limit, self.tenant, self.max, self.retry_after_s = limit, tenant, max, retry_after_s
+
+
 class KeyBusy(SextonError):
     """The first submission with this key has not committed yet: try again shortly."""
 

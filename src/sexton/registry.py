@@ -33,6 +33,7 @@ class Definition:
             "lane": self.defaults.lane,
             "timeout_s": self.defaults.timeout_s,
             "at_most_once": self.defaults.at_most_once,
+            "limit": msgspec.to_builtins(self.defaults.limit) if self.defaults.limit is not None else None,
             "policy": msgspec.to_builtins(self.defaults.policy) if self.defaults.policy is not None else None,
         }
         return {name: value for name, value in chosen.items() if value is not None}

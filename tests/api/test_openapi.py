@@ -50,13 +50,23 @@ CALLS = {
     ("/v1/jobs/{job_id}/run", "post"),
     ("/v1/jobs/{job_id}/status", "patch"),
     ("/v1/jobs/{job_id}/why", "get"),
+    ("/v1/limits", "get"),
+    ("/v1/limits/{key}", "delete"),
+    ("/v1/limits/{key}", "get"),
+    ("/v1/limits/{key}", "put"),
     ("/v1/nodes", "get"),
     ("/v1/queues", "get"),
+    ("/v1/queues/{name}", "delete"),
     ("/v1/queues/{name}", "get"),
+    ("/v1/queues/{name}", "put"),
+    ("/v1/queues/{name}/status", "patch"),
     ("/v1/schedules/preview", "post"),
     ("/v1/stats", "get"),
     ("/v1/tenants", "get"),
+    ("/v1/tenants/{name}", "delete"),
     ("/v1/tenants/{name}", "get"),
+    ("/v1/tenants/{name}", "put"),
+    ("/v1/tenants/{name}/status", "patch"),
     ("/v1/workers", "get"),
 }
 KINDS = cycle([{"delay": "1h"}, {"cron": "@daily"}])
@@ -68,6 +78,7 @@ WITHOUT_INPUT = (
     "/healthz",
     "/readyz",
     "/schema",
+    "/v1/limits/{key}",
     "/v1/nodes",
     "/v1/queues",
     "/v1/queues/{name}",
@@ -135,7 +146,8 @@ def test_the_api_keeps_to_its_document(address: str) -> None:
     for found in schema.get_all_operations():
         operation: Any = found.ok()  # type: ignore[union-attr]
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-            if mode is GenerationMode.NEGATIVE and operation.path in WITHOUT_INPUT:
+            is_open = operation.path in WITHOUT_INPUT and operation.method in ("get", "delete")
+            if mode is GenerationMode.NEGATIVE and is_open:
                 continue
             try:
                 _fuzz(operation, mode, address)

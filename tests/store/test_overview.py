@@ -54,17 +54,17 @@ async def test_a_queue_is_listed_with_what_waits_in_it_and_who_serves_it(connect
     await _busy(connection)
     await enlist(connection, queues=["idle", "default"])
     default, idle, mail = await overview.queues(connection, now=NOW)
-    assert default == overview.QueueLoad("default", 2, 1, 1, False, 20.0, 2)
-    assert idle == overview.QueueLoad("idle", 0, 0, 0, False, None, 1)
-    assert mail == overview.QueueLoad("mail", 0, 0, 1, False, None, 0)
+    assert default == overview.QueueLoad("default", 2, 1, 1, 0, False, 20.0, 2)
+    assert idle == overview.QueueLoad("idle", 0, 0, 0, 0, False, None, 1)
+    assert mail == overview.QueueLoad("mail", 0, 0, 1, 0, False, None, 0)
 
 
 async def test_tenants_are_listed_with_their_share(connection: Conn) -> None:
     """E6."""
     await _busy(connection)
     assert await overview.tenants(connection) == [
-        overview.TenantLoad("acme", 1, 0, 1, False),
-        overview.TenantLoad("default", 1, 1, 1, False),
+        overview.TenantLoad("acme", 1, 0, 1, 0, False),
+        overview.TenantLoad("default", 1, 1, 1, 0, False),
     ]
 
 
@@ -100,7 +100,12 @@ async def test_a_look_costs_the_same_beside_a_backlog(database_url: str) -> None
     """B8, E6: planned on empty tables; 60,000 waiting runs later the few ready, running and paused ones cost what they did."""
     connection = await asyncpg.connect(database_url, server_settings={**_SERVER_SETTINGS, "statement_timeout": "120s"})
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
-    looks: dict[str, list[Any]] = {"stats": ["NULL", 100, 6.0], "queues": ["NULL", 100, 200], "tenants": [100]}
+    looks: dict[str, list[Any]] = {
+        "stats": ["NULL", 100, 6.0, 100],
+        "queues": ["NULL", 100, 200, 100],
+        "tenants": [100, 100],
+        "tenant": [100, "'t1'"],
+    }
 
     async def pages(name: str) -> int:
         arguments = ", ".join(map(str, looks[name]))

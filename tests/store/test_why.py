@@ -129,7 +129,20 @@ async def test_a_position_in_the_queue_counts_its_lane_and_those_above(connectio
     job_id = await submit(connection, now=after(seconds=1))
     answer, links = await told(connection, job_id, after(seconds=1))
     assert answer == "It is ready, behind 2 runs in the queue 'default'; its lane is normal."
-    assert links["queue"].evidence == {"queue": "default", "lane": "normal", "ahead_count": 2, "capped": False}
+    seen = links["queue"].evidence
+    assert (seen["lane"], seen["ahead_count"], seen["capped"]) == ("normal", 2, False)
+    assert (seen["above_count"], seen["own_count"]) == (1, 1)
+
+
+async def test_a_position_in_the_queue_names_the_tenants_it_takes_turns_with(connection: Conn) -> None:
+    """C8: what others have waiting is not ahead of it."""
+    await enlist(connection)
+    for tenant in ("big", "big", "big", "other"):
+        await submit(connection, tenant=tenant)
+    job_id = await submit(connection, tenant="small", now=after(seconds=1))
+    answer, links = await told(connection, job_id, after(seconds=1))
+    assert answer == "Nothing is ahead of it in the queue 'default'; its tenant takes turns with 2 others."
+    assert links["queue"].evidence["others_count"] == 2
 
 
 async def test_a_schedule_says_when_it_fires_next_in_its_zone(connection: Conn) -> None:
@@ -238,7 +251,7 @@ async def test_a_look_costs_the_same_beside_much_work(connection: Conn, database
         "FROM (SELECT gen_random_uuid() AS id FROM generate_series(1, 20000)) s",
         NOW - timedelta(days=1),
     )
-    ready = await submit(connection)
+    ready = await submit(connection, tenant="t")
     service = await asyncpg.connect(database_url, server_settings=_SERVER_SETTINGS)
     try:
         before = await _rows_read(service)

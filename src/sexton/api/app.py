@@ -12,7 +12,22 @@ from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.telemetry.events import Emit
 
-from . import backfills, batch, dead_letters, events, executions, fleet, health, jobs, overview, previews, why
+from . import (
+    backfills,
+    batch,
+    dead_letters,
+    events,
+    executions,
+    fleet,
+    health,
+    jobs,
+    limits,
+    overview,
+    previews,
+    queues,
+    tenants,
+    why,
+)
 from .grouping import Grouping
 from .known_tasks import KnownTasks
 from .live import Live
@@ -21,7 +36,22 @@ from .problems import answer_problem
 from .request_ids import RequestIds
 from .sites import refuse_other_sites
 
-_RESOURCES = (jobs, batch, backfills, previews, why, executions, dead_letters, fleet, overview, events, health)
+_RESOURCES = (
+    jobs,
+    batch,
+    backfills,
+    previews,
+    why,
+    executions,
+    dead_letters,
+    tenants,
+    queues,
+    limits,
+    fleet,
+    overview,
+    events,
+    health,
+)
 _SMALL_BODY = 64 * 1024  # of calls that take none
 
 

@@ -11,7 +11,7 @@ from litestar import Response, post
 from sexton import wire
 from sexton.domain.job import BATCH_LIMIT, Submission
 from sexton.domain.schedule.document import OnName, ScheduleDocument
-from sexton.errors import AlreadyExists, Contention, DataRefused, KeyBusy, KeyReused
+from sexton.errors import AlreadyExists, Contention, DataRefused, InvalidSubmission, KeyBusy, KeyReused, LimitExceeded
 from sexton.store import jobs as store
 from sexton.store import tail
 from sexton.store.database import Connection
@@ -25,14 +25,14 @@ from .jobs import SUBMITTED_BY
 from .known_tasks import warning
 from .parameters import query_of
 from .parts import ApiRequest, Parts, parts_of, request_id_of
-from .problems import Refused, document, invalid, pointer, refusal
+from .problems import Refused, document, invalid, over_limit, pointer, refusal
 from .queries import BatchQuery
 from .submissions import schedule_of, submission_of, trace_of
 
 BODY_LIMIT = 32 * 1024 * 1024
 FAULTS_LIMIT = 100  # of the items that are wrong, this many are named
 _SLICE = 1_000  # jobs per try when one of them may be refused by the database
-_OF_ONE = (AlreadyExists, KeyReused, KeyBusy, DataRefused, Contention)
+_OF_ONE = (AlreadyExists, KeyReused, KeyBusy, DataRefused, Contention, LimitExceeded, InvalidSubmission)
 _BREATH = 200  # schedules judged between two looks at other callers
 JUDGING_S = 10.0  # for all schedules of a batch together: what takes longer was made to
 
@@ -60,7 +60,7 @@ Checked = Document | Refused
                 201: Answer("All were submitted.", wire.Batch),
                 200: Answer("Partial: some were refused; each has its problem.", wire.Batch),
             },
-            problems=(400, 409, 413, 415, 422),
+            problems=(400, 409, 413, 415, 422, 429),
         )
     ),
 )
@@ -162,6 +162,12 @@ async def _together(parts: Parts, documents: Sequence[Document]) -> list[store.S
         at = next((i for i, key in enumerate(keys) if key and f'"{key}"' in str(error)), None)
         fault = Fault(pointer="" if at is None else pointer(at, "idempotency_key"), detail=str(error))
         raise Refused(error.code, f"nothing was written; {error}", [fault]) from None
+    except LimitExceeded as error:
+        owners = [one.tenant or "default" for one in documents]
+        raise over_limit(error, pointer(owners.index(error.tenant), "tenant") if error.tenant in owners else "") from None
+    except InvalidSubmission as error:  # which of them it is, only the message tells
+        detail = f"nothing was written; {error}"
+        raise Refused("invalid", detail, [Fault(pointer="", detail=str(error))]) from None
     except AlreadyExists as error:
         raise Refused(error.code, f"nothing was written; {error}", [Fault(pointer="", detail=str(error))]) from None
 

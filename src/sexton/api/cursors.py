@@ -40,3 +40,21 @@ def _digest(chosen: msgspec.Struct) -> bytes:
     """Two lists are the same if kind and filter are."""
     text = type(chosen).__name__.encode() + msgspec.json.encode(chosen)
     return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
+
+
+def encode_text(after: str) -> str:
+    """Of a list by name."""
+    return base64.urlsafe_b64encode(_VERSION + after.encode()).decode().rstrip("=")
+
+
+def decode_text(cursor: str | None) -> str:
+    if cursor is None:
+        return ""
+    try:
+        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        text = raw[1:].decode() if raw[:1] == _VERSION else ""
+    except (binascii.Error, ValueError):
+        text = ""
+    if not text or "\x00" in text:
+        raise invalid("?cursor", "is not a cursor of ours; send `next_cursor` as it came, or leave it out to begin anew")
+    return text

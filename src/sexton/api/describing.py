@@ -53,6 +53,7 @@ class Call:
     body: Body | None = None
     headers: tuple[str, ...] = ()
     problems: tuple[int, ...] = ()
+    path: str | None = None  # as callers write it, where the route itself is wider
 
 
 def described(call: Call) -> dict[str, Any]:

@@ -26,7 +26,8 @@ _TAGS = {
     "schedules": "When a recurring job fires.",
     "executions": "Every try of a run, with its output and its outcome.",
     "dead letters": "Jobs that will not be tried again by themselves.",
-    "fleet": "Workers and schedulers, queues and tenants.",
+    "fleet": "Workers and schedulers.",
+    "sharing": "Who gets how much: tenants, queues and limits by key.",
     "events": "What happens, as it happens.",
     "operations": "Health, and this document.",
 }
@@ -44,7 +45,7 @@ def calls_of(app: Litestar) -> Iterable[tuple[str, str, Call]]:
         for handler in getattr(route, "route_handlers", ()):
             if isinstance(handler, HTTPRouteHandler) and (call := handler.opt.get("call")) is not None:
                 for method in sorted(handler.http_methods):
-                    yield _PARAMETER.sub(r"{\1}", route.path), method.lower(), call
+                    yield call.path or _PARAMETER.sub(r"{\1}", route.path), method.lower(), call
 
 
 def openapi(app: Litestar) -> dict[str, Any]:

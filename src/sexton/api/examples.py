@@ -23,6 +23,7 @@ SUBMISSIONS: dict[str, Any] = {
         "start_within": "10m",
         "delivery": "at_least_once",
         "unique": {"by": ["handler", "payload.user_id"], "on_conflict": "keep"},
+        "limit": {"key": "mailer:{payload.user_id}", "running": 5, "count": 10, "per": "1s"},
         "tags": ["billing"],
     },
 }
@@ -68,6 +69,35 @@ STATUS_CHANGES: dict[str, Any] = {
     "resume": {"status": "active"},
     "cancel": {"status": "cancelled"},
 }
+TENANTS: dict[str, Any] = {
+    "in_full": {
+        "weight": 3,
+        "running_max": 50,
+        "waiting_max": 10_000,
+        "submit_rate": 100,
+        "submit_burst": 500,
+        "jitter": "30s",
+    },
+}
+QUEUES: dict[str, Any] = {
+    "in_full": {
+        "release_rate": 50,
+        "release_burst": 10,
+        "ageing": "10m",
+        "timeout": "2m",
+        "jitter": "30s",
+        "retry": {"max_attempts": 3, "base": "10s"},
+    },
+}
+LIMITS: dict[str, Any] = {
+    "at_once": {"running": 5},
+    "a_rate": {"count": 10, "per": "1s", "burst": 5},
+    "in_order": {"ordered": True},
+}
+SHARE_STATUS_CHANGES: dict[str, Any] = {
+    "pause": {"status": "paused", "note": "the mail server is down"},
+    "resume": {"status": "active"},
+}
 REPLAYS: dict[str, Any] = {
     "by_task": {"filter": {"handler": "demo.fail", "permanent": False}, "dry_run": True},
     "by_id": {"filter": {"ids": [JOB_ID]}},
@@ -89,6 +119,7 @@ JOB: dict[str, Any] = {
     "timeout_s": 30.0,
     "deadline_s": None,
     "start_within_s": None,
+    "limit": None,
     "idempotency_key": None,
     "submitted_at": "2026-03-01T09:00:00Z",
     "submitted_by": "api",

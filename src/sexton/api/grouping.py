@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sexton.clock import Clock
 from sexton.domain.job import Submission
-from sexton.errors import Contention, DataRefused, KeyBusy, KeyReused
+from sexton.errors import Contention, DataRefused, InvalidSubmission, KeyBusy, KeyReused, LimitExceeded
 from sexton.store import jobs
 from sexton.store.database import Database
 from sexton.wire import Fault
@@ -23,7 +23,8 @@ from .problems import Refused
 GROUP_LIMIT = 500
 WAITING_LIMIT = 10_000  # jobs; more than this is seconds of work, and the caller should hear of it
 _ALONE_LIMIT = 2  # transactions at once for the jobs of a group that failed
-_OF_ONE = (KeyReused, KeyBusy, DataRefused, Contention)  # what one job may do to the others of its group
+# What one job may do to the others of its group.
+_OF_ONE = (KeyReused, KeyBusy, DataRefused, Contention, LimitExceeded, InvalidSubmission)
 
 
 class Stored(NamedTuple):

@@ -62,7 +62,7 @@ _JOB = {200: Answer("The job as it stands now.", wire.Job, headers=("ETag",), ex
                 ),
                 200: Answer("The recurring job of that name, up to date.", wire.Submitted, headers=("Location", "ETag")),
             },
-            problems=(400, 409, 413, 415, 422),
+            problems=(400, 409, 413, 415, 422, 429),
         )
     ),
 )

@@ -99,11 +99,14 @@ def id_of(request: ApiRequest, parameter: str, noun: str) -> UUID:
     return UUID(text)
 
 
-def name_of(request: ApiRequest, prefix: str) -> str:
-    """The rest of the path after `prefix`, as one name that may hold slashes and dots."""
+def name_of(request: ApiRequest, prefix: str, suffix: str = "") -> str:
+    """The rest of the path between `prefix` and `suffix`, as one name that may hold slashes and dots."""
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    rest = raw.partition(b"?")[0][len(prefix) :]
+    if not rest.endswith(suffix.encode()):
+        raise Refused("not_found", "there is nothing at this address; GET /schema lists every call")
     try:
-        name = unquote_to_bytes(raw.partition(b"?")[0][len(prefix) :]).decode()
+        name = unquote_to_bytes(rest[: len(rest) - len(suffix)]).decode()
     except UnicodeDecodeError:
         raise Refused("malformed", "the address is not percent-encoded UTF-8") from None
     if not name or "\x00" in name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ KINDS: Mapping[str, Kind] = {
     "other_site": Kind(403, "Another site's page may not do this"),
     "not_found": Kind(404, "There is no such thing"),
     "method_not_allowed": Kind(405, "This method is not for this address"),
-    "conflict": Kind(409, "The job's state forbids this"),
+    "conflict": Kind(409, "Its state forbids this"),
     "already_exists": Kind(409, "There is one of that name"),
     "idempotency_key_busy": Kind(409, "The first submission with this key is still under way"),
     "version_mismatch": Kind(412, "Somebody else has changed it"),
@@ -39,6 +40,7 @@ KINDS: Mapping[str, Kind] = {
     "unsupported_media_type": Kind(415, "This kind of body is not understood"),
     "invalid": Kind(422, "The request breaks a rule"),
     "idempotency_key_reused": Kind(422, "The idempotency key belongs to another submission"),
+    "limit_exceeded": Kind(429, "The tenant has submitted more than it may"),
     "internal": Kind(500, "Something went wrong on our side"),
     "contention": Kind(503, "Another transaction was in the way"),
     "database_unavailable": Kind(503, "The database is away"),
@@ -56,9 +58,17 @@ _CODE_OF_STATUS = {
 class Refused(Exception):
     """Ends a request with a problem; nothing was changed. `code` is one of `KINDS`."""
 
-    def __init__(self, code: str, detail: str, faults: Sequence[Fault] = (), headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        faults: Sequence[Fault] = (),
+        headers: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(detail)
         self.code, self.detail, self.faults, self.headers = code, detail, tuple(faults), dict(headers or {})
+        self.more = dict(more or {})  # fields of the problem beyond the usual
 
 
 def pointer(*path: str | int) -> str:
@@ -94,8 +104,17 @@ def refusal(error: Exception) -> Refused | None:
             return None
 
 
+def over_limit(error: errors.LimitExceeded, at: str = "/tenant") -> Refused:
+    wait_s = error.retry_after_s
+    headers = {} if wait_s is None else {"Retry-After": str(max(1, math.ceil(wait_s)))}
+    more = {"limit": error.limit, "max": error.max, "retry_after_s": wait_s}
+    return Refused(error.code, str(error), [Fault(pointer=at, detail=str(error))], headers, more)
+
+
 def _of_ours(error: errors.SextonError) -> Refused | None:
     match error:
+        case errors.LimitExceeded():
+            return over_limit(error)
         case errors.KeyReused():
             detail = "it was used for a different submission; use a new key, or send the first submission again unchanged"
             return Refused(error.code, str(error), [Fault(pointer="/idempotency_key", detail=detail)])
@@ -144,6 +163,7 @@ def document(refused: Refused, request_id: str | None = None) -> Problem:
         detail=refused.detail,
         code=refused.code,
         errors=refused.faults,
+        **refused.more,
         request_id=request_id,
     )
 

@@ -94,6 +94,12 @@ class DeadLettersQuery(Query, frozen=True, kw_only=True):
     cursor: Cursor | None = None
 
 
+class LimitsQuery(Query, frozen=True, kw_only=True):
+    prefix: Annotated[Word, Meta(description="Only keys that begin with this.")] | None = None
+    limit: Limit = 100
+    cursor: Annotated[str, Meta(max_length=2000, description="`next_cursor` of the page before.")] | None = None
+
+
 class EventsQuery(Query, frozen=True, kw_only=True):
     job_id: UUID | None = None
     tenant: Word | None = None

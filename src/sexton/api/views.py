@@ -10,11 +10,12 @@ import msgspec
 
 from sexton import wire
 from sexton.domain.job import Lane, Policy
+from sexton.domain.limit import Limit
 from sexton.domain.outcome import ErrorInfo
 from sexton.domain.retry import DEFAULT, Retry
 from sexton.domain.schedule import Schedule, describe
 from sexton.domain.schedule.recurrence import Recurrence, recurrence_of, seed_of
-from sexton.store import dead_letters, fleet, jobs, tail
+from sexton.store import dead_letters, fleet, jobs, limits, overview, queues, tail, tenants
 
 _policy = msgspec.json.Decoder(Policy).decode
 _RETRY_FIELDS = {
@@ -56,6 +57,7 @@ def _job_fields(view: jobs.JobView) -> dict[str, Any]:
         "timeout_s": view.timeout_s,
         "deadline_s": policy.deadline_s,
         "start_within_s": policy.start_within_s,
+        "limit": _limit(view.policy_json),
         "idempotency_key": view.idempotency_key,
         "submitted_at": view.submitted_at,
         "submitted_by": view.submitted_by,
@@ -123,6 +125,80 @@ def retry(policy: Retry) -> wire.RetryPolicy | None:
         if getattr(policy, field) != getattr(DEFAULT, field)
     }
     return wire.RetryPolicy(**said) if said else None
+
+
+def _limit(policy_json: str | None) -> wire.LimitRule | None:
+    """As the job has it, beside its policy. One that was written in plain SQL may be anything."""
+    if policy_json is None or '"limit"' not in policy_json:
+        return None
+    try:
+        kept = msgspec.json.decode(policy_json, type=_Limited).limit
+    except msgspec.MsgspecError:
+        return None
+    if kept is None:
+        return None
+    return wire.LimitRule(
+        key=kept.key, running=kept.running, count=kept.count, per=kept.per_s, burst=kept.burst, ordered=kept.ordered
+    )
+
+
+class _Limited(msgspec.Struct):
+    limit: Limit | None = None
+
+
+def queue(name: str, load: overview.QueueLoad | None, settings: queues.Queue | None) -> wire.QueueView:
+    counts = msgspec.structs.asdict(load or overview.QueueLoad(name, 0, 0, 0, 0, False, None, 0))
+    if settings is None:
+        return wire.QueueView(**counts, status="active")
+    return wire.QueueView(
+        **counts,
+        status=_share_status(settings),
+        **{field: getattr(settings, field) for field in _QUEUE_FIELDS},
+        retry=None if settings.retry is None else retry(settings.retry) or wire.RetryPolicy(),
+    )
+
+
+def tenant(name: str, load: overview.TenantLoad | None, settings: tenants.Tenant | None) -> wire.TenantView:
+    counts = msgspec.structs.asdict(load or overview.TenantLoad(name, 0, 0, 0, 0, False))
+    if settings is None:
+        return wire.TenantView(**counts, status="active")
+    said = msgspec.structs.asdict(settings)
+    del said["name"]
+    return wire.TenantView(**counts, status=_share_status(settings), **said)
+
+
+_QUEUE_FIELDS = (
+    "release_rate",
+    "release_burst",
+    "ageing_s",
+    "timeout_s",
+    "jitter_s",
+    "paused_at",
+    "paused_by",
+    "note",
+    "updated_at",
+)
+
+
+def _share_status(settings: queues.Queue | tenants.Tenant) -> Any:
+    return "active" if settings.paused_at is None else "paused"
+
+
+def limit(row: limits.Standing) -> wire.LimitView:
+    said = {field: getattr(row, field) for field in wire.LimitView.__struct_fields__ if field != "holders"}
+    holders = [
+        wire.LimitHolder(
+            run_id=one.run_id,
+            job_id=one.job_id,
+            handler=one.task,
+            tenant=one.tenant,
+            worker_id=one.worker_id,
+            worker=one.worker_name,
+            since=one.since,
+        )
+        for one in row.holders
+    ]
+    return wire.LimitView(**said, holders=holders)
 
 
 def execution(row: jobs.Execution, payload_json: str | None = None) -> wire.Execution:

@@ -41,6 +41,7 @@ _CODES: dict[type[errors.SextonError], Exit] = {
     errors.NotAllowedIn: Exit.CONFLICT,
     errors.AlreadyExists: Exit.CONFLICT,
     errors.KeyReused: Exit.CONFLICT,
+    errors.LimitExceeded: Exit.CONFLICT,
     errors.KeyBusy: Exit.CONFLICT,
     errors.Contention: Exit.CONFLICT,
     errors.VersionMismatch: Exit.CONFLICT,

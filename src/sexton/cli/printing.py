@@ -78,6 +78,11 @@ def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
             typer.echo(f"{'':<{width}}  {line}")
 
 
+def up_to(count: int, most: int = 10_000) -> str:
+    """A count that stopped at its limit says so."""
+    return f"{count:,}+" if count >= most else f"{count:,}"
+
+
 def say(message: str) -> None:
     typer.echo(safe(message), err=True)
 

@@ -57,6 +57,7 @@ def submit(
     start_within: Annotated[str | None, typer.Option(help="Start no later than this after it is due: 5m.")] = None,
     delivery: Annotated[str | None, typer.Option(help="at_least_once or at_most_once.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag to find it by; may be repeated.")] = None,
+    limit: Annotated[str | None, typer.Option(help="The key of a limit it keeps to; see sexton limits.")] = None,
     key: Annotated[str | None, typer.Option(help="An idempotency key: the same key twice is one job.")] = None,
     unique: Annotated[bool, typer.Option("--unique", help="Not if an equal job is pending.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end and print its result.")] = False,
@@ -104,6 +105,7 @@ def submit(
         "start_within": start_within,
         "delivery": delivery,
         "tags": tag or None,
+        "limit": limit,
         "retry": _retry(max_attempts),
     }
     body = payload_of(payload, pairs or [])

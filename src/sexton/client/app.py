@@ -29,6 +29,7 @@ from .pools import Pools
 from .request import DEFAULT_QUEUE, Request, Template
 from .results import Results, Submitted
 from .schedules import Scheduled, ScheduleRequest, Schedules, ScheduleWay
+from .sharing import Sharing
 from .submitter import Submitter, Way
 from .task import Task
 
@@ -46,7 +47,7 @@ class Elsewhere(Way, ScheduleWay, Protocol):
     """Whatever stands in for the database."""
 
 
-class App:
+class App(Sharing):
     """Safe to share between threads and event loops. `async with app:` lets go of its connections at the end.
 
     Without a URL, here or in the settings, it starts the embedded PostgreSQL or finds it running. That one stops a few seconds

@@ -7,12 +7,13 @@ want both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from sexton.domain.duration import Duration
 from sexton.domain.job import Delivery, Priority, Unique
+from sexton.domain.limit import Limit
 from sexton.domain.retry import Retry
 
 P = ParamSpec("P")
@@ -62,6 +63,8 @@ class Call(Protocol[P, Answer]):
     def __call__(self, *args: Any, grace: Duration | None, **more: Any) -> Answer: ...
     @overload
     def __call__(self, *args: Any, tags: Sequence[str] | None, **more: Any) -> Answer: ...
+    @overload
+    def __call__(self, *args: Any, limit: Limit | Mapping[str, Any] | str | None, **more: Any) -> Answer: ...
     @overload
     def __call__(self, *args: Any, submitted_by: str | None, **more: Any) -> Answer: ...
     @overload

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from sexton.domain.fault import Invalid
 from sexton.errors import InvalidSubmission, KeyBusy, KeyReused, SextonError
+from sexton.store.database import limit_exceeded
 
 _WHOLE = ""  # the JSON pointer to the whole document
-_OPTIONS = frozenset({"task", "payload", "run_at", "delay", "priority", "key"})
+_OPTIONS = frozenset({"task", "payload", "run_at", "delay", "priority", "key", "limit"})
 _CONSTRAINTS = {
     "payload_is_at_most_256_kib": ("/payload", "more than 262,144 bytes; store the data elsewhere and submit a reference"),
     "task_is_named": ("/task", "name the task to run"),
@@ -24,6 +25,7 @@ class _Said(NamedTuple):
     message: str
     context: str
     constraint: str | None
+    detail: str | None
 
 
 class submission_faults:  # noqa: N801  (a context manager reads as a phrase; a plain class because bulk requests pass here)
@@ -53,13 +55,16 @@ def _translate(error: BaseException) -> SextonError | None:
     match said:
         case _Said("SX422"):
             return KeyReused(said.message)
+        case _Said("SX429"):
+            return limit_exceeded(said.message, said.detail)
         case _Said("55P03") if "idempotency_keys" in said.context:
             return KeyBusy("the first submission with this key has not committed yet; try again shortly")
         case _Said("23514") if said.constraint in _CONSTRAINTS:
             return InvalidSubmission(*_CONSTRAINTS[said.constraint])
         case _Said(state) if state.startswith("22"):  # a data exception
             name, _, message = said.message.partition(": ")
-            return InvalidSubmission(*((pointer(name), message) if name in _OPTIONS else (_WHOLE, said.message)))
+            path = name.split(".")
+            return InvalidSubmission(*((pointer(*path), message) if path[0] in _OPTIONS else (_WHOLE, said.message)))
         case _:
             return None
 
@@ -77,6 +82,7 @@ def _said(error: BaseException) -> _Said | None:
                 getattr(diagnosis, "message_primary", None) or getattr(link, "message", None) or str(link),
                 getattr(diagnosis, "context", None) or "",
                 getattr(diagnosis, "constraint_name", None),
+                getattr(diagnosis, "message_detail", None) or getattr(diagnosis, "detail", None),
             )
         link = getattr(link, "orig", None) or link.__cause__
     return said

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from sexton.domain.duration import Duration
 from sexton.domain.job import Delivery, Priority, Unique
+from sexton.domain.limit import Limit
 from sexton.domain.retry import Retry
 from sexton.domain.schedule.catch_up import CatchUp
 from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
@@ -32,6 +33,7 @@ class CommonOptions(TypedDict, total=False):
     max_lost: int | None
     grace: Duration | None
     tags: Sequence[str] | None
+    limit: Limit | Mapping[str, Any] | str | None  # a key, or {"key": "stripe", "running": 5}: docs/how-to/limits.md
 
 
 class TaskOptions(CommonOptions, total=False):

@@ -12,8 +12,18 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
 import asyncpg
+import msgspec
 
-from sexton.errors import AlreadyExists, Contention, DatabaseUnavailable, DataRefused, KeyBusy, KeyReused
+from sexton.errors import (
+    AlreadyExists,
+    Contention,
+    DatabaseUnavailable,
+    DataRefused,
+    InvalidSubmission,
+    KeyBusy,
+    KeyReused,
+    LimitExceeded,
+)
 
 STATEMENT_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 5
@@ -198,6 +208,11 @@ def translate(error: BaseException) -> Exception | None:
     state = getattr(error, "sqlstate", None)
     if state == "SX422":
         return KeyReused(str(getattr(error, "message", error)))
+    if state == "SX429":
+        return limit_exceeded(str(getattr(error, "message", error)), getattr(error, "detail", None))
+    if state == "22023" and str(getattr(error, "message", "")).startswith("limit."):
+        field, _, message = str(getattr(error, "message", "")).partition(": ")
+        return InvalidSubmission("/" + field.replace(".", "/"), message)
     if state == "SX409" or getattr(error, "constraint_name", None) == "schedule_names":
         return AlreadyExists("there is a recurring job of that name; give another name, or ask for it to be updated")
     if isinstance(error, _CONTENTION):
@@ -211,3 +226,19 @@ def translate(error: BaseException) -> Exception | None:
     if isinstance(error, _UNAVAILABLE):
         return DatabaseUnavailable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     return None
+
+
+def limit_exceeded(message: str, detail: str | None) -> LimitExceeded:
+    """Ours for SQLSTATE SX429, whichever driver brought it. Its DETAIL says in JSON which limit it was."""
+    try:
+        said = msgspec.json.decode(detail or "{}", type=_Exceeded)
+    except msgspec.DecodeError:
+        said = _Exceeded()
+    return LimitExceeded(message, limit=said.limit, tenant=said.tenant, max=said.max, retry_after_s=said.retry_after_s)
+
+
+class _Exceeded(msgspec.Struct):
+    limit: str | None = None
+    tenant: str | None = None
+    max: int | float | None = None
+    retry_after_s: int | float | None = None

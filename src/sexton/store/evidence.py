@@ -11,12 +11,16 @@ import msgspec
 
 from sexton.domain.outcome import ErrorInfo
 
-from . import jobs, run_payloads, tail
+from . import jobs, limits, queues, run_payloads, tail, tenants
 from .database import Connection
 from .jobs import JobView
+from .limits import Standing
 from .overview import NODE_ALIVE_S
+from .queues import Queue
 from .sql import statements
+from .tenants import Tenant
 
+HOLDERS = 5  # of a limit, that are named
 AHEAD_LIMIT = 1_000  # runs before it in the queue that are counted
 
 _SQL = statements("evidence")
@@ -38,6 +42,26 @@ class LiveRun(NamedTuple):
     task: str
     cancel_requested_at: datetime | None
     partition: int
+    tenant: str
+    limit_key: str | None
+
+
+class Ahead(NamedTuple):
+    """What is served before a ready run, each counted to `AHEAD_LIMIT`."""
+
+    above_count: int  # in the lanes above its own
+    own_count: int  # of its own tenant in its lane
+    others_count: int  # tenants that share its lane
+
+
+class Sharing(NamedTuple):
+    """What is set for the job's queue, its tenant and the limit of its run."""
+
+    queue: Queue | None
+    queue_tokens: int | None  # that its release rate has at this moment
+    tenant: Tenant | None
+    tenant_held_count: int  # where the tenant's runs at once are limited
+    limit: Standing | None
 
 
 class Plan(NamedTuple):
@@ -100,7 +124,8 @@ class Evidence(NamedTuple):
     history: Sequence[Past]  # newest first
     fleet: Fleet
     letter: Letter | None
-    ahead_count: int | None  # of a ready run
+    sharing: Sharing
+    ahead: Ahead | None  # of a ready run
     own_payloads: Collection[UUID]  # runs of these that were fired with another payload than the job's
 
 
@@ -116,10 +141,10 @@ async def gather(connection: Connection, job_id: UUID, *, now: datetime | None =
     )
     letters = await connection.fetch(_SQL["letter"], job_id)
     ready = next((run for run in live if run.state == "ready"), None)
-    ahead_count = None
+    ahead = None
     if ready is not None:
-        rows = await connection.fetch(_SQL["ahead"], ready.queue, ready.lane, ready.due_at, ready.id, AHEAD_LIMIT)
-        ahead_count = rows[0]["count"]
+        at = (ready.queue, ready.lane, ready.tenant, ready.due_at, ready.id)
+        ahead = Ahead(*(await connection.fetch(_SQL["ahead"], *at, AHEAD_LIMIT))[0])
     return Evidence(
         now=moment,
         job=job,
@@ -128,9 +153,22 @@ async def gather(connection: Connection, job_id: UUID, *, now: datetime | None =
         history=past,
         fleet=Fleet(*fleet[0]),
         letter=Letter(*letters[0]) if letters else None,
-        ahead_count=ahead_count,
+        sharing=await _sharing(connection, job, live[0] if live else None, moment),
+        ahead=ahead,
         own_payloads=await run_payloads.of_runs(connection, _by_hand(job_id, live, past)),
     )
+
+
+async def _sharing(connection: Connection, job: JobView, run: LiveRun | None, now: datetime) -> Sharing:
+    queue = await queues.get(connection, job.queue)
+    rate = await connection.fetch(_SQL["queue_rate"], now, job.queue) if queue is not None else []
+    tenant = await tenants.get(connection, job.tenant)
+    held_count = 0
+    if tenant is not None and tenant.running_max is not None:
+        held_count = (await connection.fetch(_SQL["tenant_slots"], job.tenant, tenant.running_max))[0]["held_count"]
+    key = None if run is None else run.limit_key
+    limit = None if key is None else await limits.get(connection, key, holders=HOLDERS, now=now)
+    return Sharing(queue, rate[0]["tokens"] if rate else None, tenant, held_count, limit)
 
 
 def _by_hand(job_id: UUID, live: Sequence[LiveRun], past: Sequence[Past]) -> set[UUID]:

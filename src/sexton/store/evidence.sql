@@ -1,7 +1,7 @@
 -- name: live
 -- The runs of a job that live, the running ones first, then by due time; with whoever has them. $1 job
 SELECT r.id, r.state, r.origin, r.fire_at, r.due_at, r.claimed_at, r.worker_id, w.name AS worker_name, r.token, r.attempt, r.lane, r.queue, r.task,
-  r.cancel_requested_at, r.partition
+  r.cancel_requested_at, r.partition, r.tenant, r.limit_key
 FROM (SELECT * FROM sexton.runs WHERE runs.job_id = $1 ORDER BY runs.state = 'running' DESC, runs.due_at, runs.id LIMIT 20) r
 LEFT JOIN LATERAL (SELECT name FROM sexton.workers WHERE workers.id = r.worker_id LIMIT 1) w ON true
 
@@ -10,12 +10,36 @@ LEFT JOIN LATERAL (SELECT name FROM sexton.workers WHERE workers.id = r.worker_i
 SELECT j.plan_at, j.plan_cursor_at, j.over_at, j.over_as FROM sexton.jobs_recurring j WHERE j.id = $1
 
 -- name: ahead
--- How many ready runs are served before this one, in its lane and above, counted to $5. $1 queue, $2 lane, $3 due, $4 run
-SELECT count(*)::int AS count FROM (
-  SELECT FROM sexton.runs r
-  WHERE r.state = 'ready' AND r.queue = $1::text AND (r.lane, r.due_at, r.id) < ($2::smallint, $3::timestamptz, $4::uuid)
-  ORDER BY r.queue, r.lane, r.due_at, r.id LIMIT $5
-) c
+-- What is served before a ready run for certain: the lanes above it, and in its lane what its own tenant has before it, each counted to
+-- $6; and with how many other tenants it shares its lane. $1 queue, $2 lane, $3 tenant, $4 due, $5 run
+WITH RECURSIVE others AS (
+  (SELECT r.tenant, 1 AS step FROM sexton.runs r
+   WHERE r.state = 'ready' AND r.queue = $1::text AND r.lane = $2::smallint ORDER BY r.tenant, r.due_at, r.id LIMIT 1)
+  UNION ALL
+  SELECT n.tenant, o.step + 1 FROM others o CROSS JOIN LATERAL (
+    SELECT r.tenant FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = $1 AND r.lane = $2 AND r.tenant > o.tenant
+    ORDER BY r.tenant, r.due_at, r.id LIMIT 1) n
+  WHERE o.step < $6::int
+)
+SELECT
+  (SELECT count(*) FROM (
+    SELECT FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = $1 AND r.lane < $2
+    ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT $6) c)::int AS above_count,
+  (SELECT count(*) FROM (
+    SELECT FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = $1 AND r.lane = $2 AND r.tenant = $3::text
+      AND (r.due_at, r.id) < ($4::timestamptz, $5::uuid)
+    ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT $6) c)::int AS own_count,
+  (SELECT count(*) FROM others o WHERE o.tenant <> $3)::int AS others_count
+
+-- name: queue_rate
+-- What a queue that releases so many a second may release at this moment. $1 now, $2 queue
+SELECT sexton.tokens(q.bucket_at, q.release_rate, q.release_burst, coalesce($1::timestamptz, clock_timestamp())) AS tokens
+FROM sexton.queues q WHERE q.name = $2::text AND q.release_rate IS NOT NULL
+
+-- name: tenant_slots
+-- How many runs a tenant has at once, where that is limited. $1 tenant, $2 counted to
+SELECT count(*)::int AS held_count FROM (
+  SELECT FROM sexton.slots s WHERE s.key = '@tenant:' || $1::text AND s.run_id IS NOT NULL LIMIT $2) c
 
 -- name: fleet
 -- Who could serve: live workers of the queue, those of them that know the task, their slots; schedulers by their last beat, and who

@@ -12,9 +12,11 @@ from .sql import statements
 
 COUNT_LIMIT = 10_000
 QUEUE_LIMIT = 200
+TENANT_LIMIT = 1_000  # in one look, over all queues and lanes
 NODE_ALIVE_S = 6.0  # as schedulers count each other
 
 _SQL = statements("overview")
+_COUNTS = ("ready_count", "running_count", "waiting_count", "parked_count")
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -24,6 +26,7 @@ class Stats(msgspec.Struct, frozen=True):
     ready_count: int
     running_count: int
     waiting_count: int
+    parked_count: int
     paused_count: int
     capped: bool
     oldest_ready_s: float | None
@@ -42,6 +45,7 @@ class QueueLoad(msgspec.Struct, frozen=True):
     ready_count: int
     running_count: int
     waiting_count: int
+    parked_count: int
     capped: bool
     oldest_ready_s: float | None
     worker_count: int
@@ -54,14 +58,13 @@ class TenantLoad(msgspec.Struct, frozen=True):
     ready_count: int
     running_count: int
     waiting_count: int
+    parked_count: int
     capped: bool
 
 
 async def stats(connection: Connection, *, now: datetime | None = None) -> Stats:
-    (row,) = await connection.fetch(_SQL["stats"], now, COUNT_LIMIT, NODE_ALIVE_S)
-    counts = {
-        name: row[name] for name in ("ready_count", "running_count", "waiting_count", "paused_count", "dead_letter_count")
-    }
+    (row,) = await connection.fetch(_SQL["stats"], now, COUNT_LIMIT, NODE_ALIVE_S, TENANT_LIMIT)
+    counts = {name: row[name] for name in (*_COUNTS, "paused_count", "dead_letter_count")}
     since = floor(row["now"] - timedelta(minutes=1))
     ended = {one["status"]: one["count"] for one in await connection.fetch(_SQL["ended"], since, COUNT_LIMIT + 1)}
     return Stats(
@@ -78,17 +81,23 @@ async def stats(connection: Connection, *, now: datetime | None = None) -> Stats
 
 
 async def queues(connection: Connection, *, now: datetime | None = None) -> list[QueueLoad]:
-    """By name: every queue with something ready (the first 200 of them) or running, that a live worker serves, or that is
-    among the 10,000 runs due next. `capped` says that a count is a lower bound."""
-    rows = await connection.fetch(_SQL["queues"], now, COUNT_LIMIT, QUEUE_LIMIT)
+    """By name: every queue with something ready (the first 200 of them), running or parked, that a live worker serves, or that
+    is among the 10,000 runs due next. `capped` says that a count is a lower bound. The oldest is sought in so many tenants."""
+    rows = await connection.fetch(_SQL["queues"], now, COUNT_LIMIT, QUEUE_LIMIT, TENANT_LIMIT)
     return [QueueLoad(*(row["name"], *_counts(row), row["capped"], row["oldest_ready_s"], row["worker_count"])) for row in rows]
 
 
 async def tenants(connection: Connection) -> list[TenantLoad]:
-    """By name: whose runs are among 10,000 ready ones (the same number from each queue), 10,000 running ones and the 10,000 due
-    next. `capped` says that there are more runs than these."""
-    rows = await connection.fetch(_SQL["tenants"], COUNT_LIMIT)
+    """By name: whose runs are among 10,000 ready ones (the same number of each tenant, of 1,000 tenants at most), 10,000
+    running ones, 10,000 parked ones and the 10,000 due next. `capped` says that there are more runs than these."""
+    rows = await connection.fetch(_SQL["tenants"], COUNT_LIMIT, TENANT_LIMIT)
     return [TenantLoad(*(row["name"], *_counts(row), row["capped"])) for row in rows]
+
+
+async def tenant(connection: Connection, name: str) -> TenantLoad:
+    """Of one, all that is ready, and what is among 10,000 running, parked and waiting runs of all tenants."""
+    (row,) = await connection.fetch(_SQL["tenant"], COUNT_LIMIT, name)
+    return TenantLoad(*(name, *_counts(row), row["capped"]))
 
 
 async def known_tasks(connection: Connection) -> set[str]:
@@ -97,4 +106,4 @@ async def known_tasks(connection: Connection) -> set[str]:
 
 
 def _counts(row: Row) -> list[int]:
-    return [min(row[name], COUNT_LIMIT) for name in ("ready_count", "running_count", "waiting_count")]
+    return [min(row[name], COUNT_LIMIT) for name in _COUNTS]

@@ -1,23 +1,40 @@
 -- name: stats
 -- Each count names the order of the one index that may serve it, and stops at $2: no plan walks all runs to find the few of a state.
--- $1 now, $2 the limit of each count
+-- $1 now, $2 the limit of each count, $3 a scheduler silent for longer is gone (s), $4 the limit of tenants looked at for the oldest
 WITH RECURSIVE moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
-), served AS (  -- a loose walk through the ready ones: the oldest of each queue and lane
-  (SELECT r.queue, r.lane, r.due_at FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.due_at, r.id LIMIT 1)
+), flows AS (  -- a loose walk through the ready ones: each queue and lane
+  (SELECT r.queue, r.lane FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1)
   UNION ALL
-  SELECT n.queue, n.lane, n.due_at FROM served s CROSS JOIN LATERAL (
-    SELECT r.queue, r.lane, r.due_at FROM sexton.runs r
-    WHERE r.state = 'ready' AND (r.queue, r.lane) > (s.queue, s.lane) ORDER BY r.queue, r.lane, r.due_at, r.id LIMIT 1
+  SELECT n.queue, n.lane FROM flows f CROSS JOIN LATERAL (
+    SELECT r.queue, r.lane FROM sexton.runs r
+    WHERE r.state = 'ready' AND (r.queue, r.lane) > (f.queue, f.lane) ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1
   ) n
+), share AS MATERIALIZED (
+  SELECT greatest($4::int / greatest(count(*), 1), 1) AS size FROM flows
+), heads AS MATERIALIZED (  -- and the oldest of each tenant in it, of so many tenants
+  SELECT h.due_at FROM flows f CROSS JOIN LATERAL (
+    WITH RECURSIVE head AS (
+      (SELECT r.tenant, r.due_at, 1 AS step FROM sexton.runs r
+       WHERE r.state = 'ready' AND r.queue = f.queue AND r.lane = f.lane ORDER BY r.tenant, r.due_at, r.id LIMIT 1)
+      UNION ALL
+      SELECT n.tenant, n.due_at, t.step + 1 FROM head t CROSS JOIN LATERAL (
+        SELECT r.tenant, r.due_at FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = f.queue AND r.lane = f.lane AND r.tenant > t.tenant
+        ORDER BY r.tenant, r.due_at, r.id LIMIT 1) n
+      WHERE t.step < (SELECT size FROM share)
+    ) SELECT head.due_at FROM head
+  ) h
 )
 SELECT m.now,
-  (SELECT count(*) FROM (SELECT FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.due_at, r.id LIMIT $2 + 1) c)::int AS ready_count,
+  (SELECT count(*) FROM (SELECT FROM sexton.runs r WHERE r.state = 'ready'
+                         ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT $2::int + 1) c)::int AS ready_count,
   (SELECT count(*) FROM (SELECT FROM sexton.runs r WHERE r.state = 'running' ORDER BY r.worker_id LIMIT $2 + 1) c)::int AS running_count,
   (SELECT count(*) FROM (SELECT FROM sexton.runs r WHERE r.state = 'waiting' ORDER BY r.due_at, r.partition, r.id LIMIT $2 + 1) c)::int AS waiting_count,
+  (SELECT count(*) FROM (SELECT FROM sexton.runs r WHERE r.state = 'parked'
+                         ORDER BY r.limit_key, r.lane, r.tenant, r.due_at, r.id LIMIT $2 + 1) c)::int AS parked_count,
   (SELECT count(*) FROM (SELECT FROM sexton.runs r WHERE r.state = 'paused' ORDER BY uuid_send(r.job_id) LIMIT $2 + 1) c)::int AS paused_count,
   (SELECT count(*) FROM (SELECT FROM sexton.dead_letters d ORDER BY d.id LIMIT $2 + 1) c)::int AS dead_letter_count,
-  (SELECT extract(epoch FROM m.now - min(s.due_at))::float8 FROM served s) AS oldest_ready_s,
+  (SELECT extract(epoch FROM m.now - min(h.due_at))::float8 FROM heads h) AS oldest_ready_s,
   (SELECT r.due_at FROM sexton.runs r WHERE r.state = 'waiting' ORDER BY r.due_at, r.partition, r.id LIMIT 1) AS next_due_at,
   (SELECT count(*) FROM sexton.workers w WHERE w.lost_at IS NULL)::int AS worker_count,
   (SELECT count(*) FROM sexton.nodes n WHERE n.beat_at > m.now - make_interval(secs => $3::float8))::int AS node_count,
@@ -31,66 +48,136 @@ SELECT t.status, count(*)::int FROM (
 ) t GROUP BY t.status
 
 -- name: queues
--- $1 now, $2 the limit of each count, $3 of queues
+-- $1 now, $2 the limit of each count, $3 of queues, $4 of tenants looked at for the oldest
 WITH RECURSIVE moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), ready_queues AS (
-  (SELECT r.queue FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.due_at, r.id LIMIT 1)
+  (SELECT r.queue FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1)
   UNION ALL
   SELECT n.queue FROM ready_queues q CROSS JOIN LATERAL (
-    SELECT r.queue FROM sexton.runs r WHERE r.state = 'ready' AND r.queue > q.queue ORDER BY r.queue, r.lane, r.due_at, r.id LIMIT 1
+    SELECT r.queue FROM sexton.runs r WHERE r.state = 'ready' AND r.queue > q.queue ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1
   ) n
+), chosen AS MATERIALIZED (
+  SELECT queue FROM ready_queues LIMIT $3::int
+), share AS MATERIALIZED (
+  SELECT greatest($4::int / greatest(count(*) * 4, 1), 1) AS size FROM chosen
 ), ready AS MATERIALIZED (
-  SELECT q.queue, c.count, c.oldest_at FROM (SELECT queue FROM ready_queues LIMIT $3::int) q CROSS JOIN LATERAL (
-    SELECT count(*), min(l.due_at) AS oldest_at FROM (
-      SELECT r.due_at FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = q.queue ORDER BY r.queue, r.lane, r.due_at, r.id LIMIT $2::int + 1) l
-  ) c
+  SELECT q.queue, c.count, o.oldest_at FROM chosen q CROSS JOIN LATERAL (
+    SELECT count(*) FROM (
+      SELECT FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = q.queue ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT $2::int + 1) l
+  ) c CROSS JOIN LATERAL (
+    SELECT min(h.due_at) AS oldest_at FROM unnest(ARRAY[0, 1, 2, 3]::smallint[]) AS f(lane) CROSS JOIN LATERAL (
+      WITH RECURSIVE head AS (
+        (SELECT r.tenant, r.due_at, 1 AS step FROM sexton.runs r
+         WHERE r.state = 'ready' AND r.queue = q.queue AND r.lane = f.lane ORDER BY r.tenant, r.due_at, r.id LIMIT 1)
+        UNION ALL
+        SELECT n.tenant, n.due_at, t.step + 1 FROM head t CROSS JOIN LATERAL (
+          SELECT r.tenant, r.due_at FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = q.queue AND r.lane = f.lane AND r.tenant > t.tenant
+          ORDER BY r.tenant, r.due_at, r.id LIMIT 1) n
+        WHERE t.step < (SELECT size FROM share)
+      ) SELECT head.due_at FROM head
+    ) h
+  ) o
 ), running AS MATERIALIZED (
   SELECT r.queue, count(*) FROM (SELECT queue FROM sexton.runs WHERE state = 'running' ORDER BY worker_id LIMIT $2 + 1) r GROUP BY r.queue
 ), waiting AS MATERIALIZED (
   SELECT r.queue, count(*) FROM (SELECT queue FROM sexton.runs WHERE state = 'waiting' ORDER BY due_at, partition, id LIMIT $2 + 1) r GROUP BY r.queue
+), parked AS MATERIALIZED (
+  SELECT r.queue, count(*) FROM (SELECT queue FROM sexton.runs WHERE state = 'parked'
+                                 ORDER BY limit_key, lane, tenant, due_at, id LIMIT $2 + 1) r GROUP BY r.queue
 ), served AS MATERIALIZED (
   SELECT queue, count(*) FROM sexton.workers w CROSS JOIN LATERAL unnest(w.queues) AS queue WHERE w.lost_at IS NULL GROUP BY queue
 ), named AS (
-  SELECT queue FROM ready UNION SELECT queue FROM running UNION SELECT queue FROM waiting UNION SELECT queue FROM served
+  SELECT queue FROM ready UNION SELECT queue FROM running UNION SELECT queue FROM waiting UNION SELECT queue FROM parked UNION SELECT queue FROM served
 )
 SELECT n.queue AS name, coalesce(ready.count, 0)::int AS ready_count, coalesce(running.count, 0)::int AS running_count,
-  coalesce(waiting.count, 0)::int AS waiting_count,
-  (coalesce(ready.count, 0) > $2 OR (SELECT sum(count) FROM running) > $2 OR (SELECT sum(count) FROM waiting) > $2) IS TRUE AS capped,
+  coalesce(waiting.count, 0)::int AS waiting_count, coalesce(parked.count, 0)::int AS parked_count,
+  (coalesce(ready.count, 0) > $2 OR (SELECT sum(count) FROM running) > $2 OR (SELECT sum(count) FROM waiting) > $2
+    OR (SELECT sum(count) FROM parked) > $2) IS TRUE AS capped,
   extract(epoch FROM m.now - ready.oldest_at)::float8 AS oldest_ready_s, coalesce(served.count, 0)::int AS worker_count
 FROM named n CROSS JOIN moment m
-LEFT JOIN ready ON ready.queue = n.queue LEFT JOIN running ON running.queue = n.queue
-LEFT JOIN waiting ON waiting.queue = n.queue LEFT JOIN served ON served.queue = n.queue
+LEFT JOIN ready ON ready.queue = n.queue LEFT JOIN running ON running.queue = n.queue LEFT JOIN waiting ON waiting.queue = n.queue
+LEFT JOIN parked ON parked.queue = n.queue LEFT JOIN served ON served.queue = n.queue
 ORDER BY n.queue
 
 -- name: tenants
--- Of the ready ones each queue gives its share, so that a long queue does not hide the others. $1 the limit of each count
-WITH RECURSIVE ready_queues AS (
-  (SELECT r.queue FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.due_at, r.id LIMIT 1)
+-- Of the ready ones each queue and lane shows its first tenants, and each of them so many runs: neither a long queue nor a large tenant
+-- hides the others. $1 the limit of each count, $2 of tenants
+WITH RECURSIVE flows AS (
+  (SELECT r.queue, r.lane FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1)
   UNION ALL
-  SELECT n.queue FROM ready_queues q CROSS JOIN LATERAL (
-    SELECT r.queue FROM sexton.runs r WHERE r.state = 'ready' AND r.queue > q.queue ORDER BY r.queue, r.lane, r.due_at, r.id LIMIT 1
+  SELECT n.queue, n.lane FROM flows f CROSS JOIN LATERAL (
+    SELECT r.queue, r.lane FROM sexton.runs r
+    WHERE r.state = 'ready' AND (r.queue, r.lane) > (f.queue, f.lane) ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1
   ) n
 ), share AS MATERIALIZED (
-  SELECT greatest($1::int / greatest(count(*), 1), 1) AS size FROM ready_queues
+  SELECT greatest($2::int / greatest(count(*), 1), 1) AS size FROM flows
+), heads AS MATERIALIZED (
+  SELECT f.queue, f.lane, h.tenant, h.step FROM flows f CROSS JOIN LATERAL (
+    WITH RECURSIVE head AS (
+      (SELECT r.tenant, 1 AS step FROM sexton.runs r
+       WHERE r.state = 'ready' AND r.queue = f.queue AND r.lane = f.lane ORDER BY r.tenant, r.due_at, r.id LIMIT 1)
+      UNION ALL
+      SELECT n.tenant, t.step + 1 FROM head t CROSS JOIN LATERAL (
+        SELECT r.tenant FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = f.queue AND r.lane = f.lane AND r.tenant > t.tenant
+        ORDER BY r.tenant, r.due_at, r.id LIMIT 1) n
+      WHERE t.step <= (SELECT size FROM share)
+    ) SELECT head.tenant, head.step FROM head
+  ) h
+), each AS MATERIALIZED (
+  SELECT greatest($1::int / greatest(count(*), 1), 1) AS size FROM heads
 ), ready AS MATERIALIZED (
-  SELECT l.tenant, l.queue FROM ready_queues q CROSS JOIN LATERAL (
-    SELECT r.tenant, r.queue FROM sexton.runs r
-    WHERE r.state = 'ready' AND r.queue = q.queue ORDER BY r.queue, r.lane, r.due_at, r.id LIMIT (SELECT size + 1 FROM share)
-  ) l
+  SELECT h.tenant, h.step, c.count FROM heads h CROSS JOIN LATERAL (
+    SELECT count(*) FROM (
+      SELECT FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = h.queue AND r.lane = h.lane AND r.tenant = h.tenant
+      ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT (SELECT size + 1 FROM each)) l
+  ) c
 ), running AS MATERIALIZED (
   SELECT r.tenant FROM sexton.runs r WHERE r.state = 'running' ORDER BY r.worker_id LIMIT $1 + 1
 ), waiting AS MATERIALIZED (
   SELECT r.tenant FROM sexton.runs r WHERE r.state = 'waiting' ORDER BY r.due_at, r.partition, r.id LIMIT $1 + 1
+), parked AS MATERIALIZED (
+  SELECT r.tenant FROM sexton.runs r WHERE r.state = 'parked' ORDER BY r.limit_key, r.lane, r.tenant, r.due_at, r.id LIMIT $1 + 1
 ), capped AS MATERIALIZED (
-  SELECT (SELECT count(*) FROM running) > $1 OR (SELECT count(*) FROM waiting) > $1
-    OR EXISTS (SELECT FROM ready GROUP BY queue HAVING count(*) > (SELECT size FROM share)) AS capped
+  SELECT (SELECT count(*) FROM running) > $1 OR (SELECT count(*) FROM waiting) > $1 OR (SELECT count(*) FROM parked) > $1
+    OR EXISTS (SELECT FROM ready WHERE count > (SELECT size FROM each) OR step > (SELECT size FROM share)) AS capped
 )
-SELECT s.tenant AS name, count(*) FILTER (WHERE s.state = 'ready')::int AS ready_count,
-  count(*) FILTER (WHERE s.state = 'running')::int AS running_count, count(*) FILTER (WHERE s.state = 'waiting')::int AS waiting_count,
-  (SELECT capped FROM capped) AS capped
-FROM (SELECT tenant, 'ready' AS state FROM ready UNION ALL SELECT tenant, 'running' FROM running UNION ALL SELECT tenant, 'waiting' FROM waiting) s
+SELECT s.tenant AS name, coalesce(sum(s.count) FILTER (WHERE s.state = 'ready'), 0)::int AS ready_count,
+  coalesce(sum(s.count) FILTER (WHERE s.state = 'running'), 0)::int AS running_count,
+  coalesce(sum(s.count) FILTER (WHERE s.state = 'waiting'), 0)::int AS waiting_count,
+  coalesce(sum(s.count) FILTER (WHERE s.state = 'parked'), 0)::int AS parked_count, (SELECT capped FROM capped) AS capped
+FROM (
+  SELECT tenant, 'ready' AS state, count FROM ready UNION ALL SELECT tenant, 'running', 1 FROM running
+  UNION ALL SELECT tenant, 'waiting', 1 FROM waiting UNION ALL SELECT tenant, 'parked', 1 FROM parked) s
 GROUP BY s.tenant ORDER BY s.tenant
+
+-- name: tenant
+-- One tenant, in whichever queues and lanes. What it has ready is found by index; of the rest so many are looked through, of all tenants.
+-- $1 the limit of each count, $2 tenant
+WITH RECURSIVE flows AS (
+  (SELECT r.queue, r.lane FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1)
+  UNION ALL
+  SELECT n.queue, n.lane FROM flows f CROSS JOIN LATERAL (
+    SELECT r.queue, r.lane FROM sexton.runs r
+    WHERE r.state = 'ready' AND (r.queue, r.lane) > (f.queue, f.lane) ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1
+  ) n
+), ready AS MATERIALIZED (
+  SELECT FROM (SELECT queue, lane FROM flows LIMIT 1000) f CROSS JOIN LATERAL (
+    SELECT FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = f.queue AND r.lane = f.lane AND r.tenant = $2::text
+    ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT $1::int + 1) l
+  LIMIT $1 + 1
+), running AS MATERIALIZED (
+  SELECT r.tenant FROM sexton.runs r WHERE r.state = 'running' ORDER BY r.worker_id LIMIT $1 + 1
+), waiting AS MATERIALIZED (
+  SELECT r.tenant FROM sexton.runs r WHERE r.state = 'waiting' ORDER BY r.due_at, r.partition, r.id LIMIT $1 + 1
+), parked AS MATERIALIZED (
+  SELECT r.tenant FROM sexton.runs r WHERE r.state = 'parked' ORDER BY r.limit_key, r.lane, r.tenant, r.due_at, r.id LIMIT $1 + 1
+)
+SELECT $2 AS name, (SELECT count(*) FROM ready)::int AS ready_count,
+  (SELECT count(*) FROM running WHERE tenant = $2)::int AS running_count, (SELECT count(*) FROM waiting WHERE tenant = $2)::int AS waiting_count,
+  (SELECT count(*) FROM parked WHERE tenant = $2)::int AS parked_count,
+  (SELECT count(*) FROM ready) > $1 OR (SELECT count(*) FROM running) > $1 OR (SELECT count(*) FROM waiting) > $1
+    OR (SELECT count(*) FROM parked) > $1 AS capped
 
 -- name: known_tasks
 SELECT DISTINCT task FROM sexton.workers w CROSS JOIN LATERAL unnest(w.tasks) AS task WHERE w.lost_at IS NULL

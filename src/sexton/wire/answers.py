@@ -12,8 +12,9 @@ from sexton.domain.job import Delivery, Priority
 from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
 
 from .kinds import Answer, ExecutionStatus, JobStatus, Moment, Origin
-from .requests import RetryPolicy
+from .retrying import RetryPolicy
 from .schedules import CatchUpRule, OverlapRule, Schedule
+from .sharing import LimitRule
 
 T = TypeVar("T")
 
@@ -70,6 +71,7 @@ class Job(Answer, frozen=True, kw_only=True):
     timeout_s: float | None = None
     deadline_s: float | None = None
     start_within_s: float | None = None
+    limit: LimitRule | None = None  # that its runs keep to
     idempotency_key: str | None = None
     submitted_at: Moment
     submitted_by: str | None = None
@@ -114,7 +116,8 @@ class Fault(Answer, frozen=True, kw_only=True):
 
 
 class Problem(Answer, omit_defaults=True, frozen=True, kw_only=True):
-    """RFC 9457. `code` is stable; `errors` names each fault."""
+    """RFC 9457. `code` is stable; `errors` names each fault. Where a tenant's limit refuses a submission, `limit` names it,
+    with its `max` and when to try again."""
 
     type: str
     title: str
@@ -122,6 +125,9 @@ class Problem(Answer, omit_defaults=True, frozen=True, kw_only=True):
     detail: str
     code: str
     errors: Sequence[Fault] = ()
+    limit: str | None = None  # of a tenant, that a submission would break
+    max: float | None = None
+    retry_after_s: float | None = None
     request_id: str | None = None
 
 
@@ -291,26 +297,6 @@ class Node(Answer, frozen=True, kw_only=True):
     partitions: Sequence[int]
 
 
-class QueueView(Answer, frozen=True, kw_only=True):
-    """Counts stop at 10,000 (`capped`), so that a look at a long queue costs what a look at a short one does."""
-
-    name: str
-    ready_count: int
-    running_count: int
-    waiting_count: int
-    capped: bool
-    oldest_ready_s: float | None
-    worker_count: int
-
-
-class TenantView(Answer, frozen=True, kw_only=True):
-    name: str
-    ready_count: int
-    running_count: int
-    waiting_count: int
-    capped: bool
-
-
 class Stats(Answer, frozen=True, kw_only=True):
     """The whole cluster at a glance; counts stop at 10,000 each (`capped`)."""
 
@@ -318,6 +304,7 @@ class Stats(Answer, frozen=True, kw_only=True):
     ready_count: int
     running_count: int
     waiting_count: int
+    parked_count: int = 0
     paused_count: int
     capped: bool
     oldest_ready_s: float | None

@@ -9,10 +9,8 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from sexton.domain.duration import seconds
 from sexton.domain.fault import Invalid
 from sexton.domain.job import TAG_LIMIT, Delivery, Priority, Submission, Unique, submission
-from sexton.domain.retry import Backoff, Retry
 from sexton.domain.schedule.backfill import SPACING_S
 from sexton.domain.schedule.backfill import Fires as BackfillFires
 from sexton.domain.schedule.backfill import Overlap as BackfillOverlap
@@ -24,6 +22,7 @@ from sexton.domain.schedule.overlap import Policy as OverlapPolicy
 from sexton.domain.schedule.recurrence import Recurrence, seed_of
 
 from .kinds import Instant, Request, Rule, Span, Word
+from .retrying import RetryPolicy
 from .schedules import (
     RULE_FIELDS,
     CatchUpRule,
@@ -35,39 +34,9 @@ from .schedules import (
     catch_up_of,
     overlap_of,
 )
+from .sharing import LimitRule
 
-
-class RetryPolicy(Request, frozen=True, kw_only=True):
-    """What is left out keeps its default: five attempts, exponential from 30 s to 30 min, jitter 25 %."""
-
-    max_attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    backoff: Backoff | None = None
-    base: Span | None = None
-    factor: Annotated[float, Meta(ge=1, le=1000)] | None = None
-    max: Span | None = None
-    jitter: Annotated[float, Meta(ge=0, le=0.25)] | None = None
-    delays: tuple[Span, ...] | None = None
-    replays: Annotated[int, Meta(ge=0, le=1000)] | None = None
-    replay_after: Span | None = None
-
-    def to_domain(self) -> Retry:
-        given = {
-            "max_attempts": self.max_attempts,
-            "backoff": self.backoff or ("list" if self.delays else None),
-            "base_s": _seconds("retry.base", self.base),
-            "factor": self.factor,
-            "max_s": _seconds("retry.max", self.max),
-            "jitter": self.jitter,
-            "delays_s": None if self.delays is None else tuple(seconds(delay, field="retry.delays") for delay in self.delays),
-            "replays": self.replays,
-            "replay_after_s": _seconds("retry.replay_after", self.replay_after),
-        }
-        if self.delays and self.max_attempts is None:
-            given["max_attempts"] = len(self.delays) + 1
-        try:
-            return Retry(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-        except Invalid as fault:
-            raise Invalid(f"retry.{fault.field}", fault.message) from None
+_LIMIT = "The limit that its runs keep to: its key alone, or with the numbers that create it."
 
 
 class UniqueRule(Request, frozen=True, kw_only=True):
@@ -109,6 +78,7 @@ class JobRequest(Schedule, frozen=True, kw_only=True):
     max_lost: Annotated[int, Meta(ge=1, le=1000)] | None = None
     delivery: Delivery | None = None
     unique: bool | UniqueRule | None = None
+    limit: Annotated[Word | LimitRule, Meta(description=_LIMIT)] | None = None
     tags: Annotated[tuple[Word, ...], Meta(max_length=TAG_LIMIT)] | None = None
     idempotency_key: Word | None = None
     idempotency_ttl: Span | None = None
@@ -170,6 +140,7 @@ class JobRequest(Schedule, frozen=True, kw_only=True):
                 max_lost=self.max_lost,
                 delivery=self.delivery,
                 unique=self.unique.to_domain() if isinstance(self.unique, UniqueRule) else self.unique,
+                limit=self.limit.to_domain() if isinstance(self.limit, LimitRule) else self.limit,
                 tags=self.tags,
                 key=self.idempotency_key,
                 key_ttl=self.idempotency_ttl,
@@ -285,7 +256,3 @@ class DiscardRequest(Request, frozen=True, kw_only=True):
     filter: DeadLetterFilter
     dry_run: bool = False
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 10_000
-
-
-def _seconds(field: str, span: Span | None) -> float | None:
-    return None if span is None else seconds(span, field=field)

@@ -21,12 +21,13 @@ from sexton.domain.schedule.document import OnName
 from sexton.errors import InvalidSubmission
 from sexton.ids import entropy
 
-from . import calls
+from . import calls, sharing
 from .address import DEFAULT_URL, TIMEOUT_S, is_local, shown, timeouts, validated
 from .call import Call
 from .calls import PAGE, EventFilters, ExecutionFilters, JobFilters, LetterFilters
 from .persistence import RETRIES, Persistence
 from .problems import error_in
+from .sharing import LimitWords, QueueWords, TenantWords
 from .stream import READ_TIMEOUT_S, EventStream
 from .waiting import BREATH_S, ENDED, Patience, result_of
 
@@ -262,6 +263,52 @@ class AsyncClient:
 
     async def tenant(self, name: str) -> wire.TenantView:
         return await self._send(calls.tenant(name))
+
+    async def set_tenant(self, name: str, **settings: Unpack[TenantWords]) -> wire.TenantView:
+        """Replaces what was set for it: its weight, and its limits."""
+        return await self._send(sharing.set_tenant(name, settings))
+
+    async def pause_tenant(self, name: str, *, note: str | None = None) -> wire.TenantView:
+        """None of its runs starts before it is resumed; what runs goes on."""
+        return await self._send(sharing.tenant_status(name, wire.ShareStatusChange(status="paused", note=note)))
+
+    async def resume_tenant(self, name: str) -> wire.TenantView:
+        return await self._send(sharing.tenant_status(name, wire.ShareStatusChange(status="active")))
+
+    async def remove_tenant(self, name: str) -> wire.Removed:
+        """It has the defaults again."""
+        return await self._send(sharing.remove_tenant(name))
+
+    async def set_queue(self, name: str, **settings: Unpack[QueueWords]) -> wire.QueueView:
+        """Replaces what was set for it: its pace, ageing, and the defaults of its jobs."""
+        return await self._send(sharing.set_queue(name, settings))
+
+    async def pause_queue(self, name: str, *, note: str | None = None) -> wire.QueueView:
+        """Nothing in it starts before it is resumed; what runs goes on."""
+        return await self._send(sharing.queue_status(name, wire.ShareStatusChange(status="paused", note=note)))
+
+    async def resume_queue(self, name: str) -> wire.QueueView:
+        return await self._send(sharing.queue_status(name, wire.ShareStatusChange(status="active")))
+
+    async def remove_queue(self, name: str) -> wire.Removed:
+        """It has the defaults again."""
+        return await self._send(sharing.remove_queue(name))
+
+    def limits(self, prefix: str | None = None, *, limit: int | None = None) -> AsyncIterator[wire.LimitView]:
+        """By key, without their holders."""
+        return self._walk(lambda cursor, size: sharing.limits(prefix, cursor, size), limit)
+
+    async def limit(self, key: str) -> wire.LimitView:
+        """With who holds it, and how many wait."""
+        return await self._send(sharing.limit(key))
+
+    async def set_limit(self, key: str, **numbers: Unpack[LimitWords]) -> wire.LimitView:
+        """Makes it or replaces its numbers: `running` at once, or `count` starts `per` span, or both."""
+        return await self._send(sharing.set_limit(key, numbers))
+
+    async def remove_limit(self, key: str) -> wire.Removed:
+        """`NotAllowedIn` while runs wait for it."""
+        return await self._send(sharing.remove_limit(key))
 
     async def stats(self) -> wire.Stats:
         return await self._send(calls.stats())

@@ -15,6 +15,7 @@ from sexton.client.faults import submission_faults
 from sexton.client.options import BEHAVIOUR, RULE, Options, ScheduleOptions
 from sexton.domain.duration import Duration
 from sexton.domain.job import BATCH_LIMIT, Unique, encoded_payload
+from sexton.domain.limit import limit_of
 from sexton.domain.retry import Retry
 from sexton.domain.schedule.backfill import Fires as BackfillFires
 from sexton.domain.schedule.backfill import Overlap as BackfillOverlap
@@ -74,17 +75,18 @@ def request(handler: str, payload: Any = None, **options: Unpack[Options]) -> wi
             raise InvalidSubmission(f"/{name}", "the API itself says who submits; leave it out")
     with submission_faults():
         body = encoded_payload({} if payload is None else payload)
-    retry, unique = given.pop("retry", None), given.pop("unique", None)
+    retry, unique, limit = given.pop("retry", None), given.pop("unique", None), given.pop("limit", None)
     key, key_ttl, tags = given.pop("key", None), given.pop("key_ttl", None), given.pop("tags", None)
     return wire.JobRequest(
         handler=handler,
         payload=body,
-        retry=None if retry is None else _policy(retry),
+        retry=None if retry is None else policy(retry),
         unique=_rule(unique) if isinstance(unique, Unique) else unique,
+        limit=_limit(limit),
         tags=None if tags is None else tuple(tags),
         idempotency_key=key,
-        idempotency_ttl=_span(key_ttl),
-        **{name: _span(value) for name, value in given.items()},
+        idempotency_ttl=span(key_ttl),
+        **{name: span(value) for name, value in given.items()},
     )
 
 
@@ -161,12 +163,12 @@ def preview_edit(job_id: UUID | str, changes: wire.JobEdit) -> Call[wire.EditPre
 
 def changes(given: Mapping[str, Any]) -> wire.JobEdit:
     """What is named is changed; `None` goes back to the default."""
-    known = {name: _timing(name, value) if name in RULE | BEHAVIOUR else _span(value) for name, value in given.items()}
+    known = {name: _timing(name, value) if name in RULE | BEHAVIOUR else span(value) for name, value in given.items()}
     if "payload" in known:
         with submission_faults():
             known["payload"] = encoded_payload(known["payload"])
     if isinstance(known.get("retry"), Retry):
-        known["retry"] = _policy(known["retry"])
+        known["retry"] = policy(known["retry"])
     if known.get("tags") is not None:
         known["tags"] = tuple(known["tags"])
     try:
@@ -214,7 +216,7 @@ def backfill(
     version: int | None,
 ) -> Call[wire.Backfill]:
     asked = wire.BackfillRequest(
-        from_at=from_at, until=until, dry_run=dry_run, fires=fires, spacing=_span(spacing), overlap=overlap
+        from_at=from_at, until=until, dry_run=dry_run, fires=fires, spacing=span(spacing), overlap=overlap
     )
     headers = {} if version is None else {"If-Match": f'"{version}"'}
     path = f"/v1/jobs/{_part(job_id)}/backfill"
@@ -328,7 +330,7 @@ def _timing(name: str, value: Any) -> Any:
         return tuple(one if isinstance(one, str) else _converted(name, one, wire.Stretch) for one in value)
     kind = _KINDS.get(name)
     if kind is None or value is None or isinstance(value, str | int | float | timedelta | kind):
-        return _span(value)
+        return span(value)
     return _converted(name, value, kind)
 
 
@@ -341,7 +343,7 @@ _KINDS: dict[str, type] = {
 
 
 def _converted(name: str, value: Any, kind: type) -> Any:
-    plain = {key: _span(one) for key, one in value.items()} if isinstance(value, Mapping) else msgspec.to_builtins(value)
+    plain = {key: span(one) for key, one in value.items()} if isinstance(value, Mapping) else msgspec.to_builtins(value)
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
@@ -360,11 +362,23 @@ def _batch(lines: Sequence[bytes], partial: bool, keyed: bool, on_name: OnName) 
     )
 
 
+def _limit(given: Any) -> wire.LimitRule | str | None:
+    """Checked here, since a caller's mapping has names of its own."""
+    if given is None or isinstance(given, str):
+        return given
+    with submission_faults():
+        checked = limit_of(given)
+    if checked is None:
+        return None
+    said = {name: getattr(checked, name) for name in ("key", "running", "count", "burst", "ordered")}
+    return wire.LimitRule(**said, per=checked.per_s)
+
+
 def _letters(ids: Iterable[UUID] | None, filters: LetterFilters) -> wire.DeadLetterFilter:
     return wire.DeadLetterFilter(ids=None if ids is None else tuple(ids), **filters)
 
 
-def _policy(retry: Retry) -> wire.RetryPolicy:
+def policy(retry: Retry) -> wire.RetryPolicy:
     if retry.rules:
         raise InvalidSubmission("/retry/rules", "rules by exception belong to the task's own code; the API does not take them")
     usual = Retry()
@@ -377,7 +391,7 @@ def _rule(unique: Unique) -> wire.UniqueRule:
     return wire.UniqueRule(by=by, period=unique.holds_s, on_conflict="replace" if unique.replace else "keep")
 
 
-def _span(value: Any) -> Any:
+def span(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 

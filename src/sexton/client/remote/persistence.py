@@ -16,6 +16,7 @@ RETRIES = 3
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 5.0
 _NEVER_ARRIVED = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _CONFLICT = 409
+_OVER_A_LIMIT = 429
 _BUSY = frozenset({429, 502, 503, 504})
 
 
@@ -39,7 +40,9 @@ class Persistence:
         )  # our first try holds the key
         if not is_passing or status in self._call.expects or self._left == 0 or not self._call.repeatable:
             return None
-        return max(self._next(), _asked_for(response))
+        if status == _OVER_A_LIMIT and _asked_for(response) > PAUSE_S_MAX:  # the caller knows better what to do until then
+            return None
+        return max(self._next(), min(_asked_for(response), PAUSE_S_MAX))
 
     def _next(self) -> float:
         self._left -= 1
@@ -56,4 +59,4 @@ def unreachable(address: str, error: httpx.RequestError) -> ApiUnavailable:
 
 def _asked_for(response: httpx.Response) -> float:
     text = response.headers.get("Retry-After", "")
-    return min(float(text), PAUSE_S_MAX) if text.isdecimal() else 0.0
+    return float(text) if text.isdecimal() else 0.0

@@ -41,6 +41,9 @@ def error_in(response: httpx.Response) -> errors.SextonError:
 
 
 def _error(problem: Problem) -> errors.SextonError:
+    if problem.code == errors.LimitExceeded.code:
+        wait_s = problem.retry_after_s
+        return errors.LimitExceeded(problem.detail, limit=problem.limit, max=problem.max, retry_after_s=wait_s)
     told = _TOLD.get(problem.code)
     if told is not None:
         return told(problem.detail)

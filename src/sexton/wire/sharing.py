@@ -1,0 +1,182 @@
+"""Tenants, queues and limits by key: what may be set, and how each stands now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from msgspec import Meta
+
+from sexton.domain.limit import COUNT_LIMIT, RUNNING_LIMIT, Limit, limit, standing_limit
+from sexton.domain.sharing import (
+    RATE_MAX,
+    RUNNING_MAX_LIMIT,
+    WAITING_MAX_LIMIT,
+    WEIGHT_LIMIT,
+    queue_settings,
+    tenant_settings,
+)
+from sexton.domain.sharing import QueueSettings as DomainQueueSettings
+from sexton.domain.sharing import TenantSettings as DomainTenantSettings
+
+from .kinds import Answer, Moment, Request, Span, Word
+from .retrying import RetryPolicy
+
+# What the schema says is checked by the domain, whose words are better than a decoder's.
+Running = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": RUNNING_LIMIT})]
+Many = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": COUNT_LIMIT})]
+Rate = Annotated[float, Meta(extra_json_schema={"minimum": 0.001, "maximum": RATE_MAX})]
+ShareStatus = Literal["active", "paused"]
+
+
+class LimitRule(Request, frozen=True, kw_only=True):
+    """Which limit the runs of a job keep to: `running` at once, or `count` starts per `per`, over the whole cluster. The key
+    may hold `{payload.path}`. The numbers only create the limit if the key is new; later `PUT /v1/limits/{key}` sets them."""
+
+    key: Word
+    running: Running | None = None
+    count: Many | None = None
+    per: Span | None = None
+    burst: Many | None = None
+    ordered: bool = False
+
+    def to_domain(self) -> Limit:
+        return limit(self.key, running=self.running, count=self.count, per=self.per, burst=self.burst, ordered=self.ordered)
+
+
+class LimitSettings(Request, frozen=True, kw_only=True):
+    """`running` at once, or `count` starts per `per`, or both."""
+
+    running: Running | None = None
+    count: Many | None = None
+    per: Span | None = None
+    burst: Many | None = None
+    ordered: bool = False
+
+    def to_domain(self, key: str) -> Limit:
+        return standing_limit(key, running=self.running, count=self.count, per=self.per, burst=self.burst, ordered=self.ordered)
+
+
+class TenantSettings(Request, frozen=True, kw_only=True):
+    """All that is set for a tenant; what is left out has its default, and no limit."""
+
+    weight: Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": WEIGHT_LIMIT})] = 1
+    running_max: Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": RUNNING_MAX_LIMIT})] | None = None
+    waiting_max: Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": WAITING_MAX_LIMIT})] | None = None
+    submit_rate: Rate | None = None
+    submit_burst: Many | None = None
+    jitter: Span | None = None
+
+    def to_domain(self) -> DomainTenantSettings:
+        return tenant_settings(**_said(self))
+
+
+class QueueSettings(Request, frozen=True, kw_only=True):
+    """All that is set for a queue; what is left out has its default."""
+
+    release_rate: Rate | None = None
+    release_burst: Many | None = None
+    ageing: Span | None = None
+    timeout: Span | None = None
+    jitter: Span | None = None
+    retry: RetryPolicy | None = None
+
+    def to_domain(self) -> DomainQueueSettings:
+        return queue_settings(**{**_said(self), "retry": None if self.retry is None else self.retry.to_domain()})
+
+
+class ShareStatusChange(Request, frozen=True, kw_only=True):
+    """A command to a tenant or a queue: start nothing more for now, or go on."""
+
+    status: ShareStatus
+    note: Annotated[str, Meta(max_length=500)] | None = None
+
+
+class QueueView(Answer, frozen=True, kw_only=True):
+    """Its load and what is set for it. Counts stop at 10,000 (`capped`), so that a look at a long queue costs what a look
+    at a short one does."""
+
+    name: str
+    status: ShareStatus = "active"
+    ready_count: int
+    running_count: int
+    waiting_count: int
+    parked_count: int = 0
+    capped: bool
+    oldest_ready_s: float | None
+    worker_count: int
+    release_rate: float | None = None
+    release_burst: int | None = None
+    ageing_s: float | None = None
+    timeout_s: float | None = None
+    jitter_s: float | None = None
+    retry: RetryPolicy | None = None
+    paused_at: Moment | None = None
+    paused_by: str | None = None
+    note: str | None = None
+    updated_at: Moment | None = None
+
+
+class TenantView(Answer, frozen=True, kw_only=True):
+    """Its load and what is set for it; a tenant for which nothing was set has the defaults, and no `updated_at`."""
+
+    name: str
+    status: ShareStatus = "active"
+    ready_count: int
+    running_count: int
+    waiting_count: int
+    parked_count: int = 0
+    capped: bool
+    weight: int = 1
+    running_max: int | None = None
+    waiting_max: int | None = None
+    submit_rate: float | None = None
+    submit_burst: int | None = None
+    jitter_s: float | None = None
+    paused_at: Moment | None = None
+    paused_by: str | None = None
+    note: str | None = None
+    updated_at: Moment | None = None
+
+
+class LimitHolder(Answer, frozen=True, kw_only=True):
+    """A run that holds a slot of a limit."""
+
+    run_id: UUID
+    job_id: UUID
+    handler: str
+    tenant: str
+    worker_id: UUID | None
+    worker: str | None
+    since: Moment | None
+
+
+class LimitView(Answer, frozen=True, kw_only=True):
+    """A limit, who holds it (the longest first, 1,000 at most; not in a list) and how many wait. Counts stop at 10,000, in a
+    list at 1,000 (`capped`)."""
+
+    key: str
+    running: int | None
+    count: int | None
+    per_s: float | None
+    burst: int | None
+    ordered: bool
+    tokens: int | None
+    held_count: int
+    parked_count: int
+    capped: bool
+    made_by: str | None
+    updated_at: Moment
+    holders: Sequence[LimitHolder] = ()
+
+
+class Removed(Answer, frozen=True, kw_only=True):
+    """What was set is gone."""
+
+    name: str
+    removed: bool = True
+
+
+def _said(settings: Request) -> dict[str, Any]:
+    return {field: value for field in settings.__struct_fields__ if (value := getattr(settings, field)) is not None}
