@@ -7,7 +7,7 @@ from typing import Any
 
 from sexton import App
 
-from . import record
+from . import plain, record
 
 PAD = "x" * 180  # makes a payload of about 200 bytes
 
@@ -23,6 +23,14 @@ async def nap(ctx: Any, number: int, pad: str) -> None:
     await asyncio.sleep(600)
 
 
+async def doze(ctx: Any, number: int, span_s: float, pad: str) -> None:
+    """Says that it has started, and holds its slot for a moment."""
+    record.append(number)
+    await asyncio.sleep(span_s)
+
+
+plain.install()
 app = App()
 app.task(note)
+app.task(doze)
 app.task(timeout=0)(nap)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,9 +21,10 @@ from typing import Any
 from sexton import App
 from sexton.client.request import Request
 from sexton.client.task import Task
+from sexton.settings import Settings
 
 from . import machine, record
-from .app import PAD, nap, note
+from .app import PAD, doze, nap, note
 from .server import Server, fresh_server
 
 ROOT = Path(__file__).parent.parent
@@ -101,14 +102,16 @@ class Bed:
         self.app = App(server.url)
         self.note: Task[..., Any] = self.app.task(note)
         self.nap: Task[..., Any] = self.app.task(timeout=0)(nap)
+        self.doze: Task[..., Any] = self.app.task(doze)
         self._folder = folder
         self._environment = {**os.environ, "SEXTON_DATABASE_URL": server.url, record.VARIABLE: str(self.record.path)}
+        self.concurrency = concurrency or Settings().worker_concurrency
         if concurrency is not None:
             self._environment["SEXTON_WORKER_CONCURRENCY"] = str(concurrency)
         self.processes: list[Process] = []
 
-    def start_worker(self) -> Process:
-        return self._start("worker", "worker", "bench.app:app")
+    def start_worker(self, environment: Mapping[str, str] | None = None) -> Process:
+        return self._start("worker", "worker", "bench.app:app", environment=environment)
 
     def start_scheduler(self) -> Process:
         return self._start("scheduler", "scheduler")
@@ -202,8 +205,8 @@ class Bed:
             machine.busy_s(),
         )
 
-    def _start(self, role: str, *arguments: str) -> Process:
-        process = Process(role, arguments, self._environment, self._folder / f"{role}.log")
+    def _start(self, role: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Process:
+        process = Process(role, arguments, {**self._environment, **(environment or {})}, self._folder / f"{role}.log")
         self.processes.append(process)
         return process
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bench.scenario import Scenario
 
-from . import drain, herd, idle, latency, lists, recovery, recurring, submit, timer
+from . import drain, herd, idle, latency, limits, lists, recovery, recurring, submit, tenants, timer
 
 ALL: dict[str, Scenario] = {
-    module.SCENARIO.name: module.SCENARIO for module in (drain, herd, submit, latency, timer, recovery, recurring, idle, lists)
+    module.SCENARIO.name: module.SCENARIO
+    for module in (drain, herd, submit, latency, timer, recovery, recurring, tenants, limits, idle, lists)
 }

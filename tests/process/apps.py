@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sexton import App, Context, Retry
 
-from .journal import note, note_sync
+from .journal import jot, note, note_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,13 @@ async def nap(ctx: Context, seconds: float = 0.0) -> float:
         await asyncio.sleep(seconds)
     await note("end", ctx)
     return seconds
+
+
+async def tick(ctx: Context, seconds: float) -> None:
+    """A nap that does not wait for the disk, for tests that measure how soon the next one begins."""
+    jot("start", ctx)
+    await asyncio.sleep(seconds)
+    jot("end", ctx)
 
 
 async def increment(ctx: Context) -> None:
@@ -91,6 +98,7 @@ def child(ctx: Context, seconds: float = 60.0) -> None:
 
 _TASKS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (nap, {"timeout": 0, "max_lost": OFTEN}),
+    (tick, {}),
     (increment, {"max_lost": OFTEN, "retry": Retry.after("100ms", "100ms", "100ms", "100ms", "100ms")}),
     (flaky, {"retry": Retry.after("200ms")}),
     (busy, {"timeout": 0}),

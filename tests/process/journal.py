@@ -82,6 +82,11 @@ def _open() -> Journal:
         return _journal
 
 
+def jot(what: str, ctx: Attempt, text: str = "") -> None:
+    """A line that nobody waits for: a kill may lose it."""
+    _open().write(what, ctx, text)
+
+
 async def note(what: str, ctx: Attempt, text: str = "") -> None:
     await asyncio.wrap_future(_open().write(what, ctx, text))
 

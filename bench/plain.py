@@ -1,0 +1,72 @@
+"""The claim as it was before tenants shared: by lane and due time. Only the benchmark knows it, as what sharing is measured
+against: a worker of the benchmark uses it where the environment says so, on a database that was taken back to its index and to
+the way runs ended then."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from sexton.store import migrate, runs
+
+VARIABLE = "BENCH_PLAIN_CLAIM"
+SHARES = 9  # the migration that brought them
+
+# With the arguments of today: $7 ahead of a free slot, $8 turns, which it has no use for.
+CLAIM = """
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, $8::jsonb AS turns
+), picked AS MATERIALIZED (
+  SELECT ready.id FROM unnest($3::text[]) AS wanted(queue) CROSS JOIN LATERAL (
+    SELECT r.id, r.lane, r.due_at FROM sexton.runs r
+    WHERE r.state = 'ready' AND r.queue = wanted.queue AND r.task = ANY ($4::text[]) AND NOT ($7::boolean AND r.at_most_once)
+      AND (r.start_by IS NULL OR r.start_by >= (SELECT now FROM moment))
+      AND (r.deadline_at IS NULL OR r.deadline_at > (SELECT now FROM moment))
+      AND EXISTS (SELECT FROM sexton.workers w WHERE w.id = $2 AND w.lost_at IS NULL)
+    ORDER BY r.lane, r.due_at, r.id
+    LIMIT $5
+    FOR UPDATE OF r SKIP LOCKED
+  ) ready
+  ORDER BY ready.lane, ready.due_at, ready.id LIMIT $5
+), claimed AS (
+  UPDATE sexton.runs r SET
+    state = 'running', worker_id = $2, token = r.token + 1, attempt = r.attempt + 1, claimed_at = moment.now,
+    must_end_at = moment.now
+      + make_interval(secs => least(r.timeout_s, extract(epoch FROM r.deadline_at - moment.now)) + $6::float8)
+  FROM moment
+  WHERE r.id = ANY (ARRAY(SELECT id FROM picked))
+  RETURNING r.*, extract(epoch FROM r.deadline_at - moment.now)::float8 AS deadline_left_s
+)
+SELECT c.id, c.job_id, c.worker_id, c.token, c.attempt, c.lost_count, c.at_most_once, c.seq, c.origin, c.deadline_left_s,
+  j.policy, c.job_version, c.fire_at, c.due_at, c.claimed_at, c.timeout_s::float8, c.queue, c.tenant, c.lane, c.task,
+  j.name, j.payload, j.idempotency_key, k.execution_id AS completed_by, j.trace
+FROM claimed c
+LEFT JOIN LATERAL (SELECT * FROM sexton.jobs WHERE jobs.id = c.job_id LIMIT 1) j ON true
+LEFT JOIN LATERAL (
+  SELECT execution_id FROM sexton.idempotency_keys  -- one that expired may by now belong to another job
+  WHERE j.idempotency_key IS NOT NULL AND tenant = c.tenant AND key = j.idempotency_key AND job_id = c.job_id
+    AND completed_at IS NOT NULL LIMIT 1
+) k ON true
+ORDER BY c.lane, c.due_at, c.id
+"""
+
+_FINISH = re.compile(r"^CREATE (?:OR REPLACE )?(FUNCTION sexton\.finish_runs\(.*?^\$\$;)$", re.MULTILINE | re.DOTALL)
+_INDEX = re.compile(r"^CREATE INDEX runs_ready ON .*?;$", re.MULTILINE)
+
+
+def install() -> None:
+    """In a worker of the benchmark, before it begins."""
+    if os.environ.get(VARIABLE):
+        runs._CLAIM = CLAIM
+
+
+async def switch(connection: Any, *, is_plain: bool) -> None:
+    """The database as it was before sharing, or as it is; nothing may be ready."""
+    finish, index = "", ""
+    for migration in migrate.known():
+        if migration.number < SHARES or not is_plain:
+            finish = found[1] if (found := _FINISH.search(migration.sql)) else finish
+            index = found[0] if (found := _INDEX.search(migration.sql)) else index
+    await connection.execute(f"CREATE OR REPLACE {finish}")
+    await connection.execute(f"DROP INDEX sexton.runs_ready; {index}")

@@ -1,0 +1,180 @@
+"""Many who share: a quiet tenant beside a noisy one, shares by weight under saturation, what 50,000 tenants cost against one,
+and what sharing costs those who have nobody to share with."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from bench import plain
+from bench.app import PAD
+from bench.bed import Bed
+from bench.scenario import Figures, Options, Scenario, Target, per_job_us
+from sexton.client.request import Request
+
+JOBS = 100_000
+QUIET = 10
+WEIGHTS = {"one": 1, "two": 2, "five": 5}
+DOZE_S = 0.04  # a worker's 100 slots then make 2,500 starts per second: full, and the machine is not
+SATURATED_S = 32.0
+WINDOW_S = 10.0
+JOBS_EACH = 2
+PASSES = 3  # of each kind of drain, in turn; the least disturbed of each counts
+SETTLE_S = 1.2
+
+
+class Cost(NamedTuple):
+    time_us: float
+    cpu_us: float | None
+    worker_us: float | None
+    server_us: float | None
+
+
+async def run(bed: Bed, options: Options) -> Figures:
+    jobs = options.jobs or JOBS
+    noisy = await _noisy_neighbour(bed, jobs)
+    return {**noisy, **await _shares(bed, jobs), **await _costs(bed, jobs)}
+
+
+async def _noisy_neighbour(bed: Bed, jobs: int) -> Figures:
+    """Ten jobs of one, when a third of the other's have started."""
+    bed.say(f"submitting {jobs:,} jobs of one tenant")
+    await bed.submit([bed.note.request(number, PAD, tenant="noisy") for number in range(jobs)])
+    bed.start_worker()
+    await bed.until_started(jobs // 3, within_s=60 + jobs / 500)
+    bed.say("submitting ten of another")
+    asked_at = time.time()
+    await bed.submit([bed.note.request(jobs + number, PAD, tenant="quiet") for number in range(QUIET)])
+    submitted_at = time.time()
+    await bed.until_started(jobs + QUIET, within_s=60 + jobs / 500)
+    bed.stop()
+    starts = bed.record.first_starts()
+    ten = [starts[jobs + number] for number in range(QUIET)]
+    return {
+        "ten_started_s": max(ten) - submitted_at,
+        "ten_started_s_from_call": max(ten) - asked_at,
+        "noisy_left_count": sum(at > max(ten) for at in starts.values()),
+    }
+
+
+async def _shares(bed: Bed, jobs: int) -> Figures:
+    """A worker whose slots are always full, and three who always have more."""
+    total = sum(WEIGHTS.values())
+    rate = bed.concurrency / DOZE_S
+    counts = {name: int(min(jobs, rate * SATURATED_S) * weight / total * 1.1) for name, weight in WEIGHTS.items()}
+    await bed.server.monitor.execute(
+        "INSERT INTO sexton.tenants (name, weight, updated_at) SELECT unnest($1::text[]), unnest($2::int[]), now()",
+        list(WEIGHTS),
+        list(WEIGHTS.values()),
+    )
+    bed.say(f"submitting {sum(counts.values()):,} jobs of three tenants")
+    before, number, first_of = bed.record.count, 10 * jobs, {}
+    for name, count in counts.items():
+        first_of[name] = number
+        await bed.submit([bed.doze.request(n, DOZE_S, PAD, tenant=name) for n in range(number, number + count)])
+        number += count
+    bed.say("serving them by their weights")
+    bed.start_worker()
+    await bed.until_started(before + sum(counts.values()), within_s=120 + sum(counts.values()) / 200)
+    bed.stop()
+    rows = bed.record.rows()[before:]
+    began = {name: sorted(at for n, at in rows if first_of[name] <= n < first_of[name] + counts[name]) for name in counts}
+    first, last = min(began[name][0] for name in began), min(began[name][-1] for name in began)  # until one has no more
+    window_s = min(WINDOW_S, (last - first) / 3)
+    return {
+        "share_error_pct": _worst_error(began, first, last, window_s),
+        "share_window_s": window_s,
+        "saturated_s": last - first,
+        "saturated_per_s": sum(bisect_left(times, last) for times in began.values()) / (last - first),
+    }
+
+
+def _worst_error(began: Mapping[str, Sequence[float]], first: float, last: float, window_s: float) -> float:
+    """By how many percent of itself a share was off, at worst, over windows that begin at every start of the rarest tenant."""
+    total = sum(WEIGHTS.values())
+    worst = 0.0
+    for start in (at for at in began["one"] if first <= at <= last - window_s):
+        counts = {name: bisect_left(times, start + window_s) - bisect_left(times, start) for name, times in began.items()}
+        for name, weight in WEIGHTS.items():
+            worst = max(worst, abs(counts[name] / sum(counts.values()) / (weight / total) - 1))
+    return 100 * worst
+
+
+async def _costs(bed: Bed, jobs: int) -> Figures:
+    costs: dict[str, list[Cost]] = {"plain": [], "one": [], "many": []}
+    first = 100 * jobs
+    for passed in range(1, PASSES + 1):
+        for kind, seen in costs.items():
+            bed.say(f"draining {jobs:,} jobs: {kind} ({passed} of {PASSES})")
+            await plain.switch(bed.server.monitor, is_plain=kind == "plain")
+            tenants = jobs // JOBS_EACH if kind == "many" else 1
+            requests = [bed.note.request(first + n, PAD, tenant=f"tenant-{n % tenants}") for n in range(jobs)]
+            seen.append(await _drain(bed, requests, {plain.VARIABLE: "1"} if kind == "plain" else {}))
+            first += jobs
+    best = {kind: _least(seen) for kind, seen in costs.items()}
+    one, many, off = best["one"], best["many"], best["plain"]
+    figures: Figures = {}
+    for kind, cost in best.items():
+        figures |= {f"{name}_per_job_{kind}": value for name, value in cost._asdict().items()}
+    cpu_ratio, cpu_feature = _ratio(many.cpu_us, one.cpu_us), _ratio(one.cpu_us, off.cpu_us)
+    time_ratio, time_feature = many.time_us / one.time_us, one.time_us / off.time_us
+    return {
+        **figures,
+        "cost_ratio": max(time_ratio, cpu_ratio or 0.0),
+        "cost_ratio_cpu": cpu_ratio,
+        "cost_ratio_time": time_ratio,
+        "feature_cost_pct": 100 * (max(time_feature, cpu_feature or 0.0) - 1),
+        "feature_cost_pct_cpu": None if cpu_feature is None else 100 * (cpu_feature - 1),
+        "feature_cost_pct_time": 100 * (time_feature - 1),
+        "hot_statements": await bed.server.hot_statements(),
+    }
+
+
+async def _drain(bed: Bed, requests: Sequence[Request], environment: Mapping[str, str]) -> Cost:
+    jobs, before = len(requests), bed.record.count
+    await bed.submit(requests)
+    await bed.server.monitor.execute("VACUUM ANALYZE sexton.runs")
+    bed.start_worker(environment)
+    await bed.until_started(before + 1, within_s=30)
+    usage_since = bed.meter()
+    missed = bed.record.count - before
+    await bed.until_started(before + jobs, within_s=60 + jobs / 500)
+    empty = "SELECT NOT EXISTS (SELECT FROM sexton.runs)"
+    await bed.until(lambda: bed.server.monitor.fetchval(empty), within_s=60, every_s=0.005)
+    await asyncio.sleep(SETTLE_S)
+    usage = usage_since()
+    bed.stop()
+    times = [at for _, at in bed.record.rows()[before:]]
+    both_s = None if usage.server_s is None else usage.worker_s + usage.server_s
+    return Cost(
+        1e6 * (max(times) - min(times)) / (jobs - 1),
+        per_job_us(both_s, jobs - missed),
+        per_job_us(usage.worker_s, jobs - missed),
+        per_job_us(usage.server_s, jobs - missed),
+    )
+
+
+def _least(costs: Sequence[Cost]) -> Cost:
+    """The passes with the least CPU, and the least time, which need not be the same one."""
+    by_cpu = min(costs, key=lambda cost: cost.cpu_us or 0.0)
+    return by_cpu._replace(time_us=min(cost.time_us for cost in costs))
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one / other
+
+
+SCENARIO = Scenario(
+    "tenants",
+    "ten jobs beside another's 100,000; weights 1:2:5; 50,000 tenants against one; one with and without sharing",
+    {
+        "ten_started_s": Target(1.0, 0.3),
+        "share_error_pct": Target(5.0, 2.0),
+        "cost_ratio": Target(1.5, 1.2),
+        "feature_cost_pct": Target(10.0, 5.0),
+    },
+    run,
+)
