@@ -124,8 +124,9 @@ async def test_a_run_by_hand_with_another_payload_is_told_by_its_execution(
     assert msgspec.json.decode(claimed.payload_json) == {"n": 2}
     await support.finish(connection, claimed.lease, Succeeded(), now=api.clock.database_now())
     page = (await api.http.get(f"/v1/jobs/{api.job_id}/executions")).json()["items"]
-    assert [(one["origin"], one["payload"]) for one in page if one["status"] == "succeeded"] == [("now", {"n": 2})]
-    one = (await api.http.get(f"/v1/executions/{page[0]['id']}")).json()
+    (ran,) = [one for one in page if one["status"] == "succeeded"]
+    assert (ran["origin"], ran["payload"]) == ("now", {"n": 2})
+    one = (await api.http.get(f"/v1/executions/{ran['id']}")).json()
     assert one["payload"] == {"n": 2}
 
 

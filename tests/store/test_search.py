@@ -298,7 +298,8 @@ async def test_executions_are_found_by_job_and_by_what_they_were(connection: Con
     """A9: newest first, in pages."""
     worker_id = await enlist(connection)
     ids = await submit_many(connection, [submission("a", {}, tenant="acme" if n % 2 else "default") for n in range(6)])
-    for seconds, claimed in enumerate(await claim(connection, worker_id, limit=6)):
+    taken = sorted(await claim(connection, worker_id, limit=6), key=lambda one: one.lease.job_id)
+    for seconds, claimed in enumerate(taken):
         outcome = BROKEN if seconds < 2 else Succeeded()
         await finish(connection, claimed.lease, outcome, now=after(seconds=seconds), started_s=seconds / 10, took_s=0.0)
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Literal
 
 import pytest
-from cronsim import CronSim
+from cronsim import CronSim, CronSimError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -116,7 +116,10 @@ def test_cronsim_agrees_where_its_rules_are_ours(moment: tuple[str, datetime], e
     if shift > timedelta(0) and last_before.hour == 23:
         return
     after, until = change - DAY / 2, change + DAY / 2
-    theirs = CronSim(expression.text, after.astimezone(where))
+    try:
+        theirs = CronSim(expression.text, after.astimezone(where))
+    except CronSimError:
+        return  # never fires
     wanted = [at.astimezone(UTC) for at in takewhile(lambda at: at.astimezone(UTC) <= until, theirs)]
     assert _found(Schedule(cron=expression.text, timezone=name), after, until) == wanted, (name, change, expression.text)
 
