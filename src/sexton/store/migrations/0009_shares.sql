@@ -320,11 +320,12 @@ BEGIN
 END
 $$;
 
+-- Each is found by the primary key, whatever the plan was made on; nobody else writes a slot that is held.
 CREATE FUNCTION sexton.give_back(slot_keys text[], numbers int[], run_ids uuid[]) RETURNS void LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
 BEGIN
-  FOR i IN 1..cardinality(slot_keys) LOOP
-    UPDATE slots o SET run_id = NULL WHERE o.key = slot_keys[i] AND o.n = numbers[i] AND o.run_id = run_ids[i];
-  END LOOP;
+  UPDATE slots s SET run_id = NULL WHERE s.ctid = ANY (ARRAY(
+    SELECT o.ctid FROM unnest(slot_keys, numbers, run_ids) AS g(key, n, run_id)
+    CROSS JOIN LATERAL (SELECT h.ctid FROM slots h WHERE h.key = g.key AND h.n = g.n AND h.run_id = g.run_id LIMIT 1) o));
 END
 $$;
 
