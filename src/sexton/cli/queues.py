@@ -8,7 +8,7 @@ import typer
 
 from .printing import print_fields, print_json, print_table, up_to
 from .reach import AsJson, Url, reaching
-from .settling import said
+from .settling import merged, said
 
 if TYPE_CHECKING:
     from sexton.wire import QueueView
@@ -104,27 +104,17 @@ def set_(
             retry = old.retry
         except NotFound:
             before = {}
-        if given.get("release_rate") is not None and "release_burst" not in given:
-            before["release_burst"] = None  # another rate has another burst, unless it is said
         attempts = given.pop("max_attempts", None)
         if attempts is not None:
             from msgspec.structs import replace
 
             retry = replace(retry or RetryPolicy(), max_attempts=attempts)
-        after: QueueView = await client.set_queue(name, **_open({**before, **given}), retry=retry)
+        after: QueueView = await client.set_queue(
+            name, **merged(before, given, rate="release", keeps_zero="timeout"), retry=retry
+        )
         return after
 
     _print(reaching(url, work), as_json)
-
-
-def _open(fields: dict[str, Any]) -> dict[str, Any]:
-    """Zero is none, except of a timeout; without a rate there is no burst."""
-    opened = {field: None if value in (0, "0") and field != "timeout" else value for field, value in fields.items()}
-    if opened.get("timeout") == "0":
-        opened["timeout"] = 0
-    if opened.get("release_rate") is None:
-        opened["release_burst"] = None if fields.get("release_rate") is not None else opened.get("release_burst")
-    return opened
 
 
 @app.command()

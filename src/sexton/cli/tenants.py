@@ -8,7 +8,7 @@ import typer
 
 from .printing import print_fields, print_json, print_table, up_to
 from .reach import AsJson, Url, reaching
-from .settling import said
+from .settling import merged, said
 
 if TYPE_CHECKING:
     from sexton.wire import TenantView
@@ -99,23 +99,13 @@ def set_(
             before = {field: getattr(old, field) for field in _FIELDS} | {"jitter": old.jitter_s}
         except NotFound:
             before = {}
-        if given.get("submit_rate") is not None and "submit_burst" not in given:
-            before["submit_burst"] = None  # another rate has another burst, unless it is said
-        after: TenantView = await client.set_tenant(name, **_open({**before, **given}))
+        after: TenantView = await client.set_tenant(name, **merged(before, given, rate="submit", keeps_zero="weight"))
         return after
 
     _print(reaching(url, work), as_json)
 
 
 _FIELDS = ("weight", "running_max", "waiting_max", "submit_rate", "submit_burst")
-
-
-def _open(fields: dict[str, Any]) -> dict[str, Any]:
-    """Zero is no limit; without a rate there is no burst."""
-    opened = {field: None if value in (0, "0") and field != "weight" else value for field, value in fields.items()}
-    if opened.get("submit_rate") is None and fields.get("submit_rate") is not None:
-        opened["submit_burst"] = None
-    return opened
 
 
 @app.command()
