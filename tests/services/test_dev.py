@@ -13,11 +13,11 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from pydantic import SecretStr
 
@@ -151,7 +151,7 @@ class TestWhatItSays:
     ) -> None:
         again = Ended(None, UUID(int=1), UUID(int=1), 1, "demo.fail", "failed", None, 1, 0.0, 0.1, "again")
         tell_ended(again)
-        tell_ended(replace(again, ending="failed", took_s=0.25, reason="no\nuse " * 100))
+        tell_ended(msgspec.structs.replace(again, ending="failed", took_s=0.25, reason="no\nuse " * 100))
         (line,) = capsys.readouterr().out.splitlines()
         assert line[8:] == f"  failed     demo.fail          0.25 s  {UUID(int=1)}  no"
 

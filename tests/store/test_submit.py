@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -661,5 +660,5 @@ async def test_a_retry_wait_counts_as_pending(connection: Conn) -> None:
     worker_id = await enlist(connection)
     first = await submit(connection, unique=True)
     (claimed,) = await claim(connection, worker_id)
-    await finish(connection, claimed.lease, dataclasses.replace(BROKEN, permanent=False))
+    await finish(connection, claimed.lease, msgspec.structs.replace(BROKEN, permanent=False))
     assert await submit(connection, unique=True) == first

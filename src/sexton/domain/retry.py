@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import Literal, assert_never
 
@@ -117,8 +116,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 DEFAULT = Retry()
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """Where a run stands in its budgets when an execution ends."""
 
     attempt: int  # number of this try, counted against max_attempts
@@ -130,23 +128,20 @@ class Standing:
     replay_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """The run ends here, and so does a one-time job."""
 
     ending: Literal["completed", "cancelled"]
 
 
-@dataclass(frozen=True, slots=True)
-class RetryIn:
+class RetryIn(msgspec.Struct, frozen=True):
     """Back to waiting (to ready without delay). `spends` says which budget pays: a retry, a loss, or nobody."""
 
     delay_s: float
     spends: Literal["attempt", "loss", "nothing"]
 
 
-@dataclass(frozen=True, slots=True)
-class Bury:
+class Bury(msgspec.Struct, frozen=True):
     """To the dead letters. `replay_in_s` is set when a transient failure is to come back by itself."""
 
     reason: str

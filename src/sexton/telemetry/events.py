@@ -5,42 +5,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Promoted:
+
+class Promoted(msgspec.Struct, frozen=True):
     count: int
     queues: tuple[str, ...]
     overdue: bool  # taken over from a leader that should have done it
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(msgspec.Struct, frozen=True):
     """The next fires of recurring jobs are written."""
 
     count: int
     overdue: bool  # taken over from a leader that should have done it
 
 
-@dataclass(frozen=True, slots=True)
-class FiresMissed:
+class FiresMissed(msgspec.Struct, frozen=True):
     """Fires that nobody planned in time and that will not run; the ledger has them."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Repaired:
+class Repaired(msgspec.Struct, frozen=True):
     """The guardian found recurring jobs that nobody would have planned."""
 
     job_ids: tuple[UUID, ...]
     late_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class PausedAfterFailures:
+class PausedAfterFailures(msgspec.Struct, frozen=True):
     """A recurring job has failed as often in a row as its `pause_after` allows; nothing fires before a person resumes it."""
 
     job_id: UUID
@@ -48,16 +44,14 @@ class PausedAfterFailures:
     error: str  # of the last
 
 
-@dataclass(frozen=True, slots=True)
-class ZonesFollowed:
+class ZonesFollowed(msgspec.Struct, frozen=True):
     """Schedules were planned anew because newer time zone data move their fires."""
 
     version: str
     replanned_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ZonesOlder:
+class ZonesOlder(msgspec.Struct, frozen=True):
     """Another node has newer time zone data than this one, which therefore leaves planning to it, for a while."""
 
     version: str
@@ -65,14 +59,12 @@ class ZonesOlder:
     advice: str = "upgrade the tzdata package here; until then this node plans only what no other planned in time"
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     worker_id: UUID
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """One execution has ended and is recorded."""
 
     worker_id: UUID | None
@@ -88,8 +80,7 @@ class Ended:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseLost:
+class LeaseLost(msgspec.Struct, frozen=True):
     """A result came after the lease had gone: it was dropped."""
 
     worker_id: UUID
@@ -98,30 +89,26 @@ class LeaseLost:
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerJoined:
+class WorkerJoined(msgspec.Struct, frozen=True):
     worker_id: UUID
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLost:
+class WorkerLost(msgspec.Struct, frozen=True):
     """A sweeper has declared a worker dead."""
 
     worker_id: UUID
     silent_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredLost:
+class DeclaredLost(msgspec.Struct, frozen=True):
     """This very worker was declared dead: it drops what it holds and joins again under a new id."""
 
     worker_id: UUID
     held_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
+class Swept(msgspec.Struct, frozen=True):
     """Runs ended or returned because their worker, their time or their chance to start had gone."""
 
     lost_count: int
@@ -129,29 +116,25 @@ class Swept:
     missed_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciled:
+class Reconciled(msgspec.Struct, frozen=True):
     """Leases of this worker that it never heard of (a claim's reply was lost) were handed back."""
 
     worker_id: UUID
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeadershipChanged:
+class LeadershipChanged(msgspec.Struct, frozen=True):
     node_id: UUID
     partitions: tuple[int, ...]
     node_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseLost:
+class DatabaseLost(msgspec.Struct, frozen=True):
     service: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseAwaited:
+class DatabaseAwaited(msgspec.Struct, frozen=True):
     """A service cannot go on without it and tries again; told at first and then now and then."""
 
     service: str
@@ -159,41 +142,35 @@ class DatabaseAwaited:
     waited_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseBack:
+class DatabaseBack(msgspec.Struct, frozen=True):
     service: str
     away_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceFailed:
+class ServiceFailed(msgspec.Struct, frozen=True):
     """A pass raised something nobody foresaw; the service goes on after a pause."""
 
     service: str
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class LoopStalled:
+class LoopStalled(msgspec.Struct, frozen=True):
     """The event loop hangs: the heartbeat falls silent so that others may take over."""
 
     worker_id: UUID
     stalled_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(msgspec.Struct, frozen=True):
     worker_id: UUID
     handed_back_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ApiListening:
+class ApiListening(msgspec.Struct, frozen=True):
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class ApiExposed:
+class ApiExposed(msgspec.Struct, frozen=True):
     """The API listens beyond this machine."""
 
     address: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
 import sys
@@ -79,7 +78,7 @@ def _level(event: events.Event) -> int:
 
 
 def _fields(event: events.Event) -> dict[str, Any]:
-    values = ((field.name, getattr(event, field.name)) for field in dataclasses.fields(event))
+    values = ((name, getattr(event, name)) for name in event.__struct_fields__)
     return {name: _plain(value) for name, value in values if value is not None}
 
 
