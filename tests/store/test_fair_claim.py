@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from sexton.domain.fairness import Turns, share_out
+from sexton.domain.marks import MARK_AFTER, Marks
 from tests.store.support import GRACE_S, NOW, after, enlist, submit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from tests.store.support import Conn
@@ -39,13 +41,20 @@ class Start(NamedTuple):
     lane: int
     tenant: str
     turn: int
-    id: UUID
+    run_id: UUID
+    due_at: datetime = NOW
 
 
 async def _fill(
-    connection: Conn, waiting: Mapping[str, int], *, queue: str = "default", lane: int = 2, task: str = "a"
+    connection: Conn,
+    waiting: Mapping[str, int],
+    *,
+    queue: str = "default",
+    lane: int = 2,
+    task: str = "a",
+    due_at: datetime = NOW,
 ) -> None:
-    await connection.execute(READY, NOW, json.dumps(waiting), queue, lane, task)
+    await connection.execute(READY, due_at, json.dumps(waiting), queue, lane, task)
 
 
 async def _set(connection: Conn, weights: Mapping[str, int], rooms: Mapping[str, int] | None = None) -> None:
@@ -68,12 +77,15 @@ async def _claim(
     queues: Sequence[str] = ("default",),
     tasks: Sequence[str] = ("a",),
     ahead: bool = False,
+    marks: Marks | None = None,
 ) -> list[Start]:
-    told = "{}" if turns is None else turns.as_json(queues)
+    told = "{}" if turns is None else turns.as_json(queues, marks)
     rows = await connection.fetch(CLAIM, worker_id, list(queues), list(tasks), wanted, GRACE_S, ahead, told, NOW)
-    starts = [Start(row["queue"], row["lane"], row["tenant"], row["turn"], row["id"]) for row in rows]
+    starts = [Start(row["queue"], row["lane"], row["tenant"], row["turn"], row["id"], row["due_at"]) for row in rows]
     if turns is not None:
         turns.note(starts)
+    if marks is not None:
+        marks.note(starts)
     return starts
 
 
@@ -106,8 +118,13 @@ def _case(seed: int) -> Case:
 
 
 @pytest.mark.timeout(120)
-async def test_the_claim_shares_as_the_domain_says(connection: Conn) -> None:
-    """C9: the same tenants and turns in the same order, claim after claim, on 120 made-up days."""
+@pytest.mark.parametrize("mark_after", [None, 1, 3])
+async def test_the_claim_shares_as_the_domain_says(
+    connection: Conn, monkeypatch: pytest.MonkeyPatch, mark_after: int | None
+) -> None:
+    """C9: the same tenants and turns in the same order, claim after claim, on 120 made-up days; wherever the claims begin."""
+    if mark_after is not None:
+        monkeypatch.setattr("sexton.domain.marks.MARK_AFTER", mark_after)
     worker_id = await enlist(connection)
     for seed in range(120):
         case = _case(seed)
@@ -116,10 +133,11 @@ async def test_the_claim_shares_as_the_domain_says(connection: Conn) -> None:
         await _fill(connection, case.waiting)
         await _fill(connection, dict.fromkeys(case.deaf, 1), task="unknown")
         turns, waiting, rooms = Turns(), {**dict.fromkeys(case.deaf, 0), **case.waiting}, dict(case.rooms)
-        turns.note([Start("default", 2, *case.last, id=worker_id)])
+        turns.note([Start("default", 2, *case.last, run_id=worker_id)])
+        marks = None if mark_after is None else Marks()
         for wanted in case.wanted:
             expected = share_out(waiting, case.weights, wanted, turns.last("default", 2), rooms)
-            starts = await _claim(connection, worker_id, wanted, turns)
+            starts = await _claim(connection, worker_id, wanted, turns, marks=marks)
             assert [(start.tenant, start.turn) for start in starts] == expected, f"seed {seed}: {case}"
             for tenant, _ in expected:
                 waiting[tenant] -= 1
@@ -172,11 +190,11 @@ async def test_two_workers_at_once_share_without_a_double(connection: Conn, riva
     async with connection.transaction():
         first = await _claim(connection, one, 21)
         second = await _claim(rival, other, 20)
-    assert {start.id for start in first} & {start.id for start in second} == set()
+    assert {start.run_id for start in first} & {start.run_id for start in second} == set()
     assert Counter(_tenants(first)) == Counter(a=10, b=10, c=1)
     assert Counter(_tenants(second)) == Counter(a=10, b=10)
     third = await _claim(rival, other, 100)
-    assert len({start.id for start in [*first, *second, *third]}) == 61
+    assert len({start.run_id for start in [*first, *second, *third]}) == 61
 
 
 @pytest.mark.parametrize("wanted", [1, 10])
@@ -336,3 +354,74 @@ async def test_the_cost_of_a_claim_follows_what_it_takes_not_who_waits(connectio
     many = await _pages(connection, worker_id, turns)
     assert many < 1.5 * few + 100
     assert many < 2000, f"{many} pages for 50 runs"
+
+
+class TestMarks:
+    """A claim begins where the last one stopped, without walking through what that has left behind."""
+
+    async def test_what_is_behind_a_mark_is_left_while_there_is_enough_ahead(self, connection: Conn) -> None:
+        """B8: that is what a mark is for; `domain.marks` says for how long."""
+        worker_id, turns, marks, late = await self._begun(connection)
+        starts = await _claim(connection, worker_id, 50, turns, marks=marks)
+        assert len(starts) == 50
+        assert not late & {start.run_id for start in starts}
+        starts = await _claim(connection, worker_id, 50, turns)
+        assert late <= {start.run_id for start in starts}, "from the beginning they come first"
+
+    @pytest.mark.parametrize("others", [{}, {"b": 60}], ids=["alone", "with another"])
+    async def test_too_little_ahead_is_made_up_from_behind(self, connection: Conn, others: dict[str, int]) -> None:
+        """Rule 13: in the same claim, so that no worker rests while something is ready."""
+        worker_id, turns, marks, late = await self._begun(connection, others)
+        starts = await _claim(connection, worker_id, 1000, turns, marks=marks)
+        assert late <= {start.run_id for start in starts}
+        assert len(starts) == 150 + 3 + sum(others.values())
+
+    async def test_nothing_ahead_is_nothing_that_hides_what_is_behind(self, connection: Conn) -> None:
+        """Rule 13."""
+        worker_id, turns, marks, late = await self._begun(connection)
+        await connection.execute("DELETE FROM sexton.runs WHERE state = 'ready' AND id <> ALL ($1)", list(late))
+        starts = await _claim(connection, worker_id, 2, turns, marks=marks)
+        assert {start.run_id for start in starts} <= late
+        assert len(starts) == 2
+
+    async def test_no_lower_lane_is_served_before_what_is_behind(self, connection: Conn) -> None:
+        """C7."""
+        worker_id, turns, marks, late = await self._begun(connection)
+        await _fill(connection, {"a": 20}, lane=3)
+        starts = await _claim(connection, worker_id, 160, turns, marks=marks)
+        assert [start.lane for start in starts] == [2] * 153 + [3] * 7
+        assert late <= {start.run_id for start in starts}
+
+    async def test_a_tenant_that_comes_before_the_marked_one_is_seen(self, connection: Conn) -> None:
+        """C9."""
+        worker_id, turns, marks, _ = await self._begun(connection)
+        await _fill(connection, {"A": 5, "c": 5})
+        starts = await _claim(connection, worker_id, 30, turns, marks=marks)
+        assert Counter(_tenants(starts)) == Counter({"A": 5, "a": 20, "c": 5})
+
+    async def test_the_dead_entries_behind_a_mark_are_not_walked_through(self, connection: Conn, rival: Conn) -> None:
+        """B8: while somebody holds an old snapshot they cannot even be noted as dead."""
+        worker_id, turns, marks = await enlist(connection), Turns(), Marks()
+        await _fill(connection, {"a": 6_000})
+        async with rival.transaction(isolation="repeatable_read"):
+            await rival.fetchval("SELECT count(*) FROM sexton.workers")
+            for _ in range(5):
+                assert len(await _claim(connection, worker_id, 1000, turns, marks=marks)) == 1000
+            pages = [await self._pages(connection, worker_id, turns, using) for using in (marks, None)]
+        assert pages[0] * 5 < pages[1]
+
+    async def _pages(self, connection: Conn, worker_id: UUID, turns: Turns, marks: Marks | None) -> int:
+        """How many a claim of ten reads."""
+        arguments = (worker_id, ["default"], ["a"], 10, GRACE_S, False, turns.as_json(marks=marks), NOW)
+        (told,) = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {CLAIM}", *arguments))
+        return int(told["Plan"]["Shared Hit Blocks"]) + int(told["Plan"]["Shared Read Blocks"])
+
+    async def _begun(self, connection: Conn, others: Mapping[str, int] | None = None) -> tuple[UUID, Turns, Marks, set[UUID]]:
+        """Much was taken, 150 are ahead of the mark, and three were committed late, behind it."""
+        worker_id, turns, marks = await enlist(connection), Turns(), Marks()
+        await _fill(connection, {"a": MARK_AFTER + 150})
+        assert len(await _claim(connection, worker_id, MARK_AFTER, turns, marks=marks)) == MARK_AFTER
+        await _fill(connection, others or {})
+        await _fill(connection, {"a": 3}, due_at=after(seconds=-1))
+        late = await connection.fetch("SELECT id FROM sexton.runs WHERE due_at < $1", NOW)
+        return worker_id, turns, marks, {row["id"] for row in late}

@@ -8,6 +8,7 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.fairness import QueueTurns, Turns
+from sexton.domain.marks import Looking, Marks
 from sexton.domain.queue_order import QueueOrder
 from sexton.domain.run import Claimed
 from sexton.store import admission, pacing, planning, runs, schedules
@@ -24,8 +25,13 @@ class PostgresTransport:
         self._database, self._grace_s, self._clock = database, grace_s, clock
         self._queues = QueueTurns(queues.names, queues.weights, strict=queues.strict)
         self._turns = Turns()
+        # What is not taken ahead stays behind the marks of what is.
+        self._marks = {True: Marks(), False: Marks()}
+        self._looking = {True: Looking(), False: Looking()}
 
     async def take(self, worker_id: UUID, tasks: Sequence[str], limit: int, *, ahead: bool) -> list[Claimed]:
+        marks, looking, began_s = self._marks[ahead], self._looking[ahead], self._clock.monotonic()
+        from_marks = looking.may_begin_at_marks(began_s)
         async with self._database.connection() as connection:
             claimed = await runs.claim(
                 connection,
@@ -35,10 +41,14 @@ class PostgresTransport:
                 limit=limit,
                 grace_s=self._grace_s,
                 ahead=ahead,
-                turns=self._turns.as_json(),
+                turns=self._turns.as_json(marks=marks if from_marks else None),
                 now=self._clock.database_now(),
             )
         self._turns.note(claimed)
+        was_behind = marks.note(claimed)
+        looking.note(
+            began_s, self._clock.monotonic(), from_marks=from_marks, is_full=len(claimed) >= limit, was_behind=was_behind
+        )
         return claimed
 
     async def rescue(self) -> int:

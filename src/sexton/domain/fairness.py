@@ -12,7 +12,8 @@ starts:
   only the first and the last of the stretch may be cut, to f and g of a whole one. So they have f + m + g and m + 1, or f + m
   and m + g.
 
-Over k workers each bound is k times that: every worker's part of the stretch is a stretch of its own circle.
+Over k workers each bound is k times that: every worker's part of the stretch is a stretch of its own circle. Under load a
+worker takes with two hands, each with a circle of its own, and counts as two.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
+
+from .marks import Mark, Marks
 
 NOWHERE = ("", 0)  # before the first tenant: where a worker that remembers nothing begins
 TURNS_LIMIT = 1000  # queues and lanes remembered; of more, the ones not served for longest begin their circle anew
@@ -97,13 +100,14 @@ class Turns:
     def last(self, queue: str, lane: int) -> tuple[str, int]:
         return self._last.get((queue, lane), NOWHERE)
 
-    def as_json(self, queues: Iterable[str] | None = None) -> str:
-        """The `turns` of `sexton.claim_runs`: {queue: {lane: [tenant, turn]}}, of these queues or of all."""
+    def as_json(self, queues: Iterable[str] | None = None, marks: Marks | None = None) -> str:
+        """The `turns` of `sexton.claim_runs`: {queue: {lane: [tenant, turn, marks]}}, of these queues or of all."""
         wanted = None if queues is None else set(queues)
-        flows: dict[str, dict[str, tuple[str, int]]] = {}
+        flows: dict[str, dict[str, tuple[str, int] | tuple[str, int, Mapping[str, Mark]]]] = {}
         for (queue, lane), last in self._last.items():
             if wanted is None or queue in wanted:
-                flows.setdefault(queue, {})[str(lane)] = last
+                passed = marks.of(queue, lane) if marks is not None else None
+                flows.setdefault(queue, {})[str(lane)] = (*last, passed) if passed else last
         return _encode(flows).decode()
 
 

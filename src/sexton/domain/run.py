@@ -68,6 +68,10 @@ class Claimed(msgspec.Struct, frozen=True):
     is_limited: bool = False  # somebody else may wait for its slot, so it is never taken ahead
     previous: Previous | None = None
 
+    @property
+    def run_id(self) -> UUID:
+        return self.lease.run_id
+
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """One document of `sexton.finish_runs`."""

@@ -1,0 +1,90 @@
+"""Up to where a worker has taken the runs of each tenant: the next claim may begin there, and need not walk through the dead
+index entries of all that went before. After 100,000 runs, or while somebody holds an old snapshot, that walk takes longer than
+the claim itself. A promoter does the same with what is due.
+
+A mark is no promise that nothing is behind it: a long transaction commits an older run later, a limit lets one through, a
+rival hands one back. So a claim that finds too little looks from the beginning at once (`sexton.claim_runs`), one that finds
+enough does so again after a while, and whoever found something behind a mark goes on looking there (`Looking`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+MARK_AFTER = 100  # runs of a tenant: what fewer leave behind is soon walked through
+TENANTS_LIMIT = 64  # of a queue and lane: among more, each leaves little behind
+LOOK_AGAIN_S = 0.1
+PATIENCE_S = 5.0
+LOOK_SHARE = 20  # a look from the beginning takes at most one part in this many of the time
+
+Mark = tuple[datetime, UUID]  # due time and id of a run: the order in which a tenant's are taken
+
+
+class Taken(Protocol):
+    """What of a claimed run counts here."""
+
+    @property
+    def run_id(self) -> UUID: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def lane(self) -> int: ...
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def due_at(self) -> datetime: ...
+
+
+class Marks:
+    def __init__(self) -> None:
+        self._passed: dict[tuple[str, int], dict[str, tuple[int, Mark]]] = {}  # by tenant: how many were taken, and the last
+
+    def note(self, claimed: Sequence[Taken]) -> bool:
+        """What a claim brought, in its order. Answers whether some of it was behind a mark."""
+        was_behind = False
+        counts = Counter((run.queue, run.lane, run.tenant) for run in claimed)
+        first = {(run.queue, run.lane, run.tenant): run for run in reversed(claimed)}
+        last = {(run.queue, run.lane, run.tenant): run for run in claimed}
+        for whose, count in counts.items():
+            queue, lane, tenant = whose
+            passed = self._passed.setdefault((queue, lane), {})
+            before, mark = passed.get(tenant, (0, None))
+            was_behind |= mark is not None and _place(first[whose]) <= mark
+            passed[tenant] = (before + count, _place(last[whose]))
+            if len(passed) > TENANTS_LIMIT:
+                passed.clear()
+        return was_behind
+
+    def of(self, queue: str, lane: int) -> dict[str, Mark]:
+        passed = self._passed.get((queue, lane), {})
+        return {tenant: mark for tenant, (count, mark) in passed.items() if count >= MARK_AFTER}
+
+
+def _place(run: Taken) -> Mark:
+    return run.due_at, run.run_id
+
+
+class Looking:
+    """When to begin at a mark, and when at the beginning: that is never put off for longer than `patience_s`."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._looked_at: float | None = None
+        self._again_s = LOOK_AGAIN_S
+        self._is_enough_ahead = False
+
+    def may_begin_at_marks(self, now_s: float) -> bool:
+        return self._is_enough_ahead and self._looked_at is not None and now_s - self._looked_at < self._again_s
+
+    def note(self, began_s: float, ended_s: float, *, from_marks: bool, is_full: bool, was_behind: bool) -> None:
+        """`is_full`: there was enough, as far as it looked; `was_behind`: some of it behind a mark."""
+        if from_marks:
+            self._is_enough_ahead = is_full
+            return
+        self._looked_at = began_s
+        self._again_s = min(max(LOOK_AGAIN_S, LOOK_SHARE * (ended_s - began_s)), self._patience_s)
+        self._is_enough_ahead = is_full and not was_behind

@@ -1,0 +1,103 @@
+"""Marks: where a claim may begin, and when it must look from the beginning."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from sexton.domain.marks import LOOK_AGAIN_S, LOOK_SHARE, MARK_AFTER, PATIENCE_S, TENANTS_LIMIT, Looking, Marks
+
+NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
+
+
+class Run(NamedTuple):
+    run_id: UUID
+    due_at: datetime
+    tenant: str = "a"
+    queue: str = "default"
+    lane: int = 2
+
+
+def runs(first: int, count: int, tenant: str = "a") -> list[Run]:
+    return [Run(UUID(int=n), NOON + timedelta(seconds=n), tenant) for n in range(first, first + count)]
+
+
+def seconds(marks: Marks) -> dict[str, int]:
+    return {tenant: int((due_at - NOON).total_seconds()) for tenant, (due_at, _) in marks.of("default", 2).items()}
+
+
+class TestMarks:
+    def test_a_mark_is_where_the_last_claim_stopped(self) -> None:
+        """B8."""
+        marks = Marks()
+        marks.note(runs(0, MARK_AFTER))
+        marks.note(runs(MARK_AFTER, 5))
+        assert seconds(marks) == {"a": MARK_AFTER + 4}
+
+    def test_what_leaves_little_behind_gets_none(self) -> None:
+        marks = Marks()
+        marks.note([*runs(0, MARK_AFTER - 1), *runs(0, MARK_AFTER, "b")])
+        assert list(seconds(marks)) == ["b"]
+
+    def test_each_queue_and_lane_has_its_own(self) -> None:
+        marks = Marks()
+        marks.note([run._replace(lane=0) for run in runs(0, MARK_AFTER)])
+        assert marks.of("default", 0)
+        assert not marks.of("default", 2)
+        assert not marks.of("mail", 0)
+
+    def test_something_behind_is_noticed_and_moves_the_mark_back(self) -> None:
+        """Rule 13: there may be more of it."""
+        marks = Marks()
+        assert not marks.note(runs(100, MARK_AFTER))
+        assert not marks.note(runs(100 + MARK_AFTER, 10))
+        assert marks.note(runs(50, 10))
+        assert seconds(marks) == {"a": 59}
+
+    def test_of_runs_due_at_one_instant_the_id_tells_which_is_behind(self) -> None:
+        at_once = [run._replace(due_at=NOON) for run in runs(0, MARK_AFTER)]
+        marks = Marks()
+        assert not marks.note(at_once[:50])
+        assert not marks.note(at_once[50:])
+        assert marks.note(at_once[49:50])
+
+    def test_a_crowd_of_tenants_is_not_remembered(self) -> None:
+        marks = Marks()
+        for number in range(10 * TENANTS_LIMIT):
+            marks.note(runs(number * MARK_AFTER, MARK_AFTER, f"t{number}"))
+        assert len(marks.of("default", 2)) <= TENANTS_LIMIT
+
+
+class TestLooking:
+    def test_the_first_look_is_from_the_beginning(self) -> None:
+        assert not Looking().may_begin_at_marks(0.0)
+
+    def test_enough_ahead_is_enough_for_a_while_only(self) -> None:
+        """Rule 13: an older run may have been committed since."""
+        looking = Looking()
+        looking.note(5.0, 5.001, from_marks=False, is_full=True, was_behind=False)
+        for at in (5.0, 5.0 + LOOK_AGAIN_S * 0.9):
+            assert looking.may_begin_at_marks(at)
+            looking.note(at, at, from_marks=True, is_full=True, was_behind=False)
+        assert not looking.may_begin_at_marks(5.01 + LOOK_AGAIN_S)
+
+    def test_after_too_little_it_looks_from_the_beginning(self) -> None:
+        looking = Looking()
+        looking.note(5.0, 5.001, from_marks=False, is_full=True, was_behind=False)
+        looking.note(5.01, 5.011, from_marks=True, is_full=False, was_behind=False)
+        assert not looking.may_begin_at_marks(5.02)
+
+    def test_whoever_found_something_behind_goes_on_looking_there(self) -> None:
+        """C10: a limit that lets runs through again and again lets them through behind the mark."""
+        looking = Looking()
+        looking.note(5.0, 5.001, from_marks=False, is_full=True, was_behind=True)
+        assert not looking.may_begin_at_marks(5.002)
+
+    def test_a_look_that_takes_long_is_rare_but_never_given_up(self) -> None:
+        """B8: while somebody holds an old snapshot, it walks through everything that was taken since."""
+        looking = Looking()
+        looking.note(5.0, 5.05, from_marks=False, is_full=True, was_behind=False)
+        assert looking.may_begin_at_marks(5.0 + LOOK_SHARE * 0.05 - 0.01)
+        looking.note(6.0, 16.0, from_marks=False, is_full=True, was_behind=False)
+        assert not looking.may_begin_at_marks(6.0 + PATIENCE_S)
