@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import asyncpg
 import pytest
 
 from sexton.domain import partition
+from sexton.domain.job import submission
+from sexton.domain.marks import LOOK_AGAIN_S
 from sexton.scheduler.look_around import OVERDUE_S
 from sexton.scheduler.promoter import REST_S_MAX, Promoter
+from sexton.store import jobs
 from sexton.store.database import Database
 from sexton.store.wakeups import READY
 from sexton.telemetry.events import Promoted
@@ -203,3 +207,37 @@ async def test_it_needs_no_memory(rig: Rig) -> None:
     rig.move(1)
     await promoter(rig).run_once()
     assert await ready(rig) == [later, earlier]
+
+
+class TestMark:
+    """Under load it begins where it stopped, and does not walk through what it has promoted (domain.marks)."""
+
+    async def begun(self, rig: Rig, one: Promoter) -> UUID:
+        """It has looked from the beginning when an older run is committed."""
+        async with rig.database.transaction() as slow:
+            (older,) = await jobs.submit(slow, [submission("a", {}, delay=1)], now=rig.clock.database_now())
+            await rig.submit(delay=5)
+            rig.move(5)
+            await one.run_once()
+        return older.id
+
+    async def test_what_was_committed_late_is_found_by_the_next_look_from_the_beginning(self, rig: Rig) -> None:
+        """Rule 13: a mark is not a high-water mark."""
+        one = promoter(rig)
+        older = await self.begun(rig, one)
+        newer = await rig.submit(delay=LOOK_AGAIN_S / 2)
+        rig.move(LOOK_AGAIN_S / 2)
+        await one.run_once()
+        assert (await rig.state(newer), await rig.state(older)) == ("ready", "waiting"), "it does not begin at the mark"
+        rig.move(LOOK_AGAIN_S)
+        await one.run_once()
+        assert await rig.state(older) == "ready"
+
+    async def test_other_partitions_have_no_mark_yet(self, rig: Rig) -> None:
+        """B2: whoever inherits a partition looks at all of it."""
+        led: list[Collection[int]] = [range(64)]
+        one = Promoter(rig.database, lambda: led[0], limit=100, clock=rig.clock, emit=rig.heard)
+        older = await self.begun(rig, one)
+        led[0] = [await partition_of(rig, older)]
+        await one.run_once()
+        assert await rig.state(older) == "ready"

@@ -4,9 +4,11 @@ earliest due row of its partitions and keeps nothing in memory that it could not
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from datetime import datetime
 
 from sexton.clock import Clock
 from sexton.domain import partition
+from sexton.domain.marks import Looking
 from sexton.store import admission, pacing, runs
 from sexton.store.database import Database
 from sexton.telemetry.events import Emit, Promoted
@@ -34,6 +36,9 @@ class Promoter:
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
         self._rest_s_max = min(rest_s_max, REST_S_MAX)
         self._look_around = LookAround(led, clock)
+        self._looking = Looking(REST_S_MAX)
+        self._marked: frozenset[int] = frozenset()  # the partitions that the mark is of
+        self._mark: datetime | None = None  # what was promoted last was due then
 
     async def run_once(self) -> float:
         rest_s = await self._promote(self._led(), overdue_s=0.0)
@@ -42,10 +47,19 @@ class Promoter:
         return rest_s
 
     async def _promote(self, partitions: Collection[int], *, overdue_s: float) -> float:
+        began_s = self._clock.monotonic()
+        since = self._since(partitions, began_s) if overdue_s == 0 else None
         async with self._database.connection() as connection:
             done = await runs.promote(
-                connection, partitions=partitions, limit=self._limit, overdue_s=overdue_s, now=self._clock.database_now()
+                connection,
+                partitions=partitions,
+                limit=self._limit,
+                overdue_s=overdue_s,
+                since=since,
+                now=self._clock.database_now(),
             )
+            if overdue_s == 0:
+                self._note(done, began_s, from_mark=since is not None)
             if done.promoted_count:
                 await runs.announce(connection, done.queues)
                 self._emit(Promoted(done.promoted_count, tuple(done.queues), overdue=overdue_s > 0))
@@ -57,6 +71,17 @@ class Promoter:
         if done.to_decide:
             rest_s = min(rest_s, await self._admit(partitions, overdue_s=overdue_s))
         return 0.0 if done.promoted_count >= self._limit else rest_s
+
+    def _since(self, partitions: Collection[int], now_s: float) -> datetime | None:
+        """Where to begin (domain.marks)."""
+        if self._marked != frozenset(partitions):
+            self._marked, self._mark = frozenset(partitions), None
+        return self._mark if self._looking.may_begin_at_marks(now_s) else None
+
+    def _note(self, done: runs.Promoted, began_s: float, *, from_mark: bool) -> None:
+        was_behind = self._mark is not None and done.first_due_at is not None and done.first_due_at < self._mark
+        self._looking.note(began_s, self._clock.monotonic(), from_marks=from_mark, is_full=True, was_behind=was_behind)
+        self._mark = done.last_due_at or self._mark
 
     async def _release(self) -> float:
         async with self._database.connection() as connection:

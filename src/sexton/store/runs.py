@@ -27,6 +27,8 @@ class Promoted(NamedTuple):
     to_decide: bool  # recurring jobs have runs that are due or blocked
     to_release: bool  # runs wait for a limit
     to_tend: bool  # queues age, or are released at a pace
+    first_due_at: datetime | None  # of what was promoted
+    last_due_at: datetime | None
 
 
 class Finished(NamedTuple):
@@ -121,11 +123,20 @@ async def promote(
     partitions: Collection[int],
     limit: int,
     overdue_s: float = 0.0,
+    since: datetime | None = None,
     now: datetime | None = None,
 ) -> Promoted:
-    (row,) = await connection.fetch(_PROMOTE, now, list(partitions), limit, overdue_s)
+    """What was due before `since` is not looked at."""
+    (row,) = await connection.fetch(_PROMOTE, now, list(partitions), limit, overdue_s, since)
     return Promoted(
-        row["promoted_count"], row["queues"], row["next_due_s"], row["to_decide"], row["to_release"], row["to_tend"]
+        row["promoted_count"],
+        row["queues"],
+        row["next_due_s"],
+        row["to_decide"],
+        row["to_release"],
+        row["to_tend"],
+        row["first_due_at"],
+        row["last_due_at"],
     )
 
 

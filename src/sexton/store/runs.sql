@@ -34,24 +34,27 @@ SELECT run_id, execution_id, state FROM sexton.finish_runs($2::jsonb, $1::timest
 
 -- name: promote
 -- Due runs of the given partitions become ready, earliest first; the answer names the queues, and tells how long until the next
--- is due ($1 now, $2 partitions, $3 at most, $4 only what is overdue by this many seconds). First starts of recurring jobs are
--- not for here: what may run beside what is decided under a lock (`schedules.sql`), and `to_decide` says that there is some. Likewise `to_release`: some wait for a limit.
+-- is due ($1 now, $2 partitions, $3 at most, $4 only what is overdue by this many seconds, $5 nothing that was due before this: under
+-- load only dead index entries are, domain.marks). First starts of recurring jobs are not for here: what may run beside what is decided under a lock (`schedules.sql`), and `to_decide` says that there is some. Likewise `to_release`: some wait for a limit.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), due AS MATERIALIZED (
   SELECT r.id FROM sexton.runs r
   WHERE r.state = 'waiting' AND r.partition = ANY ($2::smallint[])
-    AND r.due_at <= (SELECT now - make_interval(secs => $4::float8) FROM moment) AND (r.overlap = 0 OR r.token > 0)
+    AND r.due_at <= (SELECT now - make_interval(secs => $4::float8) FROM moment) AND r.due_at >= coalesce($5::timestamptz, '-infinity')
+    AND (r.overlap = 0 OR r.token > 0)
   ORDER BY r.due_at, r.partition, r.id
   LIMIT $3
   FOR UPDATE SKIP LOCKED
 ), promoted AS (
   UPDATE sexton.runs r SET state = 'ready'
   WHERE r.id = ANY (ARRAY(SELECT id FROM due))
-  RETURNING r.queue
+  RETURNING r.queue, r.due_at
 )
 SELECT
   ARRAY(SELECT DISTINCT queue FROM promoted) AS queues,
+  (SELECT min(due_at) FROM promoted) AS first_due_at,
+  (SELECT max(due_at) FROM promoted) AS last_due_at,
   (SELECT count(*) FROM promoted)::int AS promoted_count,
   (SELECT extract(epoch FROM r.due_at - moment.now)::float8 FROM sexton.runs r, moment
    WHERE r.state = 'waiting' AND r.partition = ANY ($2::smallint[]) AND r.due_at > (SELECT now FROM moment)
