@@ -45,10 +45,10 @@ class Settings(BaseSettings):
     worker_drain_s: float = Field(default=25.0, ge=0)  # below the 30 s that Kubernetes waits by default
     worker_zombie_limit: int = Field(default=8, ge=1)  # threads that ignore their end before the worker drains and exits
 
-    lease_s: float = Field(default=6.0, gt=0)  # silence after which a worker is dead: four beats
-    beat_s: float = Field(default=1.5, gt=0)  # between two heartbeats of a worker
+    lease_s: float = Field(default=4.5, gt=0)  # silence after which a worker is dead: four beats and a half
+    beat_s: float = Field(default=1.0, gt=0)  # between two heartbeats of a worker that holds something; else twice that
     loop_stall_s: float = Field(default=4.0, gt=0)  # an event loop that hangs longer silences the heartbeat
-    sweep_s: float = Field(default=1.0, gt=0)  # between two looks for dead workers and overrun timeouts
+    sweep_s: float = Field(default=0.5, gt=0)  # between two looks for dead workers and overrun timeouts; 2 s while nothing runs
     poll_s: float = Field(default=2.0, gt=0)  # an idle look without being woken; a promoter waits 2 s at most (rule 12)
     pooled_poll_s: float = Field(default=0.25, gt=0)  # the same where notifications cannot pass
     promote_limit: int = Field(default=2000, ge=1, le=20_000)  # runs per promoting statement

@@ -286,6 +286,7 @@ class Rig:
         listens: bool = True,
         poll_s: float = 2.0,
         transactions: Database | None = None,
+        looks_by_beat: bool = False,
         **settings: Any,
     ) -> HandWorker:
         """Enlisted, with one beat behind it. Its handlers are the functions, if there are any, else the test's own."""
@@ -307,6 +308,7 @@ class Rig:
             poll_s=poll_s,
             handlers=handlers,
             transactions=transactions,
+            looks_by_beat=looks_by_beat,
         )
         hand = HandWorker(self, worker, worker.make_heartbeat(way, lambda call: call()), stage)
         await hand.beat()

@@ -44,8 +44,17 @@ class TestABeat:
         await rig.submit_many(50)
         await hand.take()
         between.statements.clear()
-        assert await hand.beat() == 1.5
+        assert await hand.beat() == 1.0
         assert between.statements == ["beat"]
+
+    async def test_one_that_holds_nothing_beats_half_as_often(self, rig: Rig) -> None:
+        """B10: but twice in a lease, and often enough to look for work (rule 12)."""
+        hand = await rig.worker()
+        assert await hand.beat() == 2.0
+        hurried = await rig.worker(beat_s=1.0, lease_s=2.0)
+        assert await hurried.beat() == 1.0
+        slow = await rig.worker(beat_s=3.0, lease_s=12.0)
+        assert await slow.beat() == 3.0
 
     async def test_the_first_one_enlists(self, rig: Rig) -> None:
         hand = await rig.worker(worker_queues=("mail",))
@@ -87,6 +96,40 @@ class TestRunsNobodyHeardOf:
         assert rig.of(Reconciled) == [Reconciled(hand.worker.worker_id, 1)]
         await hand.take()
         assert len(hand.stage.handles) == 1
+
+    async def test_it_goes_back_at_once_though_looking_through_all_leases_takes_long(self, rig: Rig) -> None:
+        """Rule 7: while somebody holds an old snapshot a worker asks only for what it holds, unless a claim was cut short."""
+        between = Between(rig.database)
+        hand, held = await started(rig, database=between)
+
+        async def slow() -> None:
+            rig.move(0.2)
+
+        between.after("beat", slow)
+        await hand.beat()
+        job_id = await rig.submit()
+        between.lose_reply("claim")
+        with pytest.raises(DatabaseUnavailable):
+            await hand.take()
+        await hand.beat()
+        await hand.beat()
+        assert await rig.state(job_id) == "ready"
+        assert await rig.state(held) == "running"
+
+    async def test_what_it_holds_is_asked_for_with_every_beat_however_long_it_takes(self, rig: Rig) -> None:
+        """C4, C8: a cancel, and the loss of a lease."""
+        between = Between(rig.database)
+        hand, job_id = await started(rig, database=between)
+
+        async def slow() -> None:
+            rig.move(0.2)
+
+        between.after("beat", slow)
+        await hand.beat()
+        await rig.cancel(job_id)
+        await hand.beat()
+        assert hand.stage.handles[0].asked
+        await hand.report()
 
     async def test_a_reply_that_is_still_on_its_way_is_waited_for(self, rig: Rig) -> None:
         """Rule 7: beats between the claim's commit and its reply must not take the run from under the worker."""

@@ -14,6 +14,7 @@ from sexton.scheduler.sweeper import Sweeper
 from sexton.store import fleet
 from sexton.telemetry.events import Swept, WorkerLost
 from tests.services.rig import LEASE_S, Between, HandWorker, Rig
+from tests.services.timetable import Timetable
 
 
 async def watch(rig: Rig, sweeper: Sweeper, span_s: float, *, step_s: float = 1.0, beat: HandWorker | None = None) -> None:
@@ -80,6 +81,20 @@ class TestTheDead:
         await watch(rig, sweeper, LEASE_S - 1)
         assert await rig.state(job_id) == "running"
         await watch(rig, sweeper, 1)
+        assert await rig.state(job_id) == "ready"
+
+    async def test_a_dead_worker_is_found_in_time_though_looking_through_all_that_runs_takes_long(self, rig: Rig) -> None:
+        """C4: beats are read with every look; only what follows from them is looked through."""
+        between = Between(rig.database)
+        hand, sweeper = await rig.worker(), rig.sweeper(between)
+        job_id = await running(rig, hand, timeout=0)
+        await hand.beat()
+
+        async def slow() -> None:
+            rig.move(0.2)
+
+        between.after("survey", slow)
+        await watch(rig, sweeper, LEASE_S + 1)
         assert await rig.state(job_id) == "ready"
 
     async def test_a_long_gap_between_two_looks_counts_little(self, rig: Rig) -> None:
@@ -209,6 +224,45 @@ class TestTheDead:
         await rig.sweeper().run_once()
         assert await rig.states() == ["ready"] * 7
         assert rig.of(Swept) == [Swept(7, 0, 0)]
+
+
+class TestTheNextLook:
+    async def test_while_nothing_runs_it_looks_every_two_seconds(self, rig: Rig) -> None:
+        """B10: nobody's silence matters then."""
+        hand, sweeper = await rig.worker(), rig.sweeper()
+        assert await sweeper.run_once() == 2.0
+        await running(rig, hand)
+        assert await sweeper.run_once() == 1.0
+
+    async def test_a_lease_that_runs_out_between_two_looks_is_not_kept_waiting(self, rig: Rig) -> None:
+        """C4: whoever is dead is found when the lease is over, not up to a look later."""
+        hand, sweeper = await rig.worker(), rig.sweeper(lease_s=2.5)
+        job_id = await running(rig, hand)
+        await sweeper.run_once()
+        rests_s = []
+        for _ in range(4):
+            rig.move(0.8)
+            rests_s.append(await sweeper.run_once())
+        assert rests_s == [1.0, pytest.approx(0.9), pytest.approx(0.1), 1.0]
+        assert await rig.state(job_id) == "ready"
+
+    async def test_it_wakes_the_planner_when_there_is_something_to_plan_or_to_take_back(self, rig: Rig) -> None:
+        """B10, rule 12: so the planner need not look by itself."""
+        woken: list[str] = []
+        sweeper = rig.sweeper(to_plan=lambda: woken.append("planner"))
+        table = Timetable(rig)
+        await table.write(schedule={"cron": "0 * * * *"})
+        await sweeper.run_once()
+        assert woken == [], "its first fire was planned as it was written"
+        rig.move(3599)
+        await sweeper.run_once()
+        assert woken == ["planner"]
+        await table.planner.run_once()
+        await sweeper.run_once()
+        assert woken == ["planner"]
+        rig.move(62)
+        await sweeper.run_once()
+        assert woken == ["planner"] * 2, "a fire that nobody promoted for a minute"
 
 
 class TestWhatFollowsALoss:

@@ -9,7 +9,7 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Lost, Succeeded
-from sexton.store import fleet, jobs, runs
+from sexton.store import fleet, jobs, recurring, runs
 from tests.store.support import NOW, after, blocked_task, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 async def _beat(connection: Conn, worker_id: UUID, now: datetime = NOW) -> list[fleet.Held] | None:
-    return await fleet.beat(connection, worker_id, running_count=3, draining=True, refused_count=2, now=now)
+    beaten = await fleet.beat(connection, worker_id, running_count=3, draining=True, refused_count=2, now=now)
+    return None if beaten is None else beaten.held
 
 
 async def test_a_beat_writes_one_row_and_answers_with_what_the_worker_holds(connection: Conn) -> None:
@@ -51,6 +52,64 @@ async def test_a_beat_carries_the_request_to_cancel(connection: Conn) -> None:
     held = await _beat(connection, worker_id)
     assert held is not None
     assert [one.cancel_requested for one in held] == [True]
+
+
+async def test_a_beat_looks_for_work_on_its_way(connection: Conn) -> None:
+    """B10, rule 12: in the worker's own queues, and for what nobody has seen to for five seconds."""
+    worker_id = await enlist(connection)
+
+    async def look(now: datetime) -> tuple[bool, bool]:
+        beaten = await fleet.beat(
+            connection,
+            worker_id,
+            running_count=0,
+            draining=False,
+            refused_count=0,
+            queues=["mail", "default"],
+            overdue_s=5.0,
+            now=now,
+        )
+        assert beaten is not None
+        return beaten.is_ready, beaten.is_overdue
+
+    await submit(connection, queue="other")
+    await submit(connection, delay=10, queue="other")
+    assert await look(after(seconds=14)) == (False, False)
+    await submit(connection, queue="default", now=after(seconds=14))
+    assert await look(after(seconds=15)) == (True, True)
+
+
+@pytest.mark.parametrize("state", ["blocked", "parked"])
+async def test_a_beat_sees_what_waits_for_room(connection: Conn, state: str) -> None:
+    """Rule 5: whoever should let it through may have died."""
+    worker_id = await enlist(connection)
+    await submit(connection, delay=3600)
+    await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
+    await connection.execute("UPDATE sexton.runs SET state = $1", state)
+    beaten = await fleet.beat(connection, worker_id, running_count=0, draining=False, refused_count=0, overdue_s=5.0, now=NOW)
+    assert beaten is not None
+    assert (beaten.is_ready, beaten.is_overdue) == (False, True)
+    await connection.execute("UPDATE sexton.runs SET state = 'waiting'")
+
+
+async def test_a_beat_sees_a_schedule_that_nobody_plans(connection: Conn) -> None:
+    """Rule 12."""
+    worker_id = await enlist(connection)
+    await recurring.submit(connection, [{"task": "a", "schedule": {"cron": "0 * * * *"}}], now=NOW)
+    for seconds, expected in ((3540, False), (3610, True)):
+        beaten = await fleet.beat(
+            connection,
+            worker_id,
+            running_count=0,
+            draining=False,
+            refused_count=0,
+            overdue_s=5.0,
+            now=after(seconds=seconds),
+        )
+        assert beaten is not None
+        assert beaten.is_overdue is expected
+    survey = await fleet.survey(connection, lease_s=6, now=after(seconds=3610))
+    assert (survey.to_plan, survey.running) == (True, False)
 
 
 async def test_a_worker_declared_lost_is_told_so_and_cannot_come_back(connection: Conn) -> None:

@@ -21,6 +21,7 @@ from sexton.telemetry.events import Emit, LeadershipChanged
 
 NODE_ALIVE_S = 6.0
 BEAT_S = 2.0
+ALONE_BEAT_S = 3.0  # nobody waits for a sign of life; one who joins sees us, and we see it a second later
 
 
 class Locks(Protocol):
@@ -69,7 +70,9 @@ class Leadership:
             self._emit(LeadershipChanged(self.node_id, tuple(sorted(led)), len(nodes)))
             self._changed()
         # A partition whose last leader has not let go yet is tried again soon.
-        return BEAT_S if led == share else BEAT_S / 4
+        if led != share:
+            return BEAT_S / 4
+        return BEAT_S if len(nodes) > 1 else ALONE_BEAT_S
 
     async def close(self) -> None:
         if self._locks is not None:

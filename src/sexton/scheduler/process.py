@@ -18,9 +18,9 @@ from sexton.telemetry.events import Emit
 from .guardian import Guardian
 from .janitor import Janitor
 from .leadership import Leadership
-from .planner import Planner
+from .planner import REST_S, WOKEN_REST_S, Planner
 from .promoter import Promoter
-from .sweeper import Sweeper
+from .sweeper import QUIET_S, Sweeper
 
 
 class Scheduler:
@@ -35,7 +35,14 @@ class Scheduler:
         self.leadership = Leadership(
             database, process_id(), process_name(), locks, clock=clock, emit=emit, changed=self._led_others
         )
-        self.planner = Planner(database, lambda: self.leadership.partitions, limit=settings.plan_limit, clock=clock, emit=emit)
+        self.planner = Planner(
+            database,
+            lambda: self.leadership.partitions,
+            limit=settings.plan_limit,
+            clock=clock,
+            emit=emit,
+            rest_s=WOKEN_REST_S if settings.sweep_s <= QUIET_S else REST_S,
+        )
         self.guardian = Guardian(database, clock=clock, emit=emit)
         self.promoter = Promoter(
             database,
@@ -45,7 +52,15 @@ class Scheduler:
             emit=emit,
             rest_s_max=settings.poll_s if direct_url is not None else settings.pooled_poll_s,
         )
-        self.sweeper = Sweeper(database, lease_s=settings.lease_s, sweep_s=settings.sweep_s, clock=clock, emit=emit, dice=dice)
+        self.sweeper = Sweeper(
+            database,
+            lease_s=settings.lease_s,
+            sweep_s=settings.sweep_s,
+            clock=clock,
+            emit=emit,
+            dice=dice,
+            to_plan=self._planner_wake,
+        )
         self.janitor = Janitor(
             database,
             history_days=settings.history_days,

@@ -16,6 +16,7 @@ import msgspec
 from sexton.clock import Clock
 from sexton.domain.outcome import Lost, Missed, Outcome, TimedOut
 from sexton.domain.run import Lease, report
+from sexton.domain.sparing import Sparing
 from sexton.errors import DatabaseUnavailable
 from sexton.ids import Rng
 from sexton.store import fleet, runs
@@ -23,6 +24,8 @@ from sexton.store.database import Connection, Database
 from sexton.telemetry.events import Emit, Swept, WorkerLost
 
 BATCH = 500
+QUIET_S = 2.0  # between two looks while nothing runs: no silence matters then; what is to be planned waits no longer (rule 12)
+NEARLY_S = 0.02  # a lease that runs out between two looks is looked at that soon at the earliest
 
 
 @dataclass(slots=True)
@@ -34,16 +37,31 @@ class _Sighting:
 class Sweeper:
     name = "sweeper"
 
-    def __init__(self, database: Database, *, lease_s: float, sweep_s: float, clock: Clock, emit: Emit, dice: Rng) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        lease_s: float,
+        sweep_s: float,
+        clock: Clock,
+        emit: Emit,
+        dice: Rng,
+        to_plan: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`to_plan` is called when the look finds something for the planner, so that this need not look by itself."""
+        self._to_plan = to_plan
         self._database, self._clock, self._emit, self._dice = database, clock, emit, dice
         self._lease_s, self._sweep_s = lease_s, sweep_s
         self._sightings: dict[UUID, _Sighting] = {}
         self._looked_at: float | None = None
+        self._sparing = Sparing()  # with looking through all that runs
 
     async def run_once(self) -> float:
         lost = overrun = missed = 0
         try:
             survey = await self._look()
+            if survey.to_plan:
+                self._to_plan()
             declared = await self._declare_lost(self._observe(survey.beats))
             if survey.abandoned or declared:
                 lost = await self._end_all(
@@ -65,11 +83,23 @@ class Sweeper:
             raise
         if lost or overrun or missed:
             self._emit(Swept(lost, overrun, missed))
-        return self._sweep_s
+        return self._rest_s() if survey.running else max(self._sweep_s, QUIET_S)
+
+    def _rest_s(self) -> float:
+        """Until the next look; a lease that runs out before is not kept waiting."""
+        left_s = min((self._lease_s - one.watched_s for one in self._sightings.values()), default=self._sweep_s)
+        return min(self._sweep_s, max(left_s, NEARLY_S))
 
     async def _look(self) -> fleet.Survey:
+        began_s = self._clock.monotonic()
+        is_thorough = self._sparing.is_due(began_s)
         async with self._database.connection() as connection:
-            return await fleet.survey(connection, lease_s=self._lease_s, now=self._clock.database_now())
+            survey = await fleet.survey(
+                connection, lease_s=self._lease_s, thorough=is_thorough, now=self._clock.database_now()
+            )
+        if is_thorough:
+            self._sparing.note(began_s, self._clock.monotonic())
+        return survey
 
     async def _declare_lost(self, silent: dict[UUID, int]) -> int:
         if not silent:

@@ -25,13 +25,23 @@ class Held(NamedTuple):
     at_most_once: bool
 
 
+class Beaten(NamedTuple):
+    """What a beat brings back."""
+
+    held: list[Held]
+    is_ready: bool  # something, in the queues it asked for
+    is_overdue: bool  # something that schedulers should long have seen to
+
+
 class Survey(NamedTuple):
-    """What a sweeper sees at a glance: the beat of every worker that lives, and whether there are runs to see to."""
+    """What a scheduler sees at a glance: the beat of every worker that lives, and whether there is anything to see to."""
 
     beats: dict[UUID, int]
+    running: bool  # anything at all: then a silent worker may hold it
     abandoned: bool
     overrunning: bool
     expired: bool
+    to_plan: bool  # schedules whose time has come, or fires to be taken back
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -81,23 +91,29 @@ async def beat(
     running_count: int,
     draining: bool,
     refused_count: int,
+    queues: Sequence[str] = (),
+    overdue_s: float | None = None,
+    only: Sequence[UUID] | None = None,
     now: datetime | None = None,
-) -> list[Held] | None:
-    """What this worker holds according to the database; `None` when it has been declared dead."""
-    rows = await connection.fetch(_SQL["beat"], now, worker_id, running_count, draining, refused_count)
+) -> Beaten | None:
+    """What this worker holds according to the database, of all runs or `only` of these, and whether there is work, unless
+    `overdue_s` is null; `None` when it has been declared dead."""
+    given = (now, worker_id, running_count, draining, refused_count, queues, overdue_s, only)
+    rows = await connection.fetch(_SQL["beat"], *given)
     if not rows:
         return None
-    return [Held(*row) for row in rows if row["id"] is not None]
+    return Beaten([Held(*row[:5]) for row in rows if row["id"] is not None], rows[0]["is_ready"], rows[0]["is_overdue"])
 
 
 async def leave(connection: Connection, worker_id: UUID) -> None:
     await connection.fetch(_SQL["leave"], worker_id)
 
 
-async def survey(connection: Connection, *, lease_s: float, now: datetime | None = None) -> Survey:
-    (row,) = await connection.fetch(_SQL["survey"], now, lease_s)
+async def survey(connection: Connection, *, lease_s: float, thorough: bool = True, now: datetime | None = None) -> Survey:
+    """Only a `thorough` one looks through all that runs; what the others say of it is what workers said last."""
+    (row,) = await connection.fetch(_SQL["survey"], now, lease_s, thorough)
     beats = dict(zip(row["worker_ids"], row["beats"], strict=True))
-    return Survey(beats, row["abandoned"], row["overrunning"], row["expired"])
+    return Survey(beats, row["running"], row["abandoned"], row["overrunning"], row["expired"], row["to_plan"])
 
 
 async def declare_lost(connection: Connection, silent: Mapping[UUID, int], *, now: datetime | None = None) -> list[UUID]:

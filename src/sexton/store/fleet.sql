@@ -11,34 +11,58 @@ ON CONFLICT (name) DO UPDATE SET options = excluded.options, seen_at = excluded.
 WHERE t.options <> excluded.options OR t.seen_at < excluded.seen_at - interval '1 hour'
 
 -- name: beat
--- One row per worker, not per run; the answer is the list of runs the database believes it holds. No row at all: it was declared dead.
-WITH alive AS (
-  UPDATE sexton.workers w SET beat = w.beat + 1, beat_at = coalesce($1::timestamptz, clock_timestamp()), running_count = $3,
+-- One row per worker, not per run; the answer is the list of runs the database believes it holds, of these ($8) or of all (null). No
+-- row at all: it was declared dead.
+-- On its way it looks whether there is work: something ready in the worker's queues ($6), and what nobody promoted, planned or let
+-- through for $7 seconds (rule 12). So an idle worker asks for nothing besides. Null: it is busy, and finds out for itself.
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), alive AS (
+  UPDATE sexton.workers w SET beat = w.beat + 1, beat_at = (SELECT now FROM moment), running_count = $3,
     draining = $4, refused_count = $5
   WHERE w.id = $2 AND w.lost_at IS NULL
   RETURNING w.id
 )
-SELECT r.id, r.job_id, r.token, r.cancel_requested_at IS NOT NULL AS cancel_requested, r.at_most_once
-FROM alive LEFT JOIN sexton.runs r ON r.worker_id = alive.id AND r.state = 'running'
+SELECT r.id, r.job_id, r.token, r.cancel_requested_at IS NOT NULL AS cancel_requested, r.at_most_once,
+  $7::float8 IS NOT NULL AND EXISTS (SELECT FROM sexton.runs o WHERE o.state = 'ready' AND o.queue = ANY ($6::text[])) AS is_ready,
+  $7 IS NOT NULL AND (
+    EXISTS (SELECT FROM sexton.runs o WHERE o.state = 'waiting' AND o.due_at <= (SELECT now - make_interval(secs => $7) FROM moment))
+    OR EXISTS (SELECT FROM sexton.jobs_recurring j WHERE j.plan_at <= (SELECT now - make_interval(secs => $7) FROM moment))
+    OR EXISTS (SELECT FROM sexton.runs o WHERE o.state = 'blocked')
+    OR EXISTS (SELECT FROM sexton.runs o WHERE o.state = 'parked')) AS is_overdue
+FROM alive LEFT JOIN LATERAL (
+  SELECT h.id, h.job_id, h.token, h.cancel_requested_at, h.at_most_once FROM sexton.runs h
+  WHERE $8::uuid[] IS NULL AND h.worker_id = alive.id AND h.state = 'running'
+  UNION ALL
+  SELECT h.id, h.job_id, h.token, h.cancel_requested_at, h.at_most_once FROM sexton.runs h
+  WHERE h.id = ANY ($8::uuid[]) AND h.worker_id = alive.id AND h.state = 'running'
+) r ON true
 
 -- name: leave
 DELETE FROM sexton.workers w WHERE w.id = $1 AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
 
 -- name: survey
--- One look at everything a sweeper might have to do; nearly always there is nothing. $1 now, $2 the cluster's lease (s)
+-- One look at everything a sweeper or a planner might have to do; nearly always there is nothing. $1 now, $2 the cluster's lease (s),
+-- $3 through all that runs as well
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 )
 SELECT
   ARRAY(SELECT id FROM sexton.workers WHERE lost_at IS NULL ORDER BY id) AS worker_ids,
   ARRAY(SELECT beat FROM sexton.workers WHERE lost_at IS NULL ORDER BY id) AS beats,
-  EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running' AND NOT EXISTS (
+  EXISTS (SELECT FROM sexton.workers w WHERE w.lost_at IS NULL AND w.running_count > 0)
+  OR ($3::boolean AND EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running')) AS running,
+  $3 AND EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running' AND NOT EXISTS (
     SELECT FROM sexton.workers w WHERE w.id = r.worker_id
       AND (w.lost_at IS NULL OR w.lost_at + make_interval(secs => r.lease_s - $2::float8) > (SELECT now FROM moment)))) AS abandoned,
-  EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running' AND r.must_end_at <= (SELECT now FROM moment)) AS overrunning,
+  $3 AND EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running' AND r.must_end_at <= (SELECT now FROM moment)) AS overrunning,
   EXISTS (SELECT FROM sexton.runs r
           WHERE r.state <> 'running' AND (r.start_by IS NOT NULL OR r.deadline_at IS NOT NULL)
-            AND least(r.start_by, r.deadline_at) <= (SELECT now FROM moment)) AS expired
+            AND least(r.start_by, r.deadline_at) <= (SELECT now FROM moment)) AS expired,
+  EXISTS (SELECT FROM sexton.jobs_recurring j WHERE j.plan_at <= (SELECT now FROM moment))
+  OR EXISTS (SELECT FROM sexton.runs r
+             WHERE r.state = 'waiting' AND r.overlap > 0 AND r.token = 0 AND r.origin = 'schedule'
+               AND r.due_at <= (SELECT now - sexton.patience() FROM moment)) AS to_plan
 
 -- name: declare_lost
 -- Compare-and-set: a worker that has beaten since is alive.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
@@ -16,6 +16,7 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain.outcome import Lost, Outcome, Released
 from sexton.domain.run import Lease, report
+from sexton.domain.sparing import Sparing
 from sexton.ids import Rng
 from sexton.store import fleet, runs
 from sexton.store.database import Connection, Database
@@ -29,6 +30,14 @@ from .holdings import Holdings
 ASK_S = 2.0
 FORCE_S = 0.5
 PULSE_S = 0.25
+IDLE_BEAT_S_MAX = 2.0  # rule 12: a beat is also an idle worker's look for work
+OVERDUE_S = 5.0  # rule 12: what schedulers leave undone for this long, an idle worker does
+
+
+def idle_beat_s(beat_s: float, lease_s: float) -> float:
+    """A worker that holds nothing beats half as often: there is nothing to take from it. Two beats in a lease all the same, or
+    it would be declared dead for one that was lost."""
+    return max(beat_s, min(2 * beat_s, lease_s / 2, IDLE_BEAT_S_MAX))
 
 
 class Owner(Protocol):
@@ -46,6 +55,9 @@ class Owner(Protocol):
     async def enlist(self, connection: Connection) -> None: ...
 
     def declared_lost(self, worker_id: UUID) -> None: ...
+
+    def looked(self, *, is_ready: bool, is_overdue: bool, sent_at: float) -> None:
+        """A beat sent then has seen whether there is work."""
 
 
 class Pulse:
@@ -74,23 +86,26 @@ class Heartbeat:
         beat_s: float,
         lease_s: float,
         loop_stall_s: float,
+        queues: Sequence[str],
         clock: Clock,
         emit: Emit,
         dice: Rng,
     ) -> None:
         """`post` carries a call to the event loop."""
         self._database, self._owner, self._holdings, self._pulse, self._post = database, owner, holdings, pulse, post
-        self._beat_s, self._lease_s, self._loop_stall_s = beat_s, lease_s, loop_stall_s
+        self._beat_s, self._lease_s, self._loop_stall_s, self._queues = beat_s, lease_s, loop_stall_s, queues
         self._clock, self._emit, self._dice = clock, emit, dice
         self._beat_sent_at = clock.monotonic()  # of the last beat that was answered
         self._suspects: dict[tuple[UUID, int], frozenset[int]] = {}
         self._stalled = False
+        self._sparing = Sparing()  # with looking through all that the database believes we hold
+        self._cut_short_count = 0  # of the claims that were, those looked into
 
     async def run_once(self) -> float:
         if self._loop_hangs():
             return self._beat_s
         await self._beat(self._clock.monotonic())
-        return self._beat_s
+        return self._beat_s if len(self._holdings) else idle_beat_s(self._beat_s, self._lease_s)
 
     @property
     def is_overdue(self) -> bool:
@@ -113,23 +128,34 @@ class Heartbeat:
 
     async def _beat(self, sent_at: float) -> None:
         held_before = self._holdings.all()
+        cut_short_count = self._holdings.cut_short_count
+        is_thorough = bool(self._suspects) or cut_short_count != self._cut_short_count or self._sparing.is_due(sent_at)
         worker_id = self._owner.worker_id
         async with self._database.connection() as connection:
             if not self._owner.enlisted:
                 await self._owner.enlist(connection)
-            leased = await fleet.beat(
+            beaten = await fleet.beat(
                 connection,
                 worker_id,
                 running_count=len(held_before),
                 draining=self._owner.draining,
                 refused_count=self._holdings.refused_count,
+                queues=self._queues,
+                overdue_s=None if held_before else OVERDUE_S,  # a busy worker need not be told
+                only=None if is_thorough else [execution.claimed.run_id for execution in held_before],
                 now=self._clock.database_now(),
             )
-        if leased is None:
+        if beaten is None:
             self._beat_sent_at = self._clock.monotonic()
             self._post(partial(self._owner.declared_lost, worker_id))
             return
         self._beat_sent_at = sent_at
+        if is_thorough:
+            self._sparing.note(sent_at, self._clock.monotonic())
+            self._cut_short_count = cut_short_count
+        leased = beaten.held
+        if not held_before:
+            self._post(partial(self._owner.looked, is_ready=beaten.is_ready, is_overdue=beaten.is_overdue, sent_at=sent_at))
         self._stop_the_lost(worker_id, held_before, leased)
         self._cancel_the_unwanted(leased)
         await self._return_the_unknown(leased)

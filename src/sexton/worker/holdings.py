@@ -16,6 +16,7 @@ class Holdings:
         self._claims: set[int] = set()
         self._serial = count()
         self.refused_count = 0  # results that came after their lease had gone
+        self.cut_short_count = 0  # claims without a reply: the database may know of leases that we never hear of
 
     def add(self, execution: Execution) -> None:
         self._executions[execution.claimed.lease.run_id] = execution
@@ -43,6 +44,9 @@ class Holdings:
         self._claims.add(serial)
         try:
             yield
+        except BaseException:
+            self.cut_short_count += 1
+            raise
         finally:
             self._claims.discard(serial)
 

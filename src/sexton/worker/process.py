@@ -22,7 +22,7 @@ from sexton.store.database import Postgres
 from sexton.store.wakeups import CANCEL, READY, Listener
 from sexton.telemetry.events import Emit, ServiceFailed
 
-from .heartbeat import OwnThread
+from .heartbeat import OwnThread, idle_beat_s
 from .worker import Worker
 
 WATCH_S = 0.5
@@ -57,6 +57,7 @@ class WorkerProcess:
             dice=dice,
             poll_s=settings.poll_s if direct_url is not None else settings.pooled_poll_s,
             transactions=transactions,
+            looks_by_beat=direct_url is not None and settings.poll_s >= idle_beat_s(settings.beat_s, settings.lease_s),
         )
         self._beat_soon: Callable[[], object] = lambda: None
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.dispatch.postgres import PostgresTransport
+from sexton.dispatch.transport import Transport
 from sexton.domain.run import Claimed, Report
 from sexton.handlers.handle import Handler
 from sexton.handlers.process_pool import ProcessPool
@@ -24,14 +25,16 @@ from sexton.store.database import Connection, Database
 from sexton.telemetry.events import DeclaredLost, Drained, Emit, WorkerJoined
 
 from .execution import Bench, Execution, Phase, Timers
-from .heartbeat import Heartbeat, Pulse
+from .heartbeat import Heartbeat, Pulse, idle_beat_s
 from .holdings import Holdings
 from .intake import Intake, Slots
+from .lookout import Lookout
 from .reporter import Reporter
 from .teller import Teller
 from .transaction import Transaction
 
 FLUSH_S = 10.0
+TRUST_S = 0.5  # a beat may come that much late before its intakes look for themselves again
 
 
 class Worker:
@@ -51,9 +54,13 @@ class Worker:
         handlers: Mapping[str, Handler] | None = None,
         transactions: Database | None = None,
         new_id: Callable[[], UUID] = process_id,
+        looks_by_beat: bool = False,
     ) -> None:
         """`handlers` stand in for the registry's functions, where a test wants to end them itself. `transactions` are for the
-        handlers' own, so that a slow one cannot hold up claims and reports."""
+        handlers' own, so that a slow one cannot hold up claims and reports. `looks_by_beat`: hints reach it, so that an idle
+        intake may leave looking to the heartbeat."""
+        self._lookouts: list[Lookout] = []
+        self._looks_by_beat = looks_by_beat
         self._new_id = new_id
         self.worker_id = new_id()
         self.enlisted = False
@@ -94,7 +101,7 @@ class Worker:
         return [
             Intake(
                 name,
-                PostgresTransport(self._database, settings.queue_order, grace_s=settings.worker_grace_s + 5, clock=self._clock),
+                self._make_transport(),
                 tasks,
                 Slots(limit),
                 self.holdings,
@@ -110,6 +117,19 @@ class Worker:
             for name, is_process, limit in kinds
             if (tasks := [definition.name for definition in self._registry if definition.process is is_process])
         ]
+
+    def _make_transport(self) -> Transport:
+        settings = self._settings
+        transport = self._make_plain_transport()
+        if not self._looks_by_beat:
+            return transport
+        trust_s = idle_beat_s(settings.beat_s, settings.lease_s) + TRUST_S
+        self._lookouts.append(Lookout(transport, trust_s=trust_s, clock=self._clock))
+        return self._lookouts[-1]
+
+    def _make_plain_transport(self) -> Transport:
+        settings = self._settings
+        return PostgresTransport(self._database, settings.queue_order, grace_s=settings.worker_grace_s + 5, clock=self._clock)
 
     def _handlers(self) -> dict[str, Handler]:
         threads = ThreadSlots(self._settings.worker_concurrency + self._settings.worker_zombie_limit)
@@ -135,6 +155,7 @@ class Worker:
             beat_s=self._settings.beat_s,
             lease_s=self._settings.lease_s,
             loop_stall_s=self._settings.loop_stall_s,
+            queues=self._settings.worker_queues,
             clock=self._clock,
             emit=self._emit,
             dice=self._dice,
@@ -166,8 +187,18 @@ class Worker:
         for execution in held:
             execution.lose()
 
+    def looked(self, *, is_ready: bool, is_overdue: bool, sent_at: float) -> None:
+        """What a beat has seen on its way; where it looks for the intakes, it also wakes them."""
+        for lookout in self._lookouts:
+            lookout.look(is_ready=is_ready, is_overdue=is_overdue, sent_at=sent_at)
+        if self._looks_by_beat and (is_ready or is_overdue):
+            for intake in self.intakes:
+                intake.wake()
+
     def hear(self, queue: str) -> None:
         if not queue or queue in self._settings.worker_queues:
+            for lookout in self._lookouts:
+                lookout.hear()
             for intake in self.intakes:
                 intake.hear()
 
