@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -10,7 +12,7 @@ from sexton.errors import DatabaseUnavailable
 from sexton.store import pacing
 from sexton.telemetry.events import Claimed, LeaseLost
 from sexton.worker.execution import Phase
-from sexton.worker.intake import AHEAD_LIMIT, AHEAD_S, LAST_LOOK_S, RESCUE_S, STALE_S
+from sexton.worker.intake import AHEAD_LIMIT, AHEAD_S, LAST_LOOK_S, RESCUE_S, STALE_S, TURN_S
 from tests.services.rig import LEASE_S, Between, HandWorker, Rig, settle
 
 ROUND_S = 0.01
@@ -307,6 +309,104 @@ class TestAhead:
         assert await rig.status(cancelled.claimed.lease.job_id) == "cancelled"
         await rig.execute("DELETE FROM sexton.workers")
         await rig.sweeper().run_once()
+
+
+class TestBothHands:
+    async def test_the_second_rests_until_one_claim_was_not_enough(self, rig: Rig) -> None:
+        """B8, B10: an idle worker pays for one."""
+        between = Between(rig.database)
+        hand = await rig.worker(database=between, worker_concurrency=40)
+        _, second = hand.intake.hands
+        await rig.submit_many(5)
+        between.statements.clear()
+        assert await second.run_once() > 0
+        await hand.take()
+        assert await second.run_once() > 0
+        assert between.statements == ["claim"]
+
+    async def test_under_load_the_database_works_on_one_claim_while_another_is_started(self, rig: Rig) -> None:
+        """B8."""
+        between = Between(rig.database)
+        hand = await rig.worker(database=between, worker_concurrency=40)
+        first, second = hand.intake.hands
+        await rig.submit_many(200)
+        await hand.take()
+        await end_all(hand)
+        under_way: list[int] = []
+
+        async def reach_with_the_other() -> None:
+            await second.run_once()
+            under_way.append(len(hand.worker.holdings.claims_under_way))
+
+        between.before("claim", reach_with_the_other)
+        await first.run_once()
+        assert under_way == [1], "the second came back while the first was on its way"
+        assert len(hand.stage.running) == 40
+
+    @pytest.mark.parametrize("options", [{"delivery": "at_most_once"}, {"limit": {"key": "k", "running": 1000}}])
+    async def test_what_is_never_taken_ahead_finds_its_slot_whatever_the_other_brings(
+        self, rig: Rig, options: dict[str, Any]
+    ) -> None:
+        """Rule 11: slots promised to a claim under way are not filled with what was taken ahead."""
+        between = Between(rig.database)
+        hand = await rig.worker(database=between, worker_concurrency=40)
+        first, second = hand.intake.hands
+        await rig.submit_many(2000)
+        await rounds(rig, hand, 12)
+        while await end_all(hand):
+            pass
+        held_back = set(await rig.submit_many(20, priority="critical", **options))
+        async with rig.database.connection() as connection:
+            await pacing.release(connection, now=rig.clock.database_now())
+        rig.move(TURN_S)
+        await hand.beat()
+        first.claimed_ahead, second.claimed_ahead = True, False  # so it is the first one's turn to take what can start at once
+
+        async def reach_with_the_other() -> None:
+            await second.run_once()
+            assert taken(hand), "it takes nothing ahead"
+
+        between.before("claim", reach_with_the_other)
+        await first.run_once()
+        assert held_back <= {handle.call.job_id for handle in hand.stage.running}
+
+    async def test_a_failed_claim_of_either_leaves_no_slot_promised(self, rig: Rig) -> None:
+        between = Between(rig.database)
+        hand = await rig.worker(database=between, worker_concurrency=40)
+        await rig.submit_many(200)
+        await hand.take()
+        await end_all(hand)
+        for one in hand.intake.hands:
+            between.refuse("claim")
+            with pytest.raises(DatabaseUnavailable):
+                await one.run_once()
+        for one in hand.intake.hands:
+            await one.run_once()
+        assert len(hand.stage.running) == 40
+
+    async def test_a_drain_waits_for_the_claims_of_both(self, rig: Rig) -> None:
+        """C12: and hands back what they bring."""
+        between = Between(rig.database)
+        hand = await rig.worker(database=between, worker_concurrency=40)
+        _, second = hand.intake.hands
+        await rig.submit_many(200)
+        await hand.take()
+        await end_all(hand)
+        started = len(hand.stage.handles)
+        at_rest: list[asyncio.Task[None]] = []
+
+        async def close() -> None:
+            hand.intake.close("the worker is draining")
+            at_rest.append(asyncio.create_task(hand.intake.at_rest()))
+            await settle()
+            assert not at_rest[0].done()
+
+        between.after("claim", close)
+        await second.run_once()
+        await at_rest[0]
+        await hand.report()
+        assert len(hand.stage.handles) == started
+        assert hand.held == []
 
 
 class TestClosing:

@@ -19,7 +19,7 @@ from sexton.registry import Definition, Registry
 from sexton.scheduler.guardian import Guardian
 from sexton.scheduler.janitor import Janitor
 from sexton.scheduler.leadership import Leadership
-from sexton.scheduler.planner import Planner
+from sexton.scheduler.planner import WOKEN_REST_S, Planner
 from sexton.scheduler.promoter import Promoter
 from sexton.scheduler.sweeper import Sweeper
 from sexton.service import Wake
@@ -123,10 +123,18 @@ class SchedulerActor(Actor):
         leadership = Leadership(database, world.new_id(), name, None, clock=world.clock, emit=world.heard)
         promoter = Promoter(database, lambda: leadership.partitions, limit=5, clock=world.clock, emit=world.heard)
         self.sweeper = Sweeper(
-            database, lease_s=SETTINGS.lease_s, sweep_s=SETTINGS.sweep_s, clock=world.clock, emit=world.heard, dice=world.dice
+            database,
+            lease_s=SETTINGS.lease_s,
+            sweep_s=SETTINGS.sweep_s,
+            clock=world.clock,
+            emit=world.heard,
+            dice=world.dice,
+            to_plan=lambda: self.wake("planner"),
         )
         janitor = Janitor(database, history_days=90, dead_letter_days=30, clock=world.clock, emit=world.heard)
-        planner = Planner(database, lambda: leadership.partitions, limit=5, clock=world.clock, emit=world.heard)
+        planner = Planner(
+            database, lambda: leadership.partitions, limit=5, clock=world.clock, emit=world.heard, rest_s=WOKEN_REST_S
+        )
         guardian = Guardian(database, clock=world.clock, emit=world.heard)
         self.actions = [
             Action("leadership", leadership.run_once),
@@ -179,11 +187,14 @@ class WorkerActor(Actor):
             poll_s=2.0,
             handlers=dict.fromkeys((PLAIN, EFFECT, TICK), self),
             new_id=world.new_id,
+            looks_by_beat=True,
         )
         self._heartbeat = self.worker.make_heartbeat(database, lambda call: call())
+        _, second = self.worker.intakes[0].hands
         self.actions = [
             Action("heartbeat", self._beat),
             Action("intake", self.worker.intakes[0].run_once, woken=self.worker.intakes[0].wake),
+            Action("second hand", second.run_once, woken=second.wake),
             Action("reporter", self.worker.reporter.run_once, woken=self.worker.reporter.wake),
             Action("teller", self._tell, due_s=NEVER_S),
             Action("handler", self._end_one, due_s=NEVER_S, weight=lambda: max(1, len(self._ripe()))),
@@ -201,6 +212,11 @@ class WorkerActor(Actor):
         self._handlers.due_s = min(self._handlers.due_s, ends_s)
         world.journal.started(self, handle)
         return handle
+
+    def wake(self, *names: str) -> None:
+        super().wake(*names)
+        if "intake" in names:
+            self.worker.hear("")
 
     def feel_time(self) -> None:
         if self.alive:

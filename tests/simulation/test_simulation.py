@@ -29,6 +29,7 @@ MUST_BE_REACHED = {str(fault) for fault in Fault if fault is not Fault.NONE} | {
     "WorkerLost",
     "cancelled pending",
     "cancelled running",
+    "claimed by the second hand",
     "clock set back",
     "clock set forward",
     "crashed",

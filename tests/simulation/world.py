@@ -13,11 +13,13 @@ from uuid import UUID
 import asyncpg
 
 from sexton.clock import ManualClock
+from sexton.domain import marks
 from sexton.domain.schedule import zone
 from sexton.errors import Contention, DatabaseUnavailable
 from sexton.store import planning, schedules
 from sexton.store.database import Postgres
 from sexton.telemetry import events
+from sexton.worker import intake
 from tests import transitions
 
 from . import invariants, town
@@ -34,11 +36,13 @@ BRISK_S = [0.0, 0.0, 0.01, 0.05, 0.2, 0.6]
 CALM_S = [0.0, 0.05, 0.3, 1.0]
 STUCK_S = 90.0  # nothing starts or ends for so long, though no fault is left: no handler takes half of it
 # Where a fault hurts most, there are more of them.
-TENDER, TENDER_ACTIONS = 4, {"submit", "intake", "handler", "reporter"}
+TENDER, TENDER_ACTIONS = 4, {"submit", "intake", "second hand", "handler", "reporter"}
 # Where a process may stand still: between what it saw and what it does about it.
 HALTS, HALT_RATE, HALT_S = ("plan", "unplanned"), 0.4, (0.1, 1.0, 6.0, 15.0)
 # Small against the life of a simulated schedule, so that it is planned many times.
 HORIZON, LEAD_S = timedelta(seconds=6), (1.0, 5.0)
+# What only a crowd brings about, in a small world: claims that begin at a mark, and a second claim beside the first.
+MARK_AFTER, LOOK_AGAIN_S, SECOND_HAND_MIN, CLAIM_LIMIT = 1, 2.0, 1, 3
 
 WOKEN = {"sexton_ready": "intake", "sexton_due": "promoter", "sexton_plan": "planner"}
 
@@ -54,6 +58,7 @@ CREATE OR REPLACE FUNCTION sexton.uuid7(micros bigint) RETURNS uuid LANGUAGE sql
   SELECT encode(int8send(((micros / 1000) << 16) | 28672 | ((micros % 1000) * 4096 / 1000))
                 || int8send((-9223372036854775808)::bigint | nextval('public.simulated_ids')), 'hex')::uuid
 $$;
+CREATE OR REPLACE FUNCTION sexton.dice() RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT nextval('public.simulated_ids') $$;
 CREATE TABLE public.effects (job_id uuid NOT NULL);
 CREATE OR REPLACE FUNCTION sexton.patience() RETURNS interval LANGUAGE sql IMMUTABLE AS $$ SELECT interval '8 seconds' $$;
 """
@@ -91,6 +96,7 @@ class World:
         self._halt: asyncio.Future[asyncio.Future[None]] | None = None  # heard of, when the step under way stands still
         self.keeper: KeeperActor
         self._usual = planning.HORIZON, planning.LEAD_S
+        self._usual_crowd = marks.MARK_AFTER, marks.LOOK_AGAIN_S, intake.SECOND_HAND_MIN, intake.CLAIM_LIMIT
         self._notifications: list[str] = []
         self.town_clock = town.TownClock()
         self._usual_release = zone.release
@@ -105,6 +111,8 @@ class World:
         await self.observer.add_listener("sexton_plan", self._notified)
         self._real = await Postgres.open(self._url, size=6)
         planning.HORIZON, planning.LEAD_S = HORIZON, LEAD_S
+        marks.MARK_AFTER, marks.LOOK_AGAIN_S = MARK_AFTER, LOOK_AGAIN_S
+        intake.SECOND_HAND_MIN, intake.CLAIM_LIMIT = SECOND_HAND_MIN, CLAIM_LIMIT
         zone.release = town.OLD
         self.keeper = KeeperActor(self)
         self.actors = [PeopleActor(self), self.keeper]
@@ -114,6 +122,7 @@ class World:
 
     async def __aexit__(self, *_: object) -> None:
         planning.HORIZON, planning.LEAD_S = self._usual
+        marks.MARK_AFTER, marks.LOOK_AGAIN_S, intake.SECOND_HAND_MIN, intake.CLAIM_LIMIT = self._usual_crowd
         zone.release = self._usual_release
         for actor in self.actors:
             await self._let_go(actor)
@@ -137,6 +146,7 @@ class World:
         match event:
             case events.Claimed(worker_id):
                 self.journal.claimed(worker_id)
+                self.journal.seen["claimed by the second hand"] += self._acting == "second hand"
             case events.WorkerLost(worker_id):
                 self.journal.worker_lost(worker_id)
             case events.Ended(worker_id, _, run_id, token, _, status):

@@ -1,14 +1,15 @@
 """Takes work as fast as there are slots for it: one run and at once when idle, hundreds at a time under load.
 
 A full worker leaves work in the store. What it takes ahead of a free slot is at most what starts within about 50 ms at the
-present pace (rule 11), and goes back if that turns out wrong.
+present pace (rule 11), and goes back if that turns out wrong. Under load it takes with both hands: while what one claim brought
+is being started, the database works on the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
 from sexton.clock import Clock
@@ -30,6 +31,7 @@ LAST_LOOK_S = 0.015  # longer than submitters hold back notifications (10 ms): o
 GATHER_S = 0.005  # under load, let slots gather rather than claim one by one
 RESCUE_S = 5.0
 PACE_WINDOW_S = 0.02
+SECOND_HAND_MIN = 8  # runs: for fewer, a second claim costs more than it gains
 TURN_S = 0.5  # at least this often only what can start at once is claimed: at-most-once and limited runs are never taken ahead
 POLL_S_MAX = 2.0  # rule 12: no longer where something could become ready unannounced
 
@@ -44,11 +46,26 @@ class Slots:
         return self.limit - self.used
 
 
+class Hand:
+    """One of the two that take: a service of its own, with a transport of its own, for that remembers whose turn is next."""
+
+    def __init__(self, name: str, transport: Transport, reach: Callable[[Hand], Awaitable[float]]) -> None:
+        self.name = name
+        self.wake = Wake()
+        self.transport = transport
+        self.claiming = asyncio.Lock()
+        self.claimed_ahead = False  # by its last claim
+        self._reach = reach
+
+    async def run_once(self) -> float:
+        return await self._reach(self)
+
+
 class Intake:
     def __init__(
         self,
         name: str,
-        transport: Transport,
+        transports: Sequence[Transport],
         tasks: Sequence[str],
         slots: Slots,
         holdings: Holdings,
@@ -62,12 +79,12 @@ class Intake:
         emit: Emit,
         dice: Rng,
     ) -> None:
-        self.name = name
+        """Has as many hands as `transports`; those after the first rest until there is more to do than one can take."""
+        self.hands = [Hand(f"{name} {n}" if n else name, transport, self._reach) for n, transport in enumerate(transports)]
         self.slots = slots
-        self.wake = Wake()
         self.open = True
         self.tasks = list(tasks)
-        self._transport, self._holdings = transport, holdings
+        self._holdings = holdings
         self._may_claim = may_claim
         self._worker_id, self._begin, self._takes_ahead = worker_id, begin, takes_ahead
         self._poll_s, self._clock, self._emit, self._dice = min(poll_s, POLL_S_MAX), clock, emit, dice
@@ -75,8 +92,8 @@ class Intake:
         self._more_waits = False  # the last claim was as large as it might be
         self._owes_a_look = False
         self._is_starting = False
-        self._claiming = asyncio.Lock()
-        self._claimed_ahead = False  # by the last claim
+        self._asked_count = 0  # by claims under way
+        self._promised_count = 0  # of these, slots that nothing else may start in: what comes must not wait for one
         self._claimed_at_once_at = clock.monotonic()
         self._found_held_back = False  # never taken ahead; by the last claim that might
         self._found_others = False
@@ -85,24 +102,35 @@ class Intake:
         self._paced_at = clock.monotonic()
         self._started_count = 0
 
+    @property
+    def wake(self) -> Wake:
+        """Of the first hand."""
+        return self.hands[0].wake
+
     async def run_once(self) -> float:
+        """A pass of the first hand."""
+        return await self.hands[0].run_once()
+
+    async def _reach(self, hand: Hand) -> float:
         if not self.open or not self._may_claim():
             return self._poll_s / 4
         self._start_waiting()
-        limit, ahead = self._how_many()
+        limit, ahead = self._how_many(hand)
+        if hand is not self.hands[0] and (not self._more_waits or limit < max(SECOND_HAND_MIN, self.slots.limit // 4)):
+            return self._poll_s
         if limit <= 0:
             self._more_waits = True  # for all we know; a slot that frees wakes us
             return min(self._poll_s, STALE_S) if self._backlog else self._poll_s
-        if self._more_waits and self._backlog and limit < min(self.slots.limit // 4, 250):
+        if self._more_waits and limit < min(self._worth_a_claim(), 250):
             return GATHER_S
-        claimed = await self._take(limit, ahead=ahead)
+        claimed = await self._take(hand, limit, ahead=ahead)
         self._more_waits = len(claimed) >= limit or (ahead and self._found_held_back)
         if self._more_waits or (ahead and not claimed):  # what must not be taken ahead may be ready: look once more, at once
             return 0.0
         if claimed or self._owes_a_look:
             self._owes_a_look = False
             return LAST_LOOK_S
-        await self._rescue()
+        await self._rescue(hand)
         return self._poll_s * self._dice.uniform(0.8, 1.0)
 
     def hear(self) -> None:
@@ -114,7 +142,8 @@ class Intake:
         self.slots.used -= 1
         self._start_waiting()
         if self._more_waits:
-            self.wake()
+            for hand in self.hands:
+                hand.wake()
 
     def close(self, reason: str) -> None:
         """Takes no more, and hands back what has not started."""
@@ -128,23 +157,42 @@ class Intake:
 
     async def at_rest(self) -> None:
         """Returns when no claim is under way."""
-        async with self._claiming:
-            pass
+        for hand in self.hands:
+            async with hand.claiming:
+                pass
 
-    async def _take(self, limit: int, *, ahead: bool) -> list[Claimed]:
+    async def _take(self, hand: Hand, limit: int, *, ahead: bool) -> list[Claimed]:
         sent_at = self._clock.monotonic()
-        async with self._claiming:
-            return await self._take_now(limit, sent_at, ahead=ahead)
+        async with hand.claiming:
+            promised = 0 if ahead else limit
+            self._asked_count += limit
+            self._promised_count += promised
+            try:
+                with self._holdings.claiming():
+                    claimed = await hand.transport.take(self._worker_id(), self.tasks, limit, ahead=ahead)
+                    self._receive(claimed, ahead=ahead)
+            finally:
+                self._asked_count -= limit
+                self._promised_count -= promised
+            self._note(hand, claimed, sent_at, ahead=ahead)
+            if self.open:
+                self._start_waiting()
+            else:
+                self.close("the worker is draining")
+        return claimed
 
-    async def _take_now(self, limit: int, sent_at: float, *, ahead: bool) -> list[Claimed]:
-        with self._holdings.claiming():
-            claimed = await self._transport.take(self._worker_id(), self.tasks, limit, ahead=ahead)
-            taken_at = self._clock.monotonic()
-            for run in claimed:
-                execution = self._begin(run, taken_at)
-                self._holdings.add(execution)
-                self._backlog.append(execution)
-        self._claimed_ahead = ahead
+    def _receive(self, claimed: Sequence[Claimed], *, ahead: bool) -> None:
+        taken_at = self._clock.monotonic()
+        executions = [self._begin(run, taken_at) for run in claimed]
+        for execution in executions:
+            self._holdings.add(execution)
+        if ahead:
+            self._backlog.extend(executions)
+        else:
+            self._backlog.extendleft(reversed(executions))
+
+    def _note(self, hand: Hand, claimed: Sequence[Claimed], sent_at: float, *, ahead: bool) -> None:
+        hand.claimed_ahead = ahead
         if not ahead:
             self._claimed_at_once_at = sent_at
             held_back_count = sum(run.lease.at_most_once or run.is_limited for run in claimed)
@@ -152,23 +200,28 @@ class Intake:
             self._found_others = held_back_count < len(claimed)
         if claimed:
             self._emit(ClaimedEvent(self._worker_id(), len(claimed)))
-        if self.open:
-            self._start_waiting()
-        else:
-            self.close("the worker is draining")
-        return claimed
 
-    def _how_many(self) -> tuple[int, bool]:
-        """How many to claim, and whether more than there are free slots for: only while more waits. Now and then, and every
-        second time while there are any, it is the turn of runs that must not be taken ahead: then what was taken ahead runs
-        out first."""
-        free = self.slots.free - len(self._backlog)
+    def _how_many(self, hand: Hand) -> tuple[int, bool]:
+        """How many to claim, and whether more than there are free slots for: only while more waits, and then each hand half.
+        Now and then, and every second time while there are any, it is the turn of runs that must not be taken ahead: then what
+        was taken ahead runs out first."""
+        free = self.slots.free - len(self._backlog) - self._asked_count
         pace = self._pace()
         ahead = min(int(pace * AHEAD_S), AHEAD_LIMIT) if self._takes_ahead and self._more_waits else 0
         is_time = self._found_held_back or self._clock.monotonic() - self._claimed_at_once_at >= TURN_S
-        if ahead <= 0 or (is_time and (self._claimed_ahead or not self._found_others)):
-            return min(free, CLAIM_LIMIT), False
-        return min(free + ahead, CLAIM_LIMIT), True
+        if ahead <= 0 or (is_time and (hand.claimed_ahead or not self._found_others)):
+            return min(free, self._share_of(self.slots.limit), CLAIM_LIMIT), False
+        return min(free + ahead, self._share_of(self.slots.limit + ahead), CLAIM_LIMIT), True
+
+    def _worth_a_claim(self) -> int:
+        """Under load, while something is on its way anyway, a few more slots are worth waiting for."""
+        if self._asked_count:
+            return self.slots.limit // 2
+        return self.slots.limit // 4 if self._backlog else 0
+
+    def _share_of(self, room: int) -> int:
+        """Of all the room there is, what one hand may take at once."""
+        return -(-room // len(self.hands)) if self._more_waits else room
 
     def _start_waiting(self) -> None:
         if self._is_starting:
@@ -176,7 +229,7 @@ class Intake:
         self._is_starting = True
         try:
             self._return_stale()  # first: after a standstill they may be another's by now
-            while self._backlog and self.slots.free > 0:
+            while self._backlog and self.slots.free > self._promised_count:
                 execution = self._backlog.popleft()
                 self._start(execution)
         finally:
@@ -203,10 +256,10 @@ class Intake:
             self._started_count = 0
         return self._pace_per_s
 
-    async def _rescue(self) -> None:
+    async def _rescue(self, hand: Hand) -> None:
         """Idle, so look for what no scheduler promoted (rule 12)."""
         now = self._clock.monotonic()
         if now - self._rescued_at >= RESCUE_S:
             self._rescued_at = now
-            if await self._transport.rescue():
+            if await hand.transport.rescue():
                 self.hear()

@@ -74,7 +74,7 @@ class WorkerProcess:
         heart = OwnThread("sexton-heartbeat", lambda stop_beating: self._beat(loop, stop_beating))
         heart.start()
         reporter = self._repeat(worker.reporter, worker.reporter.wake)
-        intakes = [self._repeat(intake, intake.wake) for intake in worker.intakes]
+        intakes = [self._repeat(hand, hand.wake) for intake in worker.intakes for hand in intake.hands]
         others = [self._repeat(worker.teller, Wake())]
         if self._sync is not None:
             others.append(asyncio.create_task(self._declare(self._sync), name="sexton sync"))

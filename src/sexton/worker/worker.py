@@ -101,7 +101,7 @@ class Worker:
         return [
             Intake(
                 name,
-                self._make_transport(),
+                [self._make_transport()] if is_process else [self._make_transport(), self._make_plain_transport()],
                 tasks,
                 Slots(limit),
                 self.holdings,
