@@ -16,7 +16,7 @@ from sexton.errors import PermanentError
 from sexton.scheduler import janitor as janitors
 from sexton.scheduler.janitor import REST_S
 from sexton.telemetry.events import WorkerLost
-from tests.services.rig import LEASE_S, LONG_S, NOW, HandWorker, Rig
+from tests.services.rig import LEASE_S, LONG_S, NOW, Between, HandWorker, Rig
 
 if TYPE_CHECKING:
     Conn = asyncpg.Connection[Any]
@@ -110,6 +110,38 @@ async def test_a_long_reader_delays_only_the_dropping(rig: Rig, connection: Conn
         assert "20260304" in await partitions(rig, "executions")
     await rig.janitor().run_once()
     assert "20260304" not in await partitions(rig, "executions")
+
+
+async def test_what_nobody_waits_for_is_done_every_ten_minutes_and_at_once_where_it_was_held_up(
+    rig: Rig, connection: Conn
+) -> None:
+    """B10, D5."""
+    between = Between(rig.database)
+    janitor = rig.janitor(between)
+    await janitor.run_once()
+    assert "make_partitions" in between.statements
+    between.statements.clear()
+    rig.move(REST_S)
+    await janitor.run_once()
+    assert between.statements == ["expire_keys", "expire_unique_keys", "expire", "due_for_replay"]
+    rig.move(100 * DAY_S)
+    async with connection.transaction():
+        await connection.fetch("SELECT FROM sexton.executions LIMIT 1")
+        await janitor.run_once()
+        assert "20260304" in await partitions(rig, "executions")
+    rig.move(REST_S)
+    await janitor.run_once()
+    assert "20260304" not in await partitions(rig, "executions")
+
+
+async def test_more_than_one_batch_of_keys_goes_in_one_pass(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D5: at any rate of submissions with keys, so many come as go."""
+    monkeypatch.setattr("sexton.store.retention.KEY_BATCH", 2)
+    for n in range(7):
+        await rig.submit(key=f"k{n}", key_ttl="1h", delay="400d")
+    rig.move(3601)
+    await rig.janitor().run_once()
+    assert await rig.execute("SELECT FROM sexton.idempotency_keys") == []
 
 
 async def test_an_idempotency_key_lives_its_time(rig: Rig) -> None:

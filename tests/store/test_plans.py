@@ -39,19 +39,26 @@ WORKER = UUID(int=1)
 
 # name -> arguments and the index that must carry it
 HOT: dict[tuple[str, str], tuple[list[Any], str]] = {
-    ("runs", "promote"): ([NOW, list(range(64)), 1000, 0.0], "runs_due"),
+    ("runs", "promote"): ([NOW, list(range(64)), 1000, 0.0, None], "runs_due"),
     ("runs", "expired"): ([NOW, 100], "runs_expiring"),
     ("runs", "abandoned"): ([NOW, 6.0, 100], "runs_leased"),
     ("runs", "overrunning"): ([NOW, 100], "runs_leased"),
     ("runs", "of_job"): ([UUID(int=2)], "run_fires_once"),
-    ("fleet", "beat"): ([NOW, WORKER, 0, False, 0], "runs_leased"),
+    ("fleet", "beat"): ([NOW, WORKER, 0, False, 0, ["default", "mail"], 5.0, None], "runs_leased"),
+    ("fleet", "survey"): ([NOW, 4.5, True], "runs_leased"),
     ("jobs", "show"): ([f"{{{UUID(int=2)}}}", UUID(int=2), UUID(int=2)], "run_fires_once"),
     ("editing", "lock_run"): ([UUID(int=2)], "run_fires_once"),
 }
 
 
-# A peek at what recurring jobs have to decide and at what waits for a limit goes with every promotion, by partial indexes.
-ALSO = {"runs_due": ("runs_due_beside", "runs_blocked", "runs_parked", "runs_in_order")}
+# A peek at what recurring jobs have to decide and at what waits for a limit goes with every promotion, by partial indexes; a
+# beat and a sweeper's look peek at all that might be due.
+_PARTIAL = ("runs_due_beside", "runs_blocked", "runs_parked", "runs_in_order")
+ALSO = {
+    ("runs", "promote"): _PARTIAL,
+    ("fleet", "beat"): ("runs_ready", "runs_due", *_PARTIAL),
+    ("fleet", "survey"): ("runs_expiring", *_PARTIAL),
+}
 
 
 @pytest.fixture
@@ -75,6 +82,8 @@ async def _add_backlog(connection: Conn) -> None:
 
 def _literal(value: Any) -> str:
     match value:
+        case None:
+            return "NULL"
         case bool() | int() | float():
             return str(value).lower()
         case list():
@@ -100,7 +109,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(child)
 
 
-def _assert_good(plan: dict[str, Any], index: str) -> None:
+def _assert_good(plan: dict[str, Any], index: str, also: tuple[str, ...]) -> None:
     nodes = list(_nodes(plan["Plan"]))
     on_runs = [node for node in nodes if node.get("Relation Name") == "runs"]
     assert [node for node in on_runs if node["Node Type"] == "Seq Scan"] == []
@@ -108,7 +117,7 @@ def _assert_good(plan: dict[str, Any], index: str) -> None:
     assert index in used
     # Only the primary key may serve beside it, to fetch the rows that were picked.
     run_indexes = {name for name in used if name.startswith("run")}
-    assert run_indexes <= {index, "runs_pkey", *ALSO.get(index, ())}
+    assert run_indexes <= {index, "runs_pkey", *also}
     for node in on_runs:
         if node.get("Index Name") in ("runs_pkey", "run_fires_once", "runs_ready", "runs_due"):
             assert "Index Cond" in node, "a walk through a whole index is a sequential scan in disguise"
@@ -130,7 +139,7 @@ async def test_hot_statements_use_their_index(as_service: Conn, backlog: bool, a
     for (noun, name), (_, index) in HOT.items():
         plan = await _plan(as_service, noun, name)
         try:
-            _assert_good(plan, index)
+            _assert_good(plan, index, ALSO.get((noun, name), ()))
         except AssertionError:
             pytest.fail(f"{noun}.{name} should go by {index}:\n{json.dumps(plan, indent=1)}")
 
@@ -227,10 +236,12 @@ async def test_cancel_replay_and_sweep_read_only_what_they_find(as_service: Conn
         await runs.finish(as_service, [run.report(one.lease, BROKEN, Random(1)) for one in claimed[:2]], now=moment)
         letters = await dead_letters.find(as_service, dead_letters.Filter())
         await dead_letters.replay(as_service, [letter.id for letter in letters], now=moment)
-        assert (
-            len(await fleet.beat(as_service, worker_id, running_count=0, draining=False, refused_count=0, now=moment) or [])
-            == 2
+        beaten = await fleet.beat(
+            as_service, worker_id, running_count=0, draining=False, refused_count=0, queues=["default"], now=moment
         )
+        assert beaten is not None
+        assert len(beaten.held) == 2
+        assert (await fleet.survey(as_service, lease_s=6, now=moment)).running
         await runs.abandoned(as_service, lease_s=6, limit=100, now=moment)
         assert len(await runs.overrunning(as_service, limit=100, now=moment + timedelta(hours=1))) == 2
         await runs.expired(as_service, limit=100, now=moment)

@@ -241,3 +241,21 @@ async def test_a_unique_key_just_being_taken_over_is_not_expired(connection: Con
         again = await submit(connection, unique=True)
         await retention.expire_keys(rival, now=after(days=1))
     assert await submit(connection, unique=True) == again
+
+
+async def test_unique_keys_are_looked_at_some_at_a_time_and_in_turn(connection: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B11: however many there are; after the last comes the first again."""
+    monkeypatch.setattr(retention, "KEY_BATCH", 2)
+    worker_id = await enlist(connection)
+    for n in range(5):
+        await submit(connection, payload={"n": n}, unique=Unique.of())
+    for claimed in await claim(connection, worker_id):
+        await finish(connection, claimed.lease, Succeeded())
+    await submit(connection, payload={"n": 5}, unique=Unique.of())
+    after_key, left = retention.FIRST, []
+    for _ in range(4):
+        after_key = (await retention.expire_keys(connection, after=after_key, now=NOW)).looked
+        left.append(await connection.fetchval("SELECT count(*) FROM sexton.unique_keys"))
+    assert left[-1] == 1, "that of the job that is pending"
+    assert left[0] >= 4
+    assert after_key == retention.FIRST

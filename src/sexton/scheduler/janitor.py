@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from sexton.clock import Clock
 from sexton.errors import Contention
 from sexton.store import dead_letters, failures, fleet, retention, run_payloads, runs
@@ -11,7 +9,9 @@ from sexton.store.database import Database
 from sexton.telemetry.events import Emit
 
 REST_S = 60.0
+SELDOM_S = 600.0  # between two passes over what nobody waits for
 DAY_S = 86_400.0
+KEY_PASSES = 200  # batches of expired keys in one pass at most: a million, or half a minute
 REPLAY_LIMIT = 200  # letters per pass, so that what failed together does not come back as one wave
 
 
@@ -22,28 +22,47 @@ class Janitor:
         self._database, self._clock, self._emit = database, clock, emit
         self._history_s = history_days * DAY_S
         self._dead_letter_s = dead_letter_days * DAY_S
+        self._tidied_at: float | None = None
+        self._looked_at_keys = retention.FIRST
 
     async def run_once(self) -> float:
+        began_at = self._clock.monotonic()
+        if (self._tidied_at is None or began_at - self._tidied_at >= SELDOM_S) and await self._tidy():
+            self._tidied_at = began_at
+        now = self._clock.database_now()
+        async with self._database.connection() as connection:
+            for _ in range(KEY_PASSES):
+                expired = await retention.expire_keys(connection, after=self._looked_at_keys, now=now)
+                self._looked_at_keys = expired.looked
+                if not expired.has_more:
+                    break
+            await dead_letters.expire(connection, keep_s=self._dead_letter_s, now=now)
+            due = await dead_letters.due_for_replay(connection, limit=1, now=now)
+        if due:
+            await self._replay_transient()
+        return REST_S
+
+    async def _tidy(self) -> bool:
+        """False if a long reader of an old partition was in the way: all else goes on, and the next pass tries again."""
+        tidied = True
         now = self._clock.database_now()
         async with self._database.connection() as connection:
             await retention.make_partitions(connection, now=now)
         for parent in ("executions", "endings", "jobs"):
-            with suppress(Contention):  # a long reader holds it: all else goes on, and the next pass tries again
+            try:
                 await retention.drop_partitions(self._database, parent, keep_s=self._history_s, now=now)
+            except Contention:
+                tidied = False
         async with self._database.connection() as connection:
-            await retention.expire_keys(connection, now=now)
-            await dead_letters.expire(connection, keep_s=self._dead_letter_s, now=now)
             await runs.forget_output(connection, now=now)
             await run_payloads.forget(connection, keep_s=self._history_s, now=now)
             await failures.forget(connection)
             await fleet.forget_workers(connection, now=now)
             await fleet.forget_nodes(connection, now=now)
-        await self._replay_transient()
-        return REST_S
+        return tidied
 
     async def _replay_transient(self) -> None:
         async with self._database.transaction() as connection:
             now = self._clock.database_now()
             due = await dead_letters.due_for_replay(connection, limit=REPLAY_LIMIT, now=now)
-            if due:
-                await dead_letters.replay(connection, due, now=now)
+            await dead_letters.replay(connection, due, now=now)

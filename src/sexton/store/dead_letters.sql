@@ -55,12 +55,17 @@ DELETE FROM sexton.idempotency_keys k USING sexton.jobs j
 WHERE j.id = ANY ($1::uuid[]) AND k.tenant = j.tenant AND k.key = j.idempotency_key AND k.job_id = j.id
 
 -- name: due_for_replay
-SELECT id FROM sexton.dead_letters WHERE replay_at <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY replay_at LIMIT $2
+SELECT id FROM sexton.dead_letters WHERE replay_at <= (SELECT coalesce($1::timestamptz, clock_timestamp())) ORDER BY replay_at LIMIT $2
 
 -- name: discard
 DELETE FROM sexton.dead_letters d WHERE d.id = ANY ($1::uuid[]) RETURNING d.id
 
 -- name: expire
-DELETE FROM sexton.dead_letters d WHERE d.id IN (
-  SELECT id FROM sexton.dead_letters WHERE buried_at < coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8)
-  ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED)
+-- By its id, which is of the time it was buried: the second covers a batch, whose ids are a microsecond apart.
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8) AS until
+)
+DELETE FROM sexton.dead_letters d WHERE d.id = ANY (ARRAY(
+  SELECT id FROM sexton.dead_letters
+  WHERE id < (SELECT sexton.uuid7_floor(until + interval '1 second') FROM moment) AND buried_at < (SELECT until FROM moment)
+  ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED))

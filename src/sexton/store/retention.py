@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import NamedTuple
 
 from .database import Connection, Database
 from .sql import statements
 
 _SQL = statements("retention")
+KEY_BATCH = 5000
+
+
+class UniqueKey(NamedTuple):
+    tenant: str
+    key: bytes
+
+
+FIRST = UniqueKey("", b"")
+
+
+class Expired(NamedTuple):
+    has_more: bool  # idempotency keys
+    looked: UniqueKey  # where to look on for unique ones; the first again after the last
 
 
 async def make_partitions(connection: Connection, *, now: datetime | None = None) -> int:
@@ -33,6 +48,9 @@ async def drop_partitions(database: Database, parent: str, *, keep_s: float, now
     return dropped
 
 
-async def expire_keys(connection: Connection, *, now: datetime | None = None) -> None:
-    await connection.fetch(_SQL["expire_keys"], now)
-    await connection.fetch(_SQL["expire_unique_keys"], now)
+async def expire_keys(connection: Connection, *, after: UniqueKey = FIRST, now: datetime | None = None) -> Expired:
+    """One batch: idempotency keys whose time is over, and of the unique keys after one those that nobody needs any more."""
+    rows = await connection.fetch(_SQL["expire_keys"], now, KEY_BATCH)
+    last = await connection.fetch(_SQL["expire_unique_keys"], now, *after, KEY_BATCH)
+    looked = UniqueKey(*last[0]) if last else FIRST
+    return Expired(len(rows) == KEY_BATCH, looked)

@@ -22,19 +22,27 @@ SELECT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id < $1) OR EXISTS (SELECT 
 SELECT sexton.drop_partition($1::text, $2::text)
 
 -- name: expire_keys
-DELETE FROM sexton.idempotency_keys k WHERE (k.tenant, k.key) IN (
-  SELECT tenant, key FROM sexton.idempotency_keys WHERE expires_at < coalesce($1::timestamptz, clock_timestamp())
-  ORDER BY expires_at LIMIT 5000 FOR UPDATE SKIP LOCKED)
+DELETE FROM sexton.idempotency_keys k WHERE k.ctid = ANY (ARRAY(
+  SELECT ctid FROM sexton.idempotency_keys WHERE expires_at < (SELECT coalesce($1::timestamptz, clock_timestamp()))
+  ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+RETURNING 1
 
 -- name: expire_unique_keys
--- Compare-and-set on the holder: a submission that takes the key over meanwhile keeps it.
-WITH idle AS MATERIALIZED (
-  SELECT u.tenant, u.key, u.job_id FROM sexton.unique_keys u
-  WHERE (u.holds_until IS NULL OR u.holds_until < coalesce($1::timestamptz, clock_timestamp()))
-    AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id = u.job_id)
-  LIMIT 5000
+-- Looks at so many keys ($4) after one ($2, $3), for a key does not show whether it is idle; answers with the last of them. They are
+-- looked up one by one, or a plan would walk all there are. Compare-and-set on the holder: a submission that takes the key over keeps it.
+WITH looked AS MATERIALIZED (
+  SELECT u.tenant, u.key, u.job_id, u.holds_until FROM sexton.unique_keys u
+  WHERE (u.tenant, u.key) > ($2::text, $3::bytea) ORDER BY u.tenant, u.key LIMIT $4
+), idle AS MATERIALIZED (
+  SELECT u.tenant, u.key, u.job_id FROM looked u
+  WHERE (u.holds_until IS NULL OR u.holds_until < (SELECT coalesce($1::timestamptz, clock_timestamp())))
+    AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id = u.job_id OFFSET 0)
 ), locked AS MATERIALIZED (
-  SELECT u.tenant, u.key FROM sexton.unique_keys u JOIN idle i ON i.tenant = u.tenant AND i.key = u.key AND i.job_id = u.job_id
-  ORDER BY u.tenant, u.key FOR UPDATE OF u SKIP LOCKED
+  SELECT u.place FROM idle i CROSS JOIN LATERAL (
+    SELECT k.ctid AS place FROM sexton.unique_keys k WHERE k.tenant = i.tenant AND k.key = i.key AND k.job_id = i.job_id
+    LIMIT 1 FOR UPDATE SKIP LOCKED
+  ) u
+), gone AS (
+  DELETE FROM sexton.unique_keys u WHERE u.ctid = ANY (ARRAY(SELECT place FROM locked))
 )
-DELETE FROM sexton.unique_keys u USING locked l WHERE u.tenant = l.tenant AND u.key = l.key
+SELECT l.tenant, l.key FROM looked l ORDER BY l.tenant DESC, l.key DESC LIMIT 1

@@ -208,7 +208,7 @@ WHERE j.id = $2 AND j.version = $3 AND coalesce(j.plan_at, 'infinity') < 'infini
 SELECT sexton.recall($2::smallint[], $3, $1::timestamptz) AS recalled_count
 
 -- name: due_to_resume
-SELECT id FROM sexton.jobs_recurring WHERE resume_at <= coalesce($1::timestamptz, clock_timestamp()) ORDER BY resume_at LIMIT $2
+SELECT id FROM sexton.jobs_recurring WHERE resume_at <= (SELECT coalesce($1::timestamptz, clock_timestamp())) ORDER BY resume_at LIMIT $2
 
 -- name: lock_due_to_resume
 SELECT resume_at FROM sexton.jobs_recurring
