@@ -114,6 +114,16 @@ def test_a_function_that_could_not_be_submitted_is_refused_when_decorated() -> N
         app.task(name="plain")(lambda ctx: None)
 
 
+def test_a_request_without_options_takes_the_short_way_to_the_same_job() -> None:
+    """A11."""
+    assert plain.request(1) == plain.options().request(1)
+    assert plain.request(1, lang="de") == plain.options().request(1, lang="de")
+    assert charge.request(2.5, currency="EUR") == charge.options().request(2.5, currency="EUR")
+    assert charge.request(2.5, currency="EUR").queue == "money"
+    with pytest.raises(InvalidSubmission, match="NUL"):
+        plain.request("a\x00b")  # type: ignore[call-overload]
+
+
 def test_every_option_of_a_submission_is_an_option_here() -> None:
     """A1: one list, in the domain, and none forgotten."""
     parameters = inspect.signature(submission).parameters.values()

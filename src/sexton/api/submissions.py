@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from sexton.domain.fault import Invalid
-from sexton.domain.job import PAYLOAD_BYTES_LIMIT, Submission
+from sexton.domain.job import PAYLOAD_BYTES_LIMIT, Submission, has_escaped_nul
 from sexton.domain.schedule.document import OnName, ScheduleDocument
 from sexton.wire import Fault, JobRequest
 
@@ -18,7 +18,6 @@ from .decoding import DEPTH_LIMIT, fault_in
 from .parts import ApiRequest
 from .problems import Refused, fault_of, invalid
 
-_ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -73,7 +72,7 @@ def check_payload(payload: msgspec.Raw) -> None:
         raise _too_deep() from None
     if text.count(b"[") + text.count(b"{") > DEPTH_LIMIT and _depth_of(value) > DEPTH_LIMIT:
         raise _too_deep()
-    if _ESCAPED_NUL.search(text):
+    if has_escaped_nul(text):
         raise invalid("/payload", "holds a NUL character (U+0000), which PostgreSQL cannot keep")
 
 

@@ -50,9 +50,12 @@ class Parameters:
                 "/payload", f"{self.owner} takes {len(self.positional)} positional arguments, {len(args)} were given"
             )
         bound = dict(zip(self.positional, args, strict=False))
-        for name in bound.keys() & kwargs.keys():
-            raise InvalidSubmission(pointer("payload", name), "given twice, by position and by name")
-        bound.update(kwargs)
+        if kwargs:
+            for name in bound.keys() & kwargs.keys():
+                raise InvalidSubmission(pointer("payload", name), "given twice, by position and by name")
+            bound.update(kwargs)
+        if bound.keys() == self.known:  # as in most bulk submissions
+            return bound
         if not self.takes_others:
             for name in bound.keys() - self.known:
                 takes = ", ".join(self.names) or "no arguments"

@@ -120,6 +120,8 @@ class Task(Generic[P, R]):
         return self._prepared(given).submit_sync(*args, **given)
 
     def _request(self, *args: Any, **given: Any) -> Request:
+        if RESERVED.isdisjoint(given):
+            return self._template.plain_request(self._parameters.bind(args, given))
         return self._prepared(given).request(*args, **given)
 
     def _prepared(self, given: dict[str, Any]) -> Prepared[...]:

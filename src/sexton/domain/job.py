@@ -28,6 +28,7 @@ _YEARS = (1970, 9000)  # with room for every deadline and offset: what PostgreSQ
 
 _PATH = re.compile(r"payload(\.[^.]+)+")
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_encode = msgspec.json.Encoder().encode
 
 Priority = Literal["critical", "high", "normal", "low"]
 Delivery = Literal["at_least_once", "at_most_once"]
@@ -197,7 +198,7 @@ def policy(
 def encoded_payload(payload: Any) -> msgspec.Raw:
     """The payload as JSON, refused where PostgreSQL could not keep it exactly or it is too large."""
     try:
-        encoded = msgspec.json.encode(payload)
+        encoded = _encode(payload)
         # JSON has no infinities and no NaN; the encoder writes null for them without a word. What came as JSON had none.
         if b"null" in encoded and not isinstance(payload, msgspec.Raw):
             _refuse_infinite("payload", msgspec.to_builtins(payload))
@@ -210,9 +211,14 @@ def encoded_payload(payload: Any) -> msgspec.Raw:
             "payload",
             f"{len(encoded):,} bytes, the limit is {PAYLOAD_BYTES_LIMIT:,}; store the data elsewhere and submit a reference",
         )
-    if _ESCAPED_NUL.search(encoded):
+    if has_escaped_nul(encoded):
         raise Invalid("payload", "holds a NUL character (U+0000), which PostgreSQL cannot keep")
     return msgspec.Raw(encoded)
+
+
+def has_escaped_nul(encoded: bytes) -> bool:
+    """The plain search first: 0.1 µs for 200 bytes, where the expression takes 6."""
+    return rb"\u0000" in encoded and _ESCAPED_NUL.search(encoded) is not None
 
 
 def _refuse_infinite(path: str, value: Any) -> None:

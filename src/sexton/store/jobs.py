@@ -127,6 +127,14 @@ async def submit(
     return [Submitted(*row) for row in rows]
 
 
+async def submit_and_show(
+    connection: Connection, submissions: Sequence[Submission], *, notify: bool = True, now: datetime | None = None
+) -> list[tuple[Submitted, JobView | None]]:
+    """The same in one round trip with what was made of each that is new; for one that stood already there is no view yet."""
+    rows = await connection.fetch(_SQL["submit_and_show"], encode_submissions(submissions), notify, now)
+    return [(Submitted(row["id"], row["created"]), _new_view(row) if row["created"] else None) for row in rows]
+
+
 async def show(connection: Connection, job_id: UUID) -> JobView:
     shown = await show_many(connection, [job_id])
     if not shown:
@@ -226,6 +234,12 @@ async def _end_schedule(connection: Connection, job_id: UUID, reason: str, now: 
     taken_back = await schedules.unplan(connection, job_id, now=now)
     await schedules.end(connection, job_id, how="cancelled", reason=reason, now=now)
     return max(taken_back.removed_count, 1)  # a schedule without a fire ahead has ended all the same
+
+
+def _new_view(row: Row) -> JobView:
+    """A one-time job that nobody has seen yet: not paused, never tried, not ended."""
+    job_id, _, *own, due_at = row
+    return JobView(*(job_id, *own, *(None,) * 3, "pending", due_at, 0, *(None,) * 7))
 
 
 def _running(row: Row) -> Execution:

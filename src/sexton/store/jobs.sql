@@ -1,6 +1,11 @@
 -- name: submit
 SELECT id, created FROM sexton.submit_jobs($1::jsonb, $2::boolean, $3::timestamptz)
 
+-- name: submit_and_show
+SELECT id, created, version, task, tenant, queue, lane, name, payload, policy, timeout_s::float8, at_most_once, idempotency_key, tags,
+  submitted_at, submitted_by, trace, due_at
+FROM sexton.submit_and_show($1::jsonb, $2::boolean, $3::timestamptz)
+
 -- name: show
 -- A one-time job has either a live run or an ending; which of them says all. Every look-up is by key and one row, whatever the planner
 -- believes; the bounds leave out partitions. $1 jobs, $2 the lowest, $3 the highest of them
