@@ -23,7 +23,7 @@ from sexton.client.request import Request
 from sexton.client.task import Task
 from sexton.settings import Settings
 
-from . import machine, record
+from . import machine, record, submitter
 from .app import PAD, doze, nap, note
 from .server import Server, fresh_server
 
@@ -33,14 +33,16 @@ READY_S = 30.0
 
 
 class Process:
-    """One service, started as a user would."""
+    """One service, started as a user would; or a submitter."""
 
-    def __init__(self, role: str, arguments: Sequence[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, role: str, arguments: Sequence[str], environment: dict[str, str], log: Path, *, module: str = "sexton"
+    ) -> None:
         self.role = role
         self._log = log
         with log.open("ab") as sink:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "sexton", *arguments], env=environment, cwd=ROOT, stdout=sink, stderr=sink
+                [sys.executable, "-m", module, *arguments], env=environment, cwd=ROOT, stdout=sink, stderr=sink
             )
 
     @property
@@ -52,6 +54,12 @@ class Process:
 
     def rss_mib(self) -> float:
         return machine.rss_mib(self.pid)
+
+    def has_ended(self) -> bool:
+        """By itself and well; anything else is an error."""
+        if self._popen.poll() is not None and self._popen.returncode:
+            self.check()
+        return self._popen.returncode is not None
 
     def check(self) -> None:
         if self._popen.poll() is not None:
@@ -77,6 +85,7 @@ class Usage:
     wall_s: float
     worker_s: float
     scheduler_s: float
+    api_s: float
     client_s: float
     server_s: float | None
     steal_pct: float
@@ -88,8 +97,10 @@ class _Reading:
     at: float
     worker_s: float
     scheduler_s: float
+    api_s: float
     client_s: float
     server_s: float | None
+    ours_s: float  # of this process and of all it started, those that have ended included; the server is not among them
     steal_s: float
     busy_s: float
 
@@ -109,12 +120,34 @@ class Bed:
         if concurrency is not None:
             self._environment["SEXTON_WORKER_CONCURRENCY"] = str(concurrency)
         self.processes: list[Process] = []
+        self._metered: list[Usage] = []
+        self._usage_since_the_start = self.meter()
 
     def start_worker(self, environment: Mapping[str, str] | None = None) -> Process:
         return self._start("worker", "worker", "bench.app:app", environment=environment)
 
     def start_scheduler(self) -> Process:
         return self._start("scheduler", "scheduler")
+
+    def start_api(self, port: int) -> Process:
+        return self._start("api", "api", "--host", "127.0.0.1", "--port", str(port))
+
+    @asynccontextmanager
+    async def submitting(self, orders: submitter.Orders) -> AsyncIterator[submitter.Submission]:
+        """A process of its own submits meanwhile, so that it waits for nobody here."""
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        process = Process(
+            "submitter",
+            [orders.written_to(folder)],
+            self._environment,
+            self._folder / "submitter.log",
+            module="bench.submitter",
+        )
+        try:
+            yield submitter.Submission(folder, process)
+            process.has_ended()  # or has it failed?
+        finally:
+            process.stop()
 
     async def until_ready(self) -> None:
         """Every process started so far has said in the database that it is there."""
@@ -131,6 +164,13 @@ class Bed:
             if time.monotonic() > ends_at:
                 raise TimeoutError(f"it did not come true within {within_s:.0f} s")
             await asyncio.sleep(every_s)
+
+    async def until_empty(self, *, within_s: float = 60.0, every_s: float = 0.005) -> None:
+        """No run lives but those that wait for another year. Each part is one look into an index, however many do."""
+        empty = """SELECT NOT EXISTS (SELECT FROM sexton.runs WHERE state = 'ready')
+                     AND NOT EXISTS (SELECT FROM sexton.runs WHERE state = 'running')
+                     AND NOT EXISTS (SELECT FROM sexton.runs WHERE state = 'waiting' AND due_at < now() + interval '1 day')"""
+        await self.until(lambda: self.server.monitor.fetchval(empty), within_s=within_s, every_s=every_s)
 
     async def until_started(self, count: int, *, within_s: float) -> None:
         try:
@@ -168,6 +208,14 @@ class Bed:
         while self.processes:
             self.processes.pop().stop()
 
+    def stop_one(self, process: Process) -> None:
+        self.processes.remove(process)
+        process.stop()
+
+    def own_cpu_s(self) -> float:
+        own = os.times()
+        return own.user + own.system
+
     def cpu_s(self, role: str) -> float:
         return sum(process.cpu_s() for process in self.processes if process.role == role)
 
@@ -179,28 +227,40 @@ class Bed:
             after = self._read()
             wall_s = after.at - before.at
             machine_s = wall_s * (os.cpu_count() or 1)
-            ours = after.worker_s - before.worker_s + after.scheduler_s - before.scheduler_s + after.client_s - before.client_s
             server_s = None if after.server_s is None or before.server_s is None else after.server_s - before.server_s
-            return Usage(
+            used = Usage(
                 wall_s,
                 after.worker_s - before.worker_s,
                 after.scheduler_s - before.scheduler_s,
+                after.api_s - before.api_s,
                 after.client_s - before.client_s,
                 server_s,
                 100 * (after.steal_s - before.steal_s) / machine_s,
-                100 * max(0.0, after.busy_s - before.busy_s - ours - (server_s or 0.0)) / machine_s,
+                100 * max(0.0, after.busy_s - before.busy_s - (after.ours_s - before.ours_s) - (server_s or 0.0)) / machine_s,
             )
+            self._metered.append(used)
+            return used
 
         return usage
 
+    def conditions(self) -> dict[str, float]:
+        """What the machine did besides, over all that was metered; over everything if nothing was."""
+        metered = list(self._metered) or [self._usage_since_the_start()]
+        wall_s = sum(usage.wall_s for usage in metered)
+        return {
+            "steal_pct": sum(usage.steal_pct * usage.wall_s for usage in metered) / wall_s,
+            "elsewhere_pct": sum(usage.elsewhere_pct * usage.wall_s for usage in metered) / wall_s,
+        }
+
     def _read(self) -> _Reading:
-        own = os.times()
         return _Reading(
             time.monotonic(),
             self.cpu_s("worker"),
             self.cpu_s("scheduler"),
-            own.user + own.system,
+            self.cpu_s("api"),
+            self.own_cpu_s(),
             self.server.cpu_s(),
+            machine.tree_cpu_s(os.getpid()),
             machine.steal_s(),
             machine.busy_s(),
         )

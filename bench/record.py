@@ -49,6 +49,12 @@ class Record:
         data = self.path.read_bytes()
         return list(ROW.iter_unpack(data[: len(data) // ROW.size * ROW.size]))
 
+    def tally(self) -> dict[str, int]:
+        """How many jobs started, and how many starts were not the first of their job."""
+        numbers = [number for number, _ in self.rows() if number >= 0]
+        seen = len(set(numbers))
+        return {"jobs_seen": seen, "jobs_repeated": len(numbers) - seen}
+
     def first_starts(self) -> dict[int, float]:
         """When each job first started. Negative numbers are warm-up, and left out."""
         starts: dict[int, float] = {}

@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .bed import Bed
+from .bed import Bed, Usage
+from .server import Counters
 
-Figures = dict[str, Any]  # key: number, or null where it cannot be known here
+Figures = dict[str, Any]  # key: number, or null where it cannot be known here; "series": {name: [[x, y], …]} for plots
+Points = list[list[float]]
 
 
 class Target(NamedTuple):
@@ -25,6 +27,8 @@ class Target(NamedTuple):
 class Options:
     jobs: int | None = None  # none: the scenario's own size
     workers: int = 1
+    waiting: int | None = None  # runs that wait for another year, where that matters
+    quick: bool = False  # does it still run? A few seconds, and figures that mean nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,11 @@ class Scenario:
     about: str
     targets: Mapping[str, Target]  # the first decides which repetition was the best
     run: Callable[[Bed, Options], Awaitable[Figures]]
+    quick_jobs: int = 1_000
 
     def best(self, repetitions: Sequence[Figures]) -> Figures:
+        if not self.targets:
+            return repetitions[-1]
         key, target = next(iter(self.targets.items()))
         sign = 1.0 if target.goal > target.must else -1.0
         return max(repetitions, key=lambda figures: sign * figures[key])
@@ -55,3 +62,27 @@ def lags(lags_s: Sequence[float]) -> Figures:
 
 def per_job_us(cpu_s: float | None, jobs: int) -> float | None:
     return None if cpu_s is None else cpu_s / jobs * 1e6
+
+
+def costs(usage: Usage, before: Counters, after: Counters, jobs: int, *, metered: int | None = None) -> Figures:
+    """What each job cost; `metered` are those that the meter saw, where it began late."""
+    all_s = None if usage.server_s is None else usage.worker_s + usage.scheduler_s + usage.server_s
+    seen = jobs if metered is None else metered
+    return {
+        "cpu_us_per_job": per_job_us(all_s, seen),
+        "cpu_us_per_job_worker": per_job_us(usage.worker_s, seen),
+        "cpu_us_per_job_scheduler": per_job_us(usage.scheduler_s, seen),
+        "cpu_us_per_job_server": per_job_us(usage.server_s, seen),
+        "wal_bytes_per_job": (after.wal_bytes - before.wal_bytes) / jobs,
+        "statements_per_job": None if after.statements is None else (after.statements - (before.statements or 0)) / jobs,
+        "transactions_per_job": (after.transactions - before.transactions) / jobs,
+        "dead_tuples_per_job": (after.dead_tuples - before.dead_tuples) / jobs,
+        "hot_updates_per_job": (after.hot_updates - before.hot_updates) / jobs,
+    }
+
+
+def distribution(values: Sequence[float], points: int = 200) -> Points:
+    """Up to each of these values, that share of all."""
+    ordered = sorted(values)
+    places = sorted({round(step / points * (len(ordered) - 1)) for step in range(points + 1)})
+    return [[round(ordered[place], 6), (place + 1) / len(ordered)] for place in places]

@@ -61,6 +61,10 @@ class Server:
         self.monitor = monitor
         self._log, self._pid = log, pid
 
+    @property
+    def is_local(self) -> bool:
+        return self._pid is not None
+
     def cpu_s(self) -> float | None:
         """Of the postmaster and all below it; none if it runs on another machine."""
         return None if self._pid is None else machine.tree_cpu_s(self._pid)

@@ -7,11 +7,12 @@ import time
 from datetime import UTC, datetime
 
 from bench.bed import Bed
-from bench.scenario import Figures, Options, Scenario, Target, lags, per_job_us
+from bench.scenario import Figures, Options, Scenario, Target, costs, distribution, lags
 
 JOBS = 50_000
 SUBMITTED_PER_S = 5_000  # slower than any machine we know
 QUIET_S = 1.0  # between the last submission and the instant, at least
+SETTLE_S = 1.2  # a server process tells what it counted once a second
 
 
 async def run(bed: Bed, options: Options) -> Figures:
@@ -32,11 +33,13 @@ async def run(bed: Bed, options: Options) -> Figures:
         raise RuntimeError("submitting took so long that the instant came first; this machine is too busy to measure")
     bed.say(f"{jobs:,} jobs are due in {ahead_s:.0f} s")
     await asyncio.sleep(ahead_s - 0.2)
+    before = await bed.server.counters()
     usage_since = bed.meter()
     await bed.until_started(warm + jobs, within_s=60 + jobs / 500)
-    empty = "SELECT NOT EXISTS (SELECT FROM sexton.runs)"
-    await bed.until(lambda: bed.server.monitor.fetchval(empty), within_s=60, every_s=0.02)
+    await bed.until_empty(every_s=0.02)
     usage = usage_since()
+    await asyncio.sleep(SETTLE_S)
+    after = await bed.server.counters()
 
     starts = bed.record.first_starts()
     lags_s = [at - due for at in starts.values()]
@@ -44,13 +47,10 @@ async def run(bed: Bed, options: Options) -> Figures:
         **lags(lags_s),
         "lag_min_s": min(lags_s),
         "jobs_per_s": jobs / max(lags_s),
-        "cpu_us_per_job_worker": per_job_us(usage.worker_s, jobs),
-        "cpu_us_per_job_scheduler": per_job_us(usage.scheduler_s, jobs),
-        "cpu_us_per_job_server": per_job_us(usage.server_s, jobs),
+        **costs(usage, before, after, jobs),
         "jobs_seen": len(starts),
-        "steal_pct": usage.steal_pct,
-        "elsewhere_pct": usage.elsewhere_pct,
         "hot_statements": await bed.server.hot_statements(),
+        "series": {"share_over_lag_s": distribution(lags_s)},
     }
 
 

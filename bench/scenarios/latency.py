@@ -33,7 +33,7 @@ async def run(bed: Bed, options: Options) -> Figures:
         calls.append((called_at, time.time()))
         await asyncio.sleep(dice.uniform(*SPACING_S))
     await bed.until_started(warm + jobs, within_s=30)
-    usage = usage_since()
+    usage_since()
 
     starts = bed.record.first_starts()
     from_return_s = [starts[number] - returned_at for number, (_, returned_at) in enumerate(calls)]
@@ -47,8 +47,6 @@ async def run(bed: Bed, options: Options) -> Figures:
         "latency_from_call_p99_s": percentile(from_call_s, 99),
         "submit_p50_s": percentile(submit_s, 50),
         "submit_p99_s": percentile(submit_s, 99),
-        "steal_pct": usage.steal_pct,
-        "elsewhere_pct": usage.elsewhere_pct,
     }
 
 

@@ -26,7 +26,7 @@ async def run(bed: Bed, options: Options) -> Figures:
     killed_at = time.time()
     bed.kill(doomed)
     await bed.until_started(2 * jobs, within_s=120)
-    usage = usage_since()
+    usage_since()
     running = await bed.server.monitor.fetchval(
         "SELECT count(*) FROM sexton.runs r JOIN sexton.workers w ON w.id = r.worker_id AND w.lost_at IS NULL "
         "WHERE r.state = 'running'"
@@ -39,7 +39,6 @@ async def run(bed: Bed, options: Options) -> Figures:
         "running_count": running,
         "started_twice_count": len({number for number, _ in again}),
         "started_too_often_count": len(rows) - 2 * jobs,
-        "steal_pct": usage.steal_pct,
     }
 
 

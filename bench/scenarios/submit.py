@@ -1,47 +1,102 @@
-"""Submission in bulk through the SDK, from the arguments to the commit: one caller after another, and four at once."""
+"""Submission: in bulk through the SDK, from the arguments to the commit; over HTTP in batches and one by one, until the answer
+that says it is durable."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
+import tempfile
 import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from bench.bed import Bed
+import httpx
+
+from bench import posts
+from bench.app import PAD
+from bench.bed import READY_S, Bed
 from bench.scenario import Figures, Options, Scenario, Target, per_job_us
 
 JOBS = 100_000
 BATCH = 1_000
 CALLERS = 4
+SPAN_S = 8.0  # of each way over HTTP, at full size
+
+
+class Http(NamedTuple):
+    """One way to POST: how many jobs in a body, over how many connections."""
+
+    suffix: str
+    batch: int | None  # none: single jobs
+    connections: int
+
+
+HTTP = (
+    Http("http_batch", 1_000, 2),
+    Http("http_batch_100", 100, 4),
+    Http("http_single", None, 32),
+    Http("http_single_1_connection", None, 1),
+)
 
 
 async def run(bed: Bed, options: Options) -> Figures:
     jobs = options.jobs or JOBS
+    figures: Figures = {"batch": BATCH, "load": posts.generator()}
     await _submit(bed, range(-BATCH, 0))
-
     bed.say(f"submitting {jobs:,} jobs")
-    before = await bed.server.counters()
-    usage_since = bed.meter()
-    started_at = time.perf_counter()
-    await _submit(bed, range(jobs))
-    one_s = time.perf_counter() - started_at
-    usage = usage_since()
-    after = await bed.server.counters()
-
+    figures |= await _metered(bed, "", lambda: _in_bulk(bed, jobs, callers=1))
     bed.say(f"submitting {jobs:,} jobs from {CALLERS} callers")
-    share = jobs // CALLERS
-    started_at = time.perf_counter()
-    await asyncio.gather(*(_submit(bed, range(caller * share, (caller + 1) * share)) for caller in range(CALLERS)))
-    many_s = time.perf_counter() - started_at
-    return {
-        "jobs_per_s": jobs / one_s,
-        "jobs_per_s_concurrent": share * CALLERS / many_s,
-        "cpu_us_per_job_client": per_job_us(usage.client_s, jobs),
-        "cpu_us_per_job_server": per_job_us(usage.server_s, jobs),
-        "wal_bytes_per_job": (after.wal_bytes - before.wal_bytes) / jobs,
-        "batch": BATCH,
-        "steal_pct": usage.steal_pct,
-        "elsewhere_pct": usage.elsewhere_pct,
-        "hot_statements": await bed.server.hot_statements(),
+    figures |= await _metered(bed, "concurrent", lambda: _in_bulk(bed, jobs, callers=CALLERS))
+
+    url = await _start_api(bed)
+    span_s = max(1.0, SPAN_S * min(1.0, jobs / JOBS))
+    with tempfile.TemporaryDirectory() as folder:
+        for way in HTTP:
+            bed.say(f"{way.suffix} over {way.connections} connections")
+            await _post(way, url, 1.0, Path(folder))  # the first of a kind plans and connects
+            figures |= await _metered(bed, way.suffix, lambda way=way: _post(way, url, span_s, Path(folder)))  # type: ignore[misc]
+    return {**figures, "hot_statements": await bed.server.hot_statements()}
+
+
+class Done(NamedTuple):
+    jobs: int
+    span_s: float
+    load_s: float = 0.0  # CPU of the load generator
+    p50_s: float | None = None
+    p99_s: float | None = None
+
+
+async def _metered(bed: Bed, suffix: str, work: Callable[[], Awaitable[Done]]) -> Figures:
+    before, stored_before = await bed.server.counters(), await _stored(bed)
+    usage_since = bed.meter()
+    done = await work()
+    usage = usage_since()
+    stored = await _stored(bed) - stored_before
+    after = await bed.server.counters()
+    if stored < done.jobs:
+        raise RuntimeError(f"{suffix or 'bulk'}: {done.jobs:,} jobs were acknowledged, and {stored:,} are there")
+    figures: dict[str, Any] = {
+        "jobs_per_s": done.jobs / done.span_s,
+        "cpu_us_per_job_client": per_job_us(usage.client_s + done.load_s, done.jobs),
+        "cpu_us_per_job_server": per_job_us(usage.server_s, done.jobs),
+        "wal_bytes_per_job": (after.wal_bytes - before.wal_bytes) / done.jobs,
     }
+    if done.p50_s is not None:
+        figures |= {
+            "cpu_us_per_job_api": per_job_us(usage.api_s, done.jobs),
+            "post_p50_s": done.p50_s,
+            "post_p99_s": done.p99_s,
+        }
+    return {f"{key}_{suffix}" if suffix else key: value for key, value in figures.items()}
+
+
+async def _in_bulk(bed: Bed, jobs: int, *, callers: int) -> Done:
+    share = jobs // callers
+    started_at = time.perf_counter()
+    await asyncio.gather(*(_submit(bed, range(caller * share, (caller + 1) * share)) for caller in range(callers)))
+    return Done(share * callers, time.perf_counter() - started_at)
 
 
 async def _submit(bed: Bed, numbers: range) -> None:
@@ -49,4 +104,45 @@ async def _submit(bed: Bed, numbers: range) -> None:
         await bed.app.submit_many(bed.notes(range(start, min(start + BATCH, numbers.stop))))
 
 
-SCENARIO = Scenario("submit", "SDK bulk submission", {"jobs_per_s": Target(40_000, 60_000)}, run)
+async def _start_api(bed: Bed) -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    bed.start_api(port)
+    async with httpx.AsyncClient() as client:
+
+        async def is_ready() -> bool:
+            try:
+                return (await client.get(f"{url}/readyz")).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        await bed.until(is_ready, within_s=READY_S, every_s=0.1)
+    return url
+
+
+async def _post(way: Http, url: str, span_s: float, folder: Path) -> Done:
+    job = {"handler": "note", "payload": {"number": 1, "pad": PAD}}
+    path, document = ("/v1/jobs", job) if way.batch is None else ("/v1/jobs/batch", [job] * way.batch)
+    posted = await posts.post(
+        url + path, json.dumps(document).encode(), connections=way.connections, span_s=span_s, folder=folder
+    )
+    if posted.fault_count or posted.accepted_count < posted.sent_count:
+        raise RuntimeError(f"{way.suffix}: {posted.accepted_count} of {posted.sent_count} were accepted, {posted}")
+    return Done(posted.accepted_count * (way.batch or 1), posted.span_s, posted.cpu_s, posted.p50_s, posted.p99_s)
+
+
+async def _stored(bed: Bed) -> int:
+    return int(await bed.server.monitor.fetchval("SELECT count(*) FROM sexton.runs"))
+
+
+SCENARIO = Scenario(
+    "submit",
+    "SDK bulk, HTTP batches and single POSTs",
+    {
+        "jobs_per_s": Target(40_000, 60_000),
+        "jobs_per_s_http_batch": Target(12_000, 20_000),
+        "jobs_per_s_http_single": Target(1_200, 2_000),
+    },
+    run,
+)

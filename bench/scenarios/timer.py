@@ -30,12 +30,10 @@ async def run(bed: Bed, options: Options) -> Figures:
     usage_since = bed.meter()
     await asyncio.sleep(base + SPAN_S - time.time())
     await bed.until_started(warm + jobs, within_s=30)
-    usage = usage_since()
+    usage_since()
     starts = bed.record.first_starts()
     return {
         **lags([starts[number] - due[number] for number in range(jobs)]),
-        "steal_pct": usage.steal_pct,
-        "elsewhere_pct": usage.elsewhere_pct,
     }
 
 

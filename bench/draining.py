@@ -1,0 +1,63 @@
+"""One pass over jobs that wait: workers come to them, drain them, and go."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .bed import Bed
+from .scenario import Figures, costs
+
+SETTLE_S = 1.2  # as for the peers, whose late acknowledgements count as well
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    jobs: int
+    span_s: float  # from the first start to the last
+    recorded_s: float  # from the first start to the last end in the store
+    figures: Figures
+
+    @property
+    def jobs_per_s(self) -> float:
+        return (self.jobs - 1) / self.span_s
+
+    @property
+    def cpu_us(self) -> float | None:
+        cpu_us: float | None = self.figures["cpu_us_per_job"]
+        return cpu_us
+
+
+async def drain(bed: Bed, numbers: range, *, workers: int = 1, environment: Mapping[str, str] | None = None) -> Drained:
+    """Submits and drains them. A scheduler that runs stays, and its CPU is counted."""
+    jobs, before_count = len(numbers), bed.record.count
+    bed.say(f"submitting {jobs:,} jobs")
+    began_client_s = bed.own_cpu_s()
+    await bed.submit(bed.notes(numbers))
+    client_us = (bed.own_cpu_s() - began_client_s) / jobs * 1e6
+    await bed.server.monitor.execute("ANALYZE", timeout=600)
+    before = await bed.server.counters()
+
+    bed.say(f"draining {jobs:,} jobs")
+    started = [bed.start_worker(environment) for _ in range(workers)]
+    await bed.until_started(before_count + 1, within_s=30)
+    usage_since = bed.meter()
+    missed = bed.record.count - before_count  # started before the meter was read: a batch or two
+    await bed.until_started(before_count + jobs, within_s=60 + jobs / 500)
+    await bed.until_empty()
+    recorded_at = time.time()
+    await asyncio.sleep(SETTLE_S)
+    usage = usage_since()
+    rss_mib = max(worker.rss_mib() for worker in started)
+    for worker in started:  # server processes tell all they counted when they end
+        bed.stop_one(worker)
+    after = await bed.server.counters()
+    times = [at for _, at in bed.record.rows()[before_count:]]
+    figures = {
+        **costs(usage, before, after, jobs, metered=jobs - missed),
+        "cpu_us_per_job_client": client_us,
+        "rss_mib": rss_mib,
+    }
+    return Drained(jobs, max(times) - min(times), recorded_at - min(times), figures)

@@ -1,0 +1,56 @@
+"""Throughput over sizes: a worker's slots, which bound its claims; worker processes; jobs in one submission. For plots: what
+the knobs do, and that the defaults are near the top."""
+
+from __future__ import annotations
+
+import time
+
+from bench.bed import Bed
+from bench.draining import drain
+from bench.scenario import Figures, Options, Points, Scenario
+
+JOBS = 60_000
+SLOTS = (1, 3, 10, 30, 100, 300, 1_000, 3_000)
+WORKERS = (1, 2, 3, 4)
+BATCHES = (1, 10, 100, 1_000, 5_000)
+SMALL_PER_S = 400  # what one slot, or one job at a time, may do: fewer jobs there, so that no size takes minutes
+
+
+async def run(bed: Bed, options: Options) -> Figures:
+    jobs = options.jobs or JOBS
+    first = 0
+    slots: Points = []
+    cpu: Points = []
+    workers: Points = []
+    batches: Points = []
+    for size in SLOTS[::4] if options.quick else SLOTS:
+        numbers = range(first, first + min(jobs, size * 5 * SMALL_PER_S))
+        drained = await drain(bed, numbers, environment={"SEXTON_WORKER_CONCURRENCY": str(size)})
+        slots.append([size, drained.jobs_per_s])
+        cpu.append([size, drained.cpu_us or 0.0])
+        first += jobs
+    for count in WORKERS[:1] if options.quick else WORKERS:
+        workers.append([count, (await drain(bed, range(first, first + jobs), workers=count)).jobs_per_s])
+        first += jobs
+    for size in BATCHES:
+        bed.say(f"submitting {size:,} at a time")
+        requests = bed.notes(range(first, first + min(jobs, size * 5 * SMALL_PER_S)))
+        began_at = time.perf_counter()
+        await bed.submit(requests, size)
+        batches.append([size, len(requests) / (time.perf_counter() - began_at)])
+        first += jobs
+    return {
+        "jobs_per_s": max(rate for _, rate in slots),
+        "slots_best": max(slots, key=lambda point: point[1])[0],
+        "workers_best": max(workers, key=lambda point: point[1])[0],
+        "batch_best": max(batches, key=lambda point: point[1])[0],
+        "series": {
+            "jobs_per_s_over_slots": slots,
+            "cpu_us_per_job_over_slots": cpu,
+            "jobs_per_s_over_workers": workers,
+            "submitted_per_s_over_batch": batches,
+        },
+    }
+
+
+SCENARIO = Scenario("sizes", "throughput over slots, worker processes and jobs in one submission", {}, run)
