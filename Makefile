@@ -15,7 +15,7 @@ STORE_TESTS = tests/store tests/migration --ignore=tests/store/test_connections.
 PYTEST_ARGS ?=
 ARGS ?=
 SEEDS ?= 0-199
-SCENARIO ?= drain
+FIGURES := .cache/bench
 
 # A mirror that pip knows from the environment serves uv as well.
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
@@ -64,8 +64,24 @@ docs: setup ## Write docs/reference/ anew from the code
 	$(BIN)/python -m tools.reference
 
 .PHONY: bench
-bench: setup ## Measure one scenario of DESIGN §6 (SCENARIO=drain)
+bench: setup ## Measure everything of DESIGN §6 and write docs/performance.md (an hour; SCENARIO=drain for one)
+ifdef SCENARIO
 	$(BIN)/python -m bench $(SCENARIO) --json
+else
+	@mkdir -p $(FIGURES)
+	$(BIN)/python -m bench all --json > $(FIGURES)/figures.jsonl
+	BENCH_PROFILE=$(CURDIR)/$(FIGURES)/stacks.txt $(BIN)/python -m bench drain --jobs 300000 --json > /dev/null
+	@# The embedded server has no contrib modules: statements are counted on Debian's, where there is one.
+	for bin in /usr/lib/postgresql/*/bin; do test ! -x "$$bin/postgres" || \
+		$(BIN)/python -m bench drain --postgres-bin "$$bin" --json > $(FIGURES)/statements.jsonl; done
+	$(BIN)/python -m bench.page $(FIGURES)
+endif
+
+.PHONY: peers
+peers: setup ## Measure Sexton beside other job queues, which it installs in .cache/peers (ARGS=…)
+	$(BIN)/python -m bench peers --install
+	@mkdir -p $(FIGURES)
+	$(BIN)/python -m bench peers --json $(ARGS) | tee $(FIGURES)/peers.jsonl
 
 .PHONY: simulate
 simulate: setup ## The stepped simulation over more seeds, and without each safeguard (SEEDS=0-199, or one seed to replay it)
