@@ -116,6 +116,23 @@ class TestRunsNobodyHeardOf:
         assert await rig.state(job_id) == "ready"
         assert await rig.state(held) == "running"
 
+    async def test_a_look_that_takes_long_does_not_hold_up_the_beat(self, rig: Rig) -> None:
+        """C4: it would look dead, and be taken for dead."""
+        between = Between(rig.database)
+        hand, _ = await started(rig, database=between)
+
+        async def slow() -> None:
+            rig.move(0.3)
+
+        between.after("beat", slow)
+        await hand.beat()
+        rig.move(60)
+        between.statements.clear()
+        await hand.beat()
+        assert between.statements == ["beat", "leased"]
+        await hand.beat()
+        assert between.statements == ["beat", "leased", "beat"], "that took no time, so it is part of the beat again"
+
     async def test_what_it_holds_is_asked_for_with_every_beat_however_long_it_takes(self, rig: Rig) -> None:
         """C4, C8: a cancel, and the loss of a lease."""
         between = Between(rig.database)

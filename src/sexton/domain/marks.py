@@ -18,7 +18,7 @@ from uuid import UUID
 MARK_AFTER = 100  # runs of a tenant: what fewer leave behind is soon walked through
 TENANTS_LIMIT = 64  # of a queue and lane: among more, each leaves little behind
 LOOK_AGAIN_S = 0.1
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 LOOK_SHARE = 20  # a look from the beginning takes at most one part in this many of the time
 
 Mark = tuple[datetime, UUID]  # due time and id of a run: the order in which a tenant's are taken
@@ -69,10 +69,9 @@ def _place(run: Taken) -> Mark:
 
 
 class Looking:
-    """When to begin at a mark, and when at the beginning: that is never put off for longer than `patience_s`."""
+    """When to begin at a mark, and when at the beginning."""
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._patience_s = patience_s
+    def __init__(self) -> None:
         self._looked_at: float | None = None
         self._again_s = LOOK_AGAIN_S
         self._is_enough_ahead = False
@@ -86,5 +85,5 @@ class Looking:
             self._is_enough_ahead = is_full
             return
         self._looked_at = began_s
-        self._again_s = min(max(LOOK_AGAIN_S, LOOK_SHARE * (ended_s - began_s)), self._patience_s)
+        self._again_s = min(max(LOOK_AGAIN_S, LOOK_SHARE * (ended_s - began_s)), PATIENCE_S)
         self._is_enough_ahead = is_full and not was_behind

@@ -36,7 +36,7 @@ class Promoter:
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
         self._rest_s_max = min(rest_s_max, REST_S_MAX)
         self._look_around = LookAround(led, clock)
-        self._looking = Looking(REST_S_MAX)
+        self._looking = Looking()
         self._marked: frozenset[int] = frozenset()  # the partitions that the mark is of
         self._mark: datetime | None = None  # what was promoted last was due then
 

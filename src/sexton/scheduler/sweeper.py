@@ -93,13 +93,13 @@ class Sweeper:
     async def _look(self) -> fleet.Survey:
         began_s = self._clock.monotonic()
         is_thorough = self._sparing.is_due(began_s)
-        async with self._database.connection() as connection:
-            survey = await fleet.survey(
-                connection, lease_s=self._lease_s, thorough=is_thorough, now=self._clock.database_now()
-            )
-        if is_thorough:
-            self._sparing.note(began_s, self._clock.monotonic())
-        return survey
+        try:
+            async with self._database.connection() as connection:
+                now = self._clock.database_now()
+                return await fleet.survey(connection, lease_s=self._lease_s, thorough=is_thorough, now=now)
+        finally:
+            if is_thorough:  # also if it took too long: beats must be seen whatever becomes of the rest
+                self._sparing.note(began_s, self._clock.monotonic())
 
     async def _declare_lost(self, silent: dict[UUID, int]) -> int:
         if not silent:

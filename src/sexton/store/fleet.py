@@ -105,6 +105,11 @@ async def beat(
     return Beaten([Held(*row[:5]) for row in rows if row["id"] is not None], rows[0]["is_ready"], rows[0]["is_overdue"])
 
 
+async def leased(connection: Connection, worker_id: UUID) -> list[Held]:
+    """All that this worker holds according to the database."""
+    return [Held(*row) for row in await connection.fetch(_SQL["leased"], worker_id)]
+
+
 async def leave(connection: Connection, worker_id: UUID) -> None:
     await connection.fetch(_SQL["leave"], worker_id)
 

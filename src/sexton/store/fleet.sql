@@ -38,6 +38,11 @@ FROM alive LEFT JOIN LATERAL (
   WHERE h.id = ANY ($8::uuid[]) AND h.worker_id = alive.id AND h.state = 'running'
 ) r ON true
 
+-- name: leased
+-- All that the database believes a worker holds: the same, apart from its beat.
+SELECT r.id, r.job_id, r.token, r.cancel_requested_at IS NOT NULL AS cancel_requested, r.at_most_once
+FROM sexton.runs r WHERE r.worker_id = $1 AND r.state = 'running'
+
 -- name: leave
 DELETE FROM sexton.workers w WHERE w.id = $1 AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
 

@@ -31,6 +31,7 @@ ASK_S = 2.0
 FORCE_S = 0.5
 PULSE_S = 0.25
 IDLE_BEAT_S_MAX = 2.0  # rule 12: a beat is also an idle worker's look for work
+APART_S = 0.25  # looking through all that we hold, if it takes longer than this, must not hold up the beat
 OVERDUE_S = 5.0  # rule 12: what schedulers leave undone for this long, an idle worker does
 
 
@@ -130,6 +131,7 @@ class Heartbeat:
         held_before = self._holdings.all()
         cut_short_count = self._holdings.cut_short_count
         is_thorough = bool(self._suspects) or cut_short_count != self._cut_short_count or self._sparing.is_due(sent_at)
+        is_apart = is_thorough and self._sparing.took_s > APART_S
         worker_id = self._owner.worker_id
         async with self._database.connection() as connection:
             if not self._owner.enlisted:
@@ -142,7 +144,7 @@ class Heartbeat:
                 refused_count=self._holdings.refused_count,
                 queues=self._queues,
                 overdue_s=None if held_before else OVERDUE_S,  # a busy worker need not be told
-                only=None if is_thorough else [execution.claimed.run_id for execution in held_before],
+                only=None if is_thorough and not is_apart else [execution.claimed.run_id for execution in held_before],
                 now=self._clock.database_now(),
             )
         if beaten is None:
@@ -150,15 +152,19 @@ class Heartbeat:
             self._post(partial(self._owner.declared_lost, worker_id))
             return
         self._beat_sent_at = sent_at
-        if is_thorough:
-            self._sparing.note(sent_at, self._clock.monotonic())
-            self._cut_short_count = cut_short_count
         leased = beaten.held
         if not held_before:
             self._post(partial(self._owner.looked, is_ready=beaten.is_ready, is_overdue=beaten.is_overdue, sent_at=sent_at))
         self._stop_the_lost(worker_id, held_before, leased)
         self._cancel_the_unwanted(leased)
-        await self._return_the_unknown(leased)
+        if is_apart:
+            sent_at = self._clock.monotonic()
+            async with self._database.connection() as connection:
+                leased = await fleet.leased(connection, worker_id)
+        if is_thorough:
+            self._sparing.note(sent_at, self._clock.monotonic())
+            self._cut_short_count = cut_short_count
+            await self._return_the_unknown(leased)
 
     def _stop_the_lost(self, worker_id: UUID, held_before: list[Execution], leased: list[fleet.Held]) -> None:
         """Held since before the beat was sent, and not ours any more; or leased to who we were before we were declared dead."""
