@@ -70,7 +70,8 @@ ifdef SCENARIO
 else
 	@mkdir -p $(FIGURES)
 	$(BIN)/python -m bench all --json > $(FIGURES)/figures.jsonl
-	BENCH_PROFILE=$(CURDIR)/$(FIGURES)/stacks.txt $(BIN)/python -m bench drain --jobs 300000 --json > /dev/null
+	@# The flame graph is drawn where py-spy is installed.
+	test ! -x $(BIN)/py-spy || $(BIN)/python -m bench.profile $(FIGURES)/stacks.txt
 	@# The embedded server has no contrib modules: statements are counted on Debian's, where there is one.
 	for bin in /usr/lib/postgresql/*/bin; do test ! -x "$$bin/postgres" || \
 		$(BIN)/python -m bench drain --postgres-bin "$$bin" --json > $(FIGURES)/statements.jsonl; done

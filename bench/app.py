@@ -7,7 +7,7 @@ from typing import Any
 
 from sexton import App
 
-from . import plain, profile, record
+from . import plain, record
 
 PAD = "x" * 180  # makes a payload of about 200 bytes
 
@@ -30,7 +30,6 @@ async def doze(ctx: Any, number: int, span_s: float, pad: str) -> None:
 
 
 plain.install()
-profile.install()
 app = App()
 app.task(note)
 app.task(doze)

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import plot, profile
+from .peers import catalogue, report
 from .scenario import Target
+from .scenarios import ALL
 from .tables import reached
 
 ROOT = Path(__file__).parent.parent
@@ -52,10 +54,9 @@ def main(folder: Path) -> None:
     outcomes = {outcome["scenario"]: outcome for outcome in _lines(folder / "figures.jsonl")}
     pictures = DOCS / "performance"
     pictures.mkdir(exist_ok=True)
-    for name, wanted in PLOTS.items():
-        drawn = _drawn(wanted, outcomes)
-        if drawn is not None:
-            (pictures / name).write_text(drawn)
+    drawn = {name: picture for name, wanted in PLOTS.items() if (picture := _drawn(wanted, outcomes)) is not None}
+    for name, picture in drawn.items():
+        (pictures / name).write_text(picture)
     if (folder / "stacks.txt").exists():
         flames = plot.flames("A worker under load: where its time goes", profile.read(folder / "stacks.txt"))
         (pictures / "worker.svg").write_text(flames)
@@ -64,6 +65,8 @@ def main(folder: Path) -> None:
         "costs": _costs(outcomes),
         "peers": _peers(folder / "peers.jsonl"),
         "statements": _statements(folder / "statements.jsonl"),
+        "pictures": _table(["", ""], _pairs([f"![{PLOTS[name].title}](performance/{name})" for name in drawn])),
+        "missing": _missing(outcomes),
         "conditions": _conditions(next(iter(outcomes.values()))),
     }
     text = WORDS.read_text()
@@ -101,6 +104,15 @@ def _targets(outcomes: Iterable[Outcome]) -> str:
     return _table(["scenario", "figure", "seen", "must", "goal", "reached", "CPU stolen / used elsewhere"], rows)
 
 
+def _missing(outcomes: Mapping[str, Outcome]) -> str:
+    missing = [f"`{name}`" for name in ALL if name not in outcomes]
+    return f"Not measured in this run: {', '.join(missing)}." if missing else ""
+
+
+def _pairs(cells: Sequence[str]) -> list[list[str]]:
+    return [[*cells[place : place + 2], ""][:2] for place in range(0, len(cells), 2)]
+
+
 def _costs(outcomes: Mapping[str, Outcome]) -> str:
     drain = outcomes.get("drain")
     if drain is None or "failed" in drain:
@@ -119,7 +131,10 @@ def _costs(outcomes: Mapping[str, Outcome]) -> str:
 def _peers(path: Path) -> str:
     if not path.exists():
         return "Not measured in this run: `make peers`."
-    return next((line["markdown"] for line in _lines(path) if "markdown" in line), "")
+    conclusion = _lines(path)[-1]
+    measured = {name: {phase: [figures] for phase, figures in best.items()} for name, best in conclusion["best"].items()}
+    rows = report.rows([catalogue.ALL[name] for name in conclusion["peers"]], measured, conclusion["missing"])
+    return report.markdown(rows)
 
 
 def _statements(path: Path) -> str:

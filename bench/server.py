@@ -90,7 +90,7 @@ class Server:
         rows = await self.monitor.fetch(
             """SELECT calls, rows, round(total_exec_time::numeric, 1)::float8 AS total_ms,
                  round(mean_exec_time::numeric, 3)::float8 AS mean_ms, wal_bytes::bigint AS wal_bytes,
-                 regexp_replace(left(query, 120), '\\s+', ' ', 'g') AS query
+                 left(regexp_replace(trim(regexp_replace(query, '--[^\n]*\n', '', 'g')), '\\s+', ' ', 'g'), 120) AS query
                FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
                ORDER BY total_exec_time DESC LIMIT $1""",
             limit,

@@ -52,7 +52,9 @@ def test_a_series_becomes_a_picture(docs: Path) -> None:
 
 
 def test_a_flame_is_as_wide_as_its_share(tmp_path: Path) -> None:
-    (tmp_path / "stacks.txt").write_text("a;b 75\na;c 25\n")
+    (tmp_path / "stacks.txt").write_text(
+        "main (x.py:1);Runner.run (r.py:2);a (a.py:3);b (a.py:4) 75\nRunner.run (r.py:2);a (a.py:9);c (a.py:5) 25\n"
+    )
     drawn = ElementTree.fromstring(plot.flames("where", profile.read(tmp_path / "stacks.txt")))
     svg = "{http://www.w3.org/2000/svg}"
     shares = [told.text for group in drawn.iter(f"{svg}g") if (told := group.find(f"{svg}title")) is not None]
