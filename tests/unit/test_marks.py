@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from sexton.domain.marks import LOOK_AGAIN_S, LOOK_SHARE, MARK_AFTER, PATIENCE_S, TENANTS_LIMIT, Looking, Marks
+from sexton.domain.marks import LOOK_AGAIN_S, MARK_AFTER, TENANTS_LIMIT, Looking, Marks
+from sexton.domain.sparing import PATIENCE_S, SHARE
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
@@ -98,6 +99,6 @@ class TestLooking:
         """B8: while somebody holds an old snapshot, it walks through everything that was taken since."""
         looking = Looking()
         looking.note(5.0, 5.05, from_marks=False, is_full=True, was_behind=False)
-        assert looking.may_begin_at_marks(5.0 + LOOK_SHARE * 0.05 - 0.01)
+        assert looking.may_begin_at_marks(5.0 + SHARE * 0.05 - 0.01)
         looking.note(6.0, 16.0, from_marks=False, is_full=True, was_behind=False)
-        assert not looking.may_begin_at_marks(6.0 + PATIENCE_S)
+        assert not looking.may_begin_at_marks(16.0 + PATIENCE_S)

@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from .sparing import Sparing
+
 MARK_AFTER = 100  # runs of a tenant: what fewer leave behind is soon walked through
 TENANTS_LIMIT = 64  # of a queue and lane: among more, each leaves little behind
 LOOK_AGAIN_S = 0.1
-PATIENCE_S = 60.0
-LOOK_SHARE = 20  # a look from the beginning takes at most one part in this many of the time
 
 Mark = tuple[datetime, UUID]  # due time and id of a run: the order in which a tenant's are taken
 
@@ -72,18 +72,16 @@ class Looking:
     """When to begin at a mark, and when at the beginning."""
 
     def __init__(self) -> None:
-        self._looked_at: float | None = None
-        self._again_s = LOOK_AGAIN_S
+        self._sparing = Sparing(LOOK_AGAIN_S)  # with looks from the beginning
         self._is_enough_ahead = False
 
     def may_begin_at_marks(self, now_s: float) -> bool:
-        return self._is_enough_ahead and self._looked_at is not None and now_s - self._looked_at < self._again_s
+        return self._is_enough_ahead and not self._sparing.is_due(now_s)
 
     def note(self, began_s: float, ended_s: float, *, from_marks: bool, is_full: bool, was_behind: bool) -> None:
         """`is_full`: there was enough, as far as it looked; `was_behind`: some of it behind a mark."""
         if from_marks:
             self._is_enough_ahead = is_full
-            return
-        self._looked_at = began_s
-        self._again_s = min(max(LOOK_AGAIN_S, LOOK_SHARE * (ended_s - began_s)), PATIENCE_S)
-        self._is_enough_ahead = is_full and not was_behind
+        else:
+            self._sparing.note(began_s, ended_s)
+            self._is_enough_ahead = is_full and not was_behind
