@@ -25,10 +25,11 @@ from .holdings import Holdings
 
 CLAIM_LIMIT = 1000
 AHEAD_S = 0.05
-AHEAD_LIMIT = 1000
+AHEAD_LIMIT = 2000
 STALE_S = 1.0  # taken ahead and still not started: somebody else may be quicker
 LAST_LOOK_S = 0.015  # longer than submitters hold back notifications (10 ms): one more look closes that gap
 GATHER_S = 0.005  # under load, let slots gather rather than claim one by one
+GATHER_LIMIT = 250
 RESCUE_S = 5.0
 PACE_WINDOW_S = 0.02
 SECOND_HAND_MIN = 8  # runs: for fewer, a second claim costs more than it gains
@@ -121,7 +122,7 @@ class Intake:
         if limit <= 0:
             self._more_waits = True  # for all we know; a slot that frees wakes us
             return min(self._poll_s, STALE_S) if self._backlog else self._poll_s
-        if self._more_waits and limit < min(self._worth_a_claim(), 250):
+        if self._more_waits and limit < self._worth_a_claim(ahead=ahead):
             return GATHER_S
         claimed = await self._take(hand, limit, ahead=ahead)
         self._more_waits = len(claimed) >= limit or (ahead and self._found_held_back)
@@ -206,18 +207,24 @@ class Intake:
         Now and then, and every second time while there are any, it is the turn of runs that must not be taken ahead: then what
         was taken ahead runs out first."""
         free = self.slots.free - len(self._backlog) - self._asked_count
-        pace = self._pace()
-        ahead = min(int(pace * AHEAD_S), AHEAD_LIMIT) if self._takes_ahead and self._more_waits else 0
+        ahead = self._room_ahead()
         is_time = self._found_held_back or self._clock.monotonic() - self._claimed_at_once_at >= TURN_S
         if ahead <= 0 or (is_time and (hand.claimed_ahead or not self._found_others)):
             return min(free, self._share_of(self.slots.limit), CLAIM_LIMIT), False
         return min(free + ahead, self._share_of(self.slots.limit + ahead), CLAIM_LIMIT), True
 
-    def _worth_a_claim(self) -> int:
-        """Under load, while something is on its way anyway, a few more slots are worth waiting for."""
-        if self._asked_count:
-            return self.slots.limit // 2
-        return self.slots.limit // 4 if self._backlog else 0
+    def _room_ahead(self) -> int:
+        """How many of those that wait would start within AHEAD_S."""
+        return min(int(self._pace() * AHEAD_S), AHEAD_LIMIT) if self._takes_ahead and self._more_waits else 0
+
+    def _worth_a_claim(self, *, ahead: bool) -> int:
+        """Under load, while there is something to start or on its way, a few more slots are worth waiting for: a claim has its
+        price, however small it is."""
+        if not self._asked_count and not self._backlog:
+            return 0
+        if ahead:
+            return min((self.slots.limit + self._room_ahead()) // 4, GATHER_LIMIT)
+        return min(self.slots.limit // (2 if self._asked_count else 4), GATHER_LIMIT)
 
     def _share_of(self, room: int) -> int:
         """Of all the room there is, what one hand may take at once."""
