@@ -127,23 +127,40 @@ def report(
     key: str | None = None,
 ) -> Report:
     """The report of an outcome: what happened, and what `decide` says follows."""
+    progress = _raw(lease.progress_json) if progress is None else progress
+    output = lease.output if output is None else output
+    if isinstance(outcome, Succeeded):  # by far the most of them: there is nothing to decide
+        return Report(
+            lease.run_id,
+            lease.token,
+            "end",
+            Status.SUCCEEDED,
+            lease.worker_id,
+            "completed",
+            started_s,
+            took_s,
+            reason=outcome.reason,
+            result=result,
+            progress=progress,
+            output=output,
+            key=key,
+        )
     left_s = lease.deadline_left_s
     if left_s is not None and started_s is not None and took_s is not None:
         left_s -= started_s + took_s
     following = decide(outcome, standing(lease, deadline_left_s=left_s), dice)
     what: dict[str, Any] = {"status": status_of(outcome), **_consequence(following)}
-    reason = _reason(outcome, following)
     return Report(
         run_id=lease.run_id,
         token=lease.token,
         worker_id=lease.worker_id,
         started_s=started_s,
         took_s=took_s,
-        reason=reason,
+        reason=_reason(outcome, following),
         error=outcome.error if isinstance(outcome, Failed) else None,
         result=result,
-        progress=progress if progress is not None else _raw(lease.progress_json),
-        output=output if output is not None else lease.output,
+        progress=progress,
+        output=output,
         key=key,
         **what,
     )

@@ -142,9 +142,11 @@ class Execution:
         return self.claimed.lease.policy.lease_s
 
     def _watch(self) -> None:
-        limits = [limit_s for limit_s in (self.claimed.timeout_s, self.claimed.lease.deadline_left_s) if limit_s is not None]
-        if limits:
-            self._timers.append(self._bench.timers.call_later(min(limits), self._time_out))
+        limit_s, left_s = self.claimed.timeout_s, self.claimed.lease.deadline_left_s
+        if left_s is not None and (limit_s is None or left_s < limit_s):
+            limit_s = left_s
+        if limit_s is not None:
+            self._timers.append(self._bench.timers.call_later(limit_s, self._time_out))
         silence_s = self.claimed.lease.policy.progress_within_s
         if silence_s is not None:
             self._timers.append(self._bench.timers.call_later(silence_s, self._check_progress))

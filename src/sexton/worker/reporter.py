@@ -6,6 +6,7 @@ While one batch is on its way the next one gathers, so an idle worker reports at
 from __future__ import annotations
 
 from collections import Counter, deque
+from itertools import islice
 from uuid import UUID
 
 from sexton.clock import Clock
@@ -43,7 +44,7 @@ class Reporter:
         return len(self._pending)
 
     async def run_once(self) -> float:
-        batch = [self._pending[index] for index in range(min(BATCH, len(self._pending)))]
+        batch = list(islice(self._pending, BATCH))
         if batch:
             self._again.clear()
             # Some may be settled already, if this is a second try after a failure half-way.
@@ -62,10 +63,13 @@ class Reporter:
         except DataRefused as refusal:
             await self._bisect(batch, refusal)
             return
+        if len(finished) == len(batch):
+            for execution, outcome in batch:
+                self._accepted(execution, outcome)
+            return
         accepted = {row.run_id for row in finished}
-        if len(accepted) < len(batch):
-            # Swept while its report waited and claimed again by us, a run is here under two tokens: history knows which counts.
-            accepted -= {run_id for run_id, times in Counter(outcome.run_id for _, outcome in batch).items() if times > 1}
+        # Swept while its report waited and claimed again by us, a run is here under two tokens: history knows which counts.
+        accepted -= {run_id for run_id, times in Counter(outcome.run_id for _, outcome in batch).items() if times > 1}
         for execution, outcome in batch:
             if outcome.run_id in accepted:
                 self._accepted(execution, outcome)
