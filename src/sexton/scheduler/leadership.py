@@ -3,8 +3,8 @@
 Leadership saves work, no more: promoting is safe from any number of nodes at once, and what a leader leaves undone for two
 seconds anybody does (rule 12). Every node computes the same fair shares from the nodes that beat. On a direct connection it
 also takes a session advisory lock per partition, so that two nodes with different views do not work on the same rows, and a
-dead node lets go as soon as its connection breaks. Behind a pooler, where a session lock would belong to whoever comes
-next, the shares alone decide.
+dead node lets go as soon as its connection breaks; the others see with their next beat that its session is gone. Behind a
+pooler, where a session lock would belong to whoever comes next, the shares alone decide.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from sexton.store.database import Database
 from sexton.telemetry.events import Emit, LeadershipChanged
 
 NODE_ALIVE_S = 6.0
-BEAT_S = 2.0
+BEAT_S = 1.0
 ALONE_BEAT_S = 3.0  # nobody waits for a sign of life; one who joins sees us, and we see it a second later
+AGAIN_S = 0.5  # a partition whose last leader has not let go yet
 
 
 class Locks(Protocol):
     """Session locks on partitions; `None` in place of it means that there are none to be had."""
+
+    async def session(self) -> int:
+        """The server process that holds them: it ends with the node, however that ends."""
 
     async def hold(self, wanted: frozenset[int]) -> frozenset[int]:
         """Lets go of what is not wanted, tries what is, and answers with what is held."""
@@ -54,6 +58,7 @@ class Leadership:
         self.partitions: frozenset[int] = frozenset()
 
     async def run_once(self) -> float:
+        session = None if self._locks is None else await self._locks.session()
         async with self._database.connection() as connection:
             nodes = await fleet.node_beat(
                 connection,
@@ -61,6 +66,7 @@ class Leadership:
                 name=self._node_name,
                 partitions=sorted(self.partitions),
                 alive_s=NODE_ALIVE_S,
+                session=session,
                 now=self._clock.database_now(),
             )
         share = partition.share_of(self.node_id, nodes)
@@ -69,9 +75,8 @@ class Leadership:
             self.partitions = led
             self._emit(LeadershipChanged(self.node_id, tuple(sorted(led)), len(nodes)))
             self._changed()
-        # A partition whose last leader has not let go yet is tried again soon.
         if led != share:
-            return BEAT_S / 4
+            return AGAIN_S
         return BEAT_S if len(nodes) > 1 else ALONE_BEAT_S
 
     async def close(self) -> None:

@@ -143,9 +143,11 @@ async def node_beat(
     name: str,
     partitions: Sequence[int],
     alive_s: float,
+    session: int | None = None,
     now: datetime | None = None,
 ) -> list[UUID]:
-    rows = await connection.fetch(_SQL["node_beat"], now, node_id, name, partitions, alive_s)
+    """`session` is the server process that holds this node's locks: without it, the node is dead."""
+    rows = await connection.fetch(_SQL["node_beat"], now, node_id, name, partitions, alive_s, session)
     return [row["id"] for row in rows]
 
 

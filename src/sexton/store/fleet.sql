@@ -86,18 +86,21 @@ WHERE w.lost_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 hou
   AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
 
 -- name: node_beat
--- Says that this scheduler lives and what it leads; answers with all that live.
+-- Says that this scheduler lives and what it leads; answers with all that live: those whose beat is fresh, and whose session, if they
+-- have one, is still there. A process id that belongs to somebody else by now only makes it seem alive until its beat is old.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), mine AS (
-  INSERT INTO sexton.nodes AS n (id, name, started_at, beat_at, partitions)
-  SELECT $2, $3, m.now, m.now, $4::smallint[] FROM moment m
-  ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at, partitions = excluded.partitions
+  INSERT INTO sexton.nodes AS n (id, name, started_at, beat_at, partitions, session)
+  SELECT $2, $3, m.now, m.now, $4::smallint[], $6 FROM moment m
+  ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at, partitions = excluded.partitions, session = excluded.session
   RETURNING n.id
 )
 SELECT id FROM mine
 UNION
-SELECT n.id FROM sexton.nodes n, moment m WHERE n.beat_at > m.now - make_interval(secs => $5::float8)
+SELECT n.id FROM sexton.nodes n, moment m
+WHERE n.beat_at > m.now - make_interval(secs => $5::float8)
+  AND (n.session IS NULL OR EXISTS (SELECT FROM pg_stat_get_activity(n.session)))
 
 -- name: node_leave
 DELETE FROM sexton.nodes WHERE id = $1

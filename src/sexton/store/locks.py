@@ -23,6 +23,10 @@ class PartitionLocks:
         self._connection: asyncpg.Connection | None = None
         self._held: frozenset[int] = frozenset()
 
+    async def session(self) -> int:
+        """The server process that holds them."""
+        return (await self._connected()).get_server_pid()
+
     async def hold(self, wanted: frozenset[int]) -> frozenset[int]:
         connection = await self._connected()
         with translated_errors():
