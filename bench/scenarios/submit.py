@@ -46,7 +46,9 @@ async def run(bed: Bed, options: Options) -> Figures:
     figures: Figures = {"batch": BATCH, "load": posts.generator()}
     await _submit(bed, range(-BATCH, 0))
     bed.say(f"submitting {jobs:,} jobs")
-    figures |= await _metered(bed, "", lambda: _in_bulk(bed, jobs, callers=1))
+    figures |= await _metered(bed, "", lambda: _whole(bed, jobs))
+    bed.say(f"submitting {jobs:,} jobs in calls of {BATCH:,}")
+    figures |= await _metered(bed, "batches", lambda: _in_bulk(bed, jobs, callers=1))
     bed.say(f"submitting {jobs:,} jobs from {CALLERS} callers")
     figures |= await _metered(bed, "concurrent", lambda: _in_bulk(bed, jobs, callers=CALLERS))
 
@@ -97,6 +99,13 @@ async def _in_bulk(bed: Bed, jobs: int, *, callers: int) -> Done:
     started_at = time.perf_counter()
     await asyncio.gather(*(_submit(bed, range(caller * share, (caller + 1) * share)) for caller in range(callers)))
     return Done(share * callers, time.perf_counter() - started_at)
+
+
+async def _whole(bed: Bed, jobs: int) -> Done:
+    """In one call, all or none."""
+    started_at = time.perf_counter()
+    await bed.app.submit_many(bed.note.request(number, PAD) for number in range(jobs))
+    return Done(jobs, time.perf_counter() - started_at)
 
 
 async def _submit(bed: Bed, numbers: range) -> None:

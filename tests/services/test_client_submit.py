@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from sexton import App, Context, InvalidSubmission, KeyReused, Request, Retry, Settings, Task, Unique
+from sexton.client.submitter import PART
 from sexton.client.throttle import WINDOW_S
 from sexton.clock import ManualClock
 from sexton.store import fleet
@@ -142,7 +143,7 @@ async def test_equal_jobs_are_one_if_the_task_says_so(app: App) -> None:
 async def test_a_large_batch_is_split_and_still_one(
     app: App, connection: asyncpg.Connection[Any], send: Task[..., None]
 ) -> None:
-    """A11, F4: 25,000 in three statements and one transaction."""
+    """A11, F4: 25,000 in many statements and one transaction."""
     answers = await app.submit_many(send.request(n) for n in range(25_000))
     assert len({answer.id for answer in answers}) == 25_000
     assert await count(connection) == 25_000
@@ -161,6 +162,38 @@ async def test_one_bad_job_in_a_large_batch_leaves_nothing(
     with pytest.raises(KeyReused):
         await app.submit_many(requests)
     assert await count(connection) == 1
+
+
+async def test_a_generator_that_fails_halfway_leaves_nothing(
+    app: App, connection: asyncpg.Connection[Any], send: Task[..., None]
+) -> None:
+    """A11: while the last part before it is still on its way; the connection is as good as before."""
+
+    def requests() -> Iterator[Request]:
+        for number in range(2 * PART):
+            yield send.request(number)
+        raise LookupError("no more users")
+
+    for _ in range(2):
+        with pytest.raises(LookupError, match="no more users"):
+            await app.submit_many(requests())
+    assert await count(connection) == 0
+    await send.submit(user_id=1)
+    assert await count(connection) == 1
+
+
+async def test_one_part_is_sent_while_the_next_is_made(app: App, send: Task[..., None]) -> None:
+    """F4: in the middle of the third part, the first has its answer and the second is on its way."""
+    under_way: list[int] = []
+
+    def requests() -> Iterator[Request]:
+        for number in range(3 * PART):
+            if number == 2 * PART + PART // 2:
+                under_way.append(sum("submit_documents" in repr(task.get_coro()) for task in asyncio.all_tasks()))
+            yield send.request(number)
+
+    assert len(await app.submit_many(requests())) == 3 * PART
+    assert under_way == [1]
 
 
 async def test_an_empty_batch_is_no_work(app: App) -> None:

@@ -157,8 +157,9 @@ class App(Sharing):
         return answer
 
     async def submit_many(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
-        """All of them or none, in any number; on a connection of your own at most 10,000 per call."""
-        return await self._submitter.submit(list(requests), connection)
+        """All of them or none, in any number; on a connection of your own at most 10,000 per call. They may come from a
+        generator: what it makes is sent while it makes the next."""
+        return await self._submitter.submit(requests, connection)
 
     def submit_many_sync(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
         return self._submitter.submit_sync(list(requests), connection)

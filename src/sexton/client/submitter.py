@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -21,6 +23,8 @@ from .request import Request
 from .results import Results, Submitted
 from .throttle import Throttle
 
+PART = 1_000  # jobs of a large submission, sent while the next ones are made
+FEW = 100
 DUE_SOON_S = 3.0  # the database tells schedulers of what is due sooner than this
 
 
@@ -41,15 +45,21 @@ class Submitter:
         self._throttle = Throttle(clock)
         self.stand_in: Way | None = None
 
-    async def submit(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]:
+    async def submit(self, requests: Iterable[Request], connection: object | None = None) -> list[Submitted]:
         """All of them or none."""
+        if connection is None and self.stand_in is None:
+            left = iter(requests)
+            first = list(islice(left, PART))
+            with submission_faults():
+                if len(first) == PART:
+                    return await self._in_parts(first, left)
+                return await self._over_own_pool(first) if first else []
+        requests = list(requests)
         if not requests:
             return []
         if self.stand_in is not None:
             return await self.stand_in.submit(requests, connection)
         with submission_faults():
-            if connection is None:
-                return await self._over_own_pool(requests)
             return self._answers(await foreign.run(connection, jobs.SUBMIT, *self._arguments(requests)))
 
     def submit_sync(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]:
@@ -67,7 +77,13 @@ class Submitter:
         started_at = self._throttle.now()
         is_covered = _is_only_ready_work(requests) and self._throttle.covers(_queues(requests))
         notify = self._settings().notify
-        answers = await self._send(database, [request.submission for request in requests], notify=notify and not is_covered)
+        async with database.connection() as connection:
+            answers = await jobs.submit(
+                connection,
+                [request.submission for request in requests],
+                notify=notify and not is_covered,
+                now=self._clock.database_now(),
+            )
         if notify:
             created = [request for request, (_, is_new) in zip(requests, answers, strict=True) if is_new]
             if not is_covered:
@@ -76,17 +92,22 @@ class Submitter:
                 await self._notify_if_late(database, _queues(created))
         return self._answers(answers)
 
-    async def _send(self, database: Postgres, submissions: list[Submission], *, notify: bool) -> list[jobs.Submitted]:
-        now = self._clock.database_now()
-        if len(submissions) <= BATCH_LIMIT:
-            async with database.connection() as connection:
-                return await jobs.submit(connection, submissions, notify=notify, now=now)
-        answers: list[jobs.Submitted] = []
+    async def _in_parts(self, first: list[Request], left: Iterator[Request]) -> list[Submitted]:
+        """In one transaction. While the database works on one part, the next is made, and the answers to the last are read."""
+        database, notify, now = await self._pools.here(), self._settings().notify, self._clock.database_now()
+        documents, rows = _encoded(first), list[jobs.Submitted]()
+        answers: list[Submitted] = []
         async with database.transaction() as connection:
-            for start in range(0, len(submissions), BATCH_LIMIT):
-                part = submissions[start : start + BATCH_LIMIT]
-                answers += await jobs.submit(connection, part, notify=notify, now=now)
-        return answers
+            while documents is not None:
+                sending = asyncio.ensure_future(jobs.submit_documents(connection, documents, notify=notify, now=now))
+                try:
+                    await asyncio.sleep(0)
+                    answers += self._answers(rows)
+                    documents = await _next_part(left)
+                finally:  # first the one under way, also where the next could not be made
+                    await asyncio.wait([sending])
+                rows = sending.result()
+        return answers + self._answers(rows)
 
     async def _notify_if_late(self, database: Postgres, queues: set[str]) -> None:
         if queues and not self._throttle.covers(queues):
@@ -105,13 +126,25 @@ class Submitter:
                 f"{len(requests):,} jobs, the limit on your own connection is {BATCH_LIMIT:,}; "
                 "submit them in several calls inside your transaction",
             )
-        documents = jobs.encode_submissions([request.submission for request in requests])
-        return documents, self._settings().notify, self._clock.database_now()
+        return _encoded(requests), self._settings().notify, self._clock.database_now()
 
     def _answers(self, rows: Sequence[tuple[Any, ...]]) -> list[Submitted]:
         return [
             Submitted(job_id if isinstance(job_id, UUID) else UUID(job_id), is_new, self._results) for job_id, is_new in rows
         ]
+
+
+async def _next_part(left: Iterator[Request]) -> str | None:
+    """A few at a time, so that what is being sent meanwhile gets on its way."""
+    part: list[Request] = []
+    while len(part) < PART and (some := list(islice(left, FEW))):
+        part += some
+        await asyncio.sleep(0)
+    return _encoded(part) if part else None
+
+
+def _encoded(requests: Sequence[Request]) -> str:
+    return jobs.encode_submissions([request.submission for request in requests])
 
 
 def _is_ready(submission: Submission) -> bool:

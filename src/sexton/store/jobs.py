@@ -123,8 +123,14 @@ def encode_submissions(submissions: Sequence[Submission]) -> str:
 async def submit(
     connection: Connection, submissions: Sequence[Submission], *, notify: bool = True, now: datetime | None = None
 ) -> list[Submitted]:
-    rows = await connection.fetch(SUBMIT, encode_submissions(submissions), notify, now)
-    return [Submitted(*row) for row in rows]
+    return await submit_documents(connection, encode_submissions(submissions), notify=notify, now=now)
+
+
+async def submit_documents(
+    connection: Connection, documents: str, *, notify: bool = True, now: datetime | None = None
+) -> list[Submitted]:
+    """The same, of what `encode_submissions` made of them."""
+    return [Submitted(*row) for row in await connection.fetch(SUBMIT, documents, notify, now)]
 
 
 async def submit_and_show(
