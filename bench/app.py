@@ -7,7 +7,7 @@ from typing import Any
 
 from sexton import App
 
-from . import plain, record
+from . import overrides, plain, record
 
 PAD = "x" * 180  # makes a payload of about 200 bytes
 
@@ -30,6 +30,7 @@ async def doze(ctx: Any, number: int, span_s: float, pad: str) -> None:
 
 
 plain.install()
+overrides.install()
 app = App()
 app.task(note)
 app.task(doze)
