@@ -95,7 +95,8 @@ class Submitter:
     async def _in_parts(self, first: list[Request], left: Iterator[Request]) -> list[Submitted]:
         """In one transaction. While the database works on one part, the next is made, and the answers to the last are read."""
         database, notify, now = await self._pools.here(), self._settings().notify, self._clock.database_now()
-        documents, rows = _encoded(first), list[jobs.Submitted]()
+        documents: str | None = _encoded(first)
+        rows: list[jobs.Submitted] = []
         answers: list[Submitted] = []
         async with database.transaction() as connection:
             while documents is not None:
