@@ -75,6 +75,7 @@ else
 	@# The embedded server has no contrib modules: statements are counted on Debian's, where there is one.
 	for bin in /usr/lib/postgresql/*/bin; do test ! -x "$$bin/postgres" || \
 		$(BIN)/python -m bench drain --postgres-bin "$$bin" --json > $(FIGURES)/statements.jsonl; done
+	$(BIN)/python -m bench.studies.knobs > $(FIGURES)/knobs.jsonl
 	$(BIN)/python -m bench.page $(FIGURES)
 endif
 

@@ -1,8 +1,8 @@
 """`python -m bench.page FOLDER`: docs/performance.md and its pictures, from what the benchmarks have written to that folder.
 
 `figures.jsonl` is the output of `python -m bench all --json`; `peers.jsonl`, of `python -m bench peers --json`; `stacks.txt`,
-the profile of a worker (bench.profile); `statements.jsonl`, of a drain on a PostgreSQL that has pg_stat_statements. All but the
-first may be missing.
+the profile of a worker (bench.profile); `statements.jsonl`, of a drain on a PostgreSQL that has pg_stat_statements;
+`knobs.jsonl`, of bench.studies.knobs. All but the first may be missing.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def main(folder: Path) -> None:
         "costs": _costs(outcomes),
         "peers": _peers(folder / "peers.jsonl"),
         "statements": _statements(folder / "statements.jsonl"),
+        "knobs": _knobs(folder / "knobs.jsonl"),
         "pictures": _table(["", ""], _pairs([f"![{PLOTS[name].title}](performance/{name})" for name in drawn])),
         "missing": _missing(outcomes),
         "conditions": _conditions(next(iter(outcomes.values()))),
@@ -135,6 +136,16 @@ def _peers(path: Path) -> str:
     measured = {name: {phase: [figures] for phase, figures in best.items()} for name, best in conclusion["best"].items()}
     rows = report.rows([catalogue.ALL[name] for name in conclusion["peers"]], measured, conclusion["missing"])
     return report.markdown(rows)
+
+
+def _knobs(path: Path) -> str:
+    if not path.exists():
+        return "Not measured in this run: `python -m bench.studies.knobs`."
+    rows = [
+        [turn["knob"], turn["setting"], *("" if turn[key] is None else f"{turn[key]:.2f}" for key in ("rate", "cpu", "wal"))]
+        for turn in _lines(path)
+    ]
+    return _table(["knob", "set to", "jobs/s", "CPU per job", "WAL per job"], rows)
 
 
 def _statements(path: Path) -> str:

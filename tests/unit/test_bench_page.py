@@ -44,6 +44,13 @@ def test_the_page_says_what_was_reached_and_what_was_not(docs: Path) -> None:
     assert "<!--" not in text, "a place that nothing was written to"
 
 
+def test_a_knob_is_shown_beside_its_default(docs: Path) -> None:
+    turn = {"knob": "`commit_delay`", "setting": "1 ms", "rate": 0.914, "cpu": 1.0, "wal": None}
+    (docs.parent / "knobs.jsonl").write_text(json.dumps(turn) + "\n")
+    page.main(docs.parent)
+    assert "| `commit_delay` | 1 ms | 0.91 | 1.00 |  |" in (docs / "performance.md").read_text()
+
+
 def test_a_series_becomes_a_picture(docs: Path) -> None:
     page.main(docs.parent)
     assert [picture.name for picture in (docs / "performance").iterdir()] == ["slots.svg"]
