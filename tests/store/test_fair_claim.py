@@ -78,8 +78,9 @@ async def _claim(
     tasks: Sequence[str] = ("a",),
     ahead: bool = False,
     marks: Marks | None = None,
+    only_ahead: bool = False,
 ) -> list[Start]:
-    told = "{}" if turns is None else turns.as_json(queues, marks)
+    told = "{}" if turns is None else turns.as_json(queues, marks, only_ahead=only_ahead)
     rows = await connection.fetch(CLAIM, worker_id, list(queues), list(tasks), wanted, GRACE_S, ahead, told, NOW)
     starts = [Start(row["queue"], row["lane"], row["tenant"], row["turn"], row["id"], row["due_at"]) for row in rows]
     if turns is not None:
@@ -399,6 +400,30 @@ class TestMarks:
         starts = await _claim(connection, worker_id, 30, turns, marks=marks)
         assert Counter(_tenants(starts)) == Counter({"A": 5, "a": 20, "c": 5})
 
+    @pytest.mark.parametrize("others", [{}, {"A": 5}, {"c": 5}])
+    async def test_told_to_stay_ahead_a_claim_leaves_alone_what_is_behind(
+        self, connection: Conn, others: Mapping[str, int]
+    ) -> None:
+        """B8: it takes what is ahead, of every tenant, and is content with too little."""
+        worker_id, turns, marks, late = await self._begun(connection, others)
+        starts = await _claim(connection, worker_id, 1000, turns, marks=marks, only_ahead=True)
+        assert Counter(_tenants(starts)) == Counter({"a": 150, **others})
+        assert await _claim(connection, worker_id, 1000, turns, marks=marks, only_ahead=True) == []
+        found = await connection.fetch("SELECT id FROM sexton.runs WHERE state = 'ready'")
+        assert {row["id"] for row in found} == late
+        assert len(await _claim(connection, worker_id, 1000, turns, marks=marks)) == len(late)
+
+    async def test_staying_ahead_costs_nothing_where_nothing_is_ahead(self, connection: Conn, rival: Conn) -> None:
+        """B8: an empty claim after a crowd, while somebody holds an old snapshot."""
+        worker_id, turns, marks = await enlist(connection), Turns(), Marks()
+        await _fill(connection, {"a": 5_000})
+        async with rival.transaction(isolation="repeatable_read"):
+            await rival.fetchval("SELECT count(*) FROM sexton.workers")
+            assert len(await _claim(connection, worker_id, 5_000, turns, marks=marks)) == 5_000
+            told = [turns.as_json(marks=marks, only_ahead=only) for only in (True, False)]
+            pages = [await self._pages(connection, worker_id, text) for text in told]
+        assert pages[0] * 5 < pages[1]
+
     async def test_the_dead_entries_behind_a_mark_are_not_walked_through(self, connection: Conn, rival: Conn) -> None:
         """B8: while somebody holds an old snapshot they cannot even be noted as dead."""
         worker_id, turns, marks = await enlist(connection), Turns(), Marks()
@@ -407,12 +432,12 @@ class TestMarks:
             await rival.fetchval("SELECT count(*) FROM sexton.workers")
             for _ in range(5):
                 assert len(await _claim(connection, worker_id, 1000, turns, marks=marks)) == 1000
-            pages = [await self._pages(connection, worker_id, turns, using) for using in (marks, None)]
+            pages = [await self._pages(connection, worker_id, turns.as_json(marks=using)) for using in (marks, None)]
         assert pages[0] * 5 < pages[1]
 
-    async def _pages(self, connection: Conn, worker_id: UUID, turns: Turns, marks: Marks | None) -> int:
+    async def _pages(self, connection: Conn, worker_id: UUID, turns: str) -> int:
         """How many a claim of ten reads."""
-        arguments = (worker_id, ["default"], ["a"], 10, GRACE_S, False, turns.as_json(marks=marks), NOW)
+        arguments = (worker_id, ["default"], ["a"], 10, GRACE_S, False, turns, NOW)
         (told,) = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {CLAIM}", *arguments))
         return int(told["Plan"]["Shared Hit Blocks"]) + int(told["Plan"]["Shared Read Blocks"])
 

@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from sexton.domain.marks import LOOK_AGAIN_S, MARK_AFTER, TENANTS_LIMIT, Looking, Marks
+import pytest
+
+from sexton.domain.marks import LOOK_AGAIN_S, MARK_AFTER, TENANTS_LIMIT, Look, Looking, Marks
 from sexton.domain.sparing import PATIENCE_S, SHARE
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -72,33 +74,49 @@ class TestMarks:
 
 class TestLooking:
     def test_the_first_look_is_from_the_beginning(self) -> None:
-        assert not Looking().may_begin_at_marks(0.0)
+        assert Looking().next(0.0) is Look.WHOLE
 
     def test_enough_ahead_is_enough_for_a_while_only(self) -> None:
         """Rule 13: an older run may have been committed since."""
         looking = Looking()
-        looking.note(5.0, 5.001, from_marks=False, is_full=True, was_behind=False)
+        looking.note(Look.WHOLE, 5.0, 5.001, is_full=True, was_behind=False)
         for at in (5.0, 5.0 + LOOK_AGAIN_S * 0.9):
-            assert looking.may_begin_at_marks(at)
-            looking.note(at, at, from_marks=True, is_full=True, was_behind=False)
-        assert not looking.may_begin_at_marks(5.01 + LOOK_AGAIN_S)
+            assert looking.next(at) is Look.FROM_MARKS
+            looking.note(Look.FROM_MARKS, at, at, is_full=True, was_behind=False)
+        assert looking.next(5.01 + LOOK_AGAIN_S) is Look.WHOLE
 
     def test_after_too_little_it_looks_from_the_beginning(self) -> None:
         looking = Looking()
-        looking.note(5.0, 5.001, from_marks=False, is_full=True, was_behind=False)
-        looking.note(5.01, 5.011, from_marks=True, is_full=False, was_behind=False)
-        assert not looking.may_begin_at_marks(5.02)
+        looking.note(Look.WHOLE, 5.0, 5.001, is_full=True, was_behind=False)
+        looking.note(Look.FROM_MARKS, 5.01, 5.011, is_full=False, was_behind=False)
+        assert looking.next(5.02) is Look.WHOLE
 
     def test_whoever_found_something_behind_goes_on_looking_there(self) -> None:
         """C10: a limit that lets runs through again and again lets them through behind the mark."""
         looking = Looking()
-        looking.note(5.0, 5.001, from_marks=False, is_full=True, was_behind=True)
-        assert not looking.may_begin_at_marks(5.002)
+        looking.note(Look.WHOLE, 5.0, 5.001, is_full=True, was_behind=True)
+        assert looking.next(5.002) is Look.WHOLE
 
     def test_a_look_that_takes_long_is_rare_but_never_given_up(self) -> None:
         """B8: while somebody holds an old snapshot, it walks through everything that was taken since."""
         looking = Looking()
-        looking.note(5.0, 5.05, from_marks=False, is_full=True, was_behind=False)
-        assert looking.may_begin_at_marks(5.0 + SHARE * 0.05 - 0.01)
-        looking.note(6.0, 16.0, from_marks=False, is_full=True, was_behind=False)
-        assert not looking.may_begin_at_marks(16.0 + PATIENCE_S)
+        looking.note(Look.WHOLE, 5.0, 5.05, is_full=True, was_behind=False)
+        assert looking.next(5.0 + SHARE * 0.05 - 0.01) is Look.FROM_MARKS
+        looking.note(Look.WHOLE, 6.0, 16.0, is_full=True, was_behind=False)
+        assert looking.next(16.0 + PATIENCE_S) is Look.WHOLE
+
+    @pytest.mark.parametrize("look", [Look.WHOLE, Look.FROM_MARKS])
+    def test_once_it_is_dear_it_is_rare_even_if_there_is_too_little_ahead(self, look: Look) -> None:
+        """B8: where little waits, every claim would be such a look; one that began at the marks has ended with it."""
+        looking = Looking()
+        looking.note(look, 5.0, 5.2, is_full=False, was_behind=False)
+        assert looking.next(5.3) is Look.AHEAD
+        looking.note(Look.AHEAD, 5.3, 5.301, is_full=False, was_behind=False)
+        assert looking.next(5.2 + SHARE * 0.2 - 0.1) is Look.AHEAD
+        assert looking.next(5.2 + SHARE * 0.2 + 0.1) is Look.WHOLE
+
+    def test_when_it_is_cheap_again_everything_is_as_before(self) -> None:
+        looking = Looking()
+        looking.note(Look.WHOLE, 5.0, 5.2, is_full=False, was_behind=False)
+        looking.note(Look.WHOLE, 10.0, 10.001, is_full=False, was_behind=False)
+        assert looking.next(10.01) is Look.WHOLE

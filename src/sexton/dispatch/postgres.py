@@ -8,7 +8,7 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.fairness import QueueTurns, Turns
-from sexton.domain.marks import Looking, Marks
+from sexton.domain.marks import Look, Looking, Marks
 from sexton.domain.queue_order import QueueOrder
 from sexton.domain.run import Claimed
 from sexton.store import admission, pacing, planning, runs, schedules
@@ -31,7 +31,7 @@ class PostgresTransport:
 
     async def take(self, worker_id: UUID, tasks: Sequence[str], limit: int, *, ahead: bool) -> list[Claimed]:
         marks, looking, began_s = self._marks[ahead], self._looking[ahead], self._clock.monotonic()
-        from_marks = looking.may_begin_at_marks(began_s)
+        look = looking.next(began_s)
         async with self._database.connection() as connection:
             claimed = await runs.claim(
                 connection,
@@ -41,14 +41,12 @@ class PostgresTransport:
                 limit=limit,
                 grace_s=self._grace_s,
                 ahead=ahead,
-                turns=self._turns.as_json(marks=marks if from_marks else None),
+                turns=self._turns.as_json(marks=None if look is Look.WHOLE else marks, only_ahead=look is Look.AHEAD),
                 now=self._clock.database_now(),
             )
         self._turns.note(claimed)
         was_behind = marks.note(claimed)
-        looking.note(
-            began_s, self._clock.monotonic(), from_marks=from_marks, is_full=len(claimed) >= limit, was_behind=was_behind
-        )
+        looking.note(look, began_s, self._clock.monotonic(), is_full=len(claimed) >= limit, was_behind=was_behind)
         return claimed
 
     async def rescue(self) -> int:

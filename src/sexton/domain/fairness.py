@@ -100,14 +100,14 @@ class Turns:
     def last(self, queue: str, lane: int) -> tuple[str, int]:
         return self._last.get((queue, lane), NOWHERE)
 
-    def as_json(self, queues: Iterable[str] | None = None, marks: Marks | None = None) -> str:
-        """The `turns` of `sexton.claim_runs`: {queue: {lane: [tenant, turn, marks]}}, of these queues or of all."""
+    def as_json(self, queues: Iterable[str] | None = None, marks: Marks | None = None, *, only_ahead: bool = False) -> str:
+        """The `turns` of `sexton.claim_runs`: {queue: {lane: [tenant, turn, marks, only]}}, of these queues or of all."""
         wanted = None if queues is None else set(queues)
-        flows: dict[str, dict[str, tuple[str, int] | tuple[str, int, Mapping[str, Mark]]]] = {}
+        flows: dict[str, dict[str, tuple[str, int] | tuple[str, int, Mapping[str, Mark], bool]]] = {}
         for (queue, lane), last in self._last.items():
             if wanted is None or queue in wanted:
                 passed = marks.of(queue, lane) if marks is not None else None
-                flows.setdefault(queue, {})[str(lane)] = (*last, passed) if passed else last
+                flows.setdefault(queue, {})[str(lane)] = (*last, passed, only_ahead) if passed else last
         return _encode(flows).decode()
 
 

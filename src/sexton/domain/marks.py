@@ -4,7 +4,8 @@ the claim itself. A promoter does the same with what is due.
 
 A mark is no promise that nothing is behind it: a long transaction commits an older run later, a limit lets one through, a
 rival hands one back. So a claim that finds too little looks from the beginning at once (`sexton.claim_runs`), one that finds
-enough does so again after a while, and whoever found something behind a mark goes on looking there (`Looking`).
+enough does so again after a while, and whoever found something behind a mark goes on looking there (`Looking`). Only where such
+a look has become dear it is taken seldom, whatever is found ahead.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from enum import Enum, auto
 from typing import Protocol
 from uuid import UUID
 
@@ -20,6 +22,7 @@ from .sparing import Sparing
 MARK_AFTER = 100  # runs of a tenant: what fewer leave behind is soon walked through
 TENANTS_LIMIT = 64  # of a queue and lane: among more, each leaves little behind
 LOOK_AGAIN_S = 0.1
+DEAR_S = 0.1  # a look from the beginning that takes longer; under load, a claim may take half of that anyway
 
 Mark = tuple[datetime, UUID]  # due time and id of a run: the order in which a tenant's are taken
 
@@ -68,6 +71,12 @@ def _place(run: Taken) -> Mark:
     return run.due_at, run.run_id
 
 
+class Look(Enum):
+    WHOLE = auto()  # from the beginning
+    FROM_MARKS = auto()  # and from the beginning if that is too little
+    AHEAD = auto()  # of the marks, and nothing else
+
+
 class Looking:
     """When to begin at a mark, and when at the beginning."""
 
@@ -75,13 +84,15 @@ class Looking:
         self._sparing = Sparing(LOOK_AGAIN_S)  # with looks from the beginning
         self._is_enough_ahead = False
 
-    def may_begin_at_marks(self, now_s: float) -> bool:
-        return self._is_enough_ahead and not self._sparing.is_due(now_s)
+    def next(self, now_s: float) -> Look:
+        if self._sparing.is_due(now_s):
+            return Look.WHOLE
+        if self._sparing.took_s > DEAR_S:
+            return Look.AHEAD
+        return Look.FROM_MARKS if self._is_enough_ahead else Look.WHOLE
 
-    def note(self, began_s: float, ended_s: float, *, from_marks: bool, is_full: bool, was_behind: bool) -> None:
+    def note(self, look: Look, began_s: float, ended_s: float, *, is_full: bool, was_behind: bool) -> None:
         """`is_full`: there was enough, as far as it looked; `was_behind`: some of it behind a mark."""
-        if from_marks:
-            self._is_enough_ahead = is_full
-        else:
+        if look is Look.WHOLE or (look is Look.FROM_MARKS and not is_full):
             self._sparing.note(began_s, ended_s)
-            self._is_enough_ahead = is_full and not was_behind
+        self._is_enough_ahead = is_full and not (look is Look.WHOLE and was_behind)

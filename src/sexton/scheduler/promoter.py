@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sexton.clock import Clock
 from sexton.domain import partition
-from sexton.domain.marks import Looking
+from sexton.domain.marks import Look, Looking
 from sexton.store import admission, pacing, runs
 from sexton.store.database import Database
 from sexton.telemetry.events import Emit, Promoted
@@ -48,18 +48,18 @@ class Promoter:
 
     async def _promote(self, partitions: Collection[int], *, overdue_s: float) -> float:
         began_s = self._clock.monotonic()
-        since = self._since(partitions, began_s) if overdue_s == 0 else None
+        look = self._look(partitions, began_s) if overdue_s == 0 else Look.WHOLE
         async with self._database.connection() as connection:
             done = await runs.promote(
                 connection,
                 partitions=partitions,
                 limit=self._limit,
                 overdue_s=overdue_s,
-                since=since,
+                since=None if look is Look.WHOLE else self._mark,
                 now=self._clock.database_now(),
             )
             if overdue_s == 0:
-                self._note(done, began_s, from_mark=since is not None)
+                self._note(done, look, began_s)
             if done.promoted_count:
                 await runs.announce(connection, done.queues)
                 self._emit(Promoted(done.promoted_count, tuple(done.queues), overdue=overdue_s > 0))
@@ -72,15 +72,15 @@ class Promoter:
             rest_s = min(rest_s, await self._admit(partitions, overdue_s=overdue_s))
         return 0.0 if done.promoted_count >= self._limit else rest_s
 
-    def _since(self, partitions: Collection[int], now_s: float) -> datetime | None:
+    def _look(self, partitions: Collection[int], now_s: float) -> Look:
         """Where to begin (domain.marks)."""
         if self._marked != frozenset(partitions):
             self._marked, self._mark = frozenset(partitions), None
-        return self._mark if self._looking.may_begin_at_marks(now_s) else None
+        return Look.WHOLE if self._mark is None else self._looking.next(now_s)
 
-    def _note(self, done: runs.Promoted, began_s: float, *, from_mark: bool) -> None:
+    def _note(self, done: runs.Promoted, look: Look, began_s: float) -> None:
         was_behind = self._mark is not None and done.first_due_at is not None and done.first_due_at < self._mark
-        self._looking.note(began_s, self._clock.monotonic(), from_marks=from_mark, is_full=True, was_behind=was_behind)
+        self._looking.note(look, began_s, self._clock.monotonic(), is_full=True, was_behind=was_behind)
         self._mark = done.last_due_at or self._mark
 
     async def _release(self) -> float:
