@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import asyncpg
 import msgspec
+from asyncpg.connect_utils import SessionAttribute
 
 from sexton.errors import (
     AlreadyExists,
@@ -28,6 +29,7 @@ from sexton.errors import (
 STATEMENT_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 5
 CONNECT_TIMEOUT_S = 10
+WRITABLE = SessionAttribute.read_write  # a load balancer leads to a node before its promotion is done
 
 # Plans must not change with what the planner believes about a table that was empty a minute ago; a dead host must let go
 # of its locks in seconds.
@@ -106,7 +108,9 @@ class Postgres:
                 command_timeout=STATEMENT_TIMEOUT_S + 5,
                 statement_cache_size=200 if direct else 0,
                 server_settings=_SERVER_SETTINGS if direct else None,
+                target_session_attrs=WRITABLE if direct else None,  # a pooler repeats what some server said at some time
                 reset=_keep_as_is,
+                connection_class=_Connection,
             )
         return cls(pool, url, direct=direct)
 
@@ -142,11 +146,22 @@ class Postgres:
             with translated_errors():
                 await self._pool.release(raw)
 
+    async def renew(self) -> None:
+        """None of the connections that are open now is taken again: they may lead nowhere, and nobody would tell."""
+        await self._pool.expire_connections()
+
     async def close(self) -> None:
         try:
             await asyncio.wait_for(self._pool.close(), 5)
         except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             self._pool.terminate()
+
+
+class _Connection(asyncpg.Connection):
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109  (the driver's own signature)
+        """One that leads nowhere cannot be closed politely; the driver has aborted it then, and nobody need hear of it."""
+        with suppress(TimeoutError):
+            await super().close(timeout=timeout)
 
 
 async def _keep_as_is(_connection: asyncpg.Connection) -> None:
@@ -182,6 +197,7 @@ _UNAVAILABLE = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InternalClientError,
     asyncpg.DiskFullError,
+    asyncpg.ReadOnlySQLTransactionError,  # a standby, or a primary that somebody keeps from writing
     asyncpg.QueryCanceledError,
     asyncpg.ProtocolViolationError,
     asyncpg.InvalidAuthorizationSpecificationError,  # a wrong password, until somebody mends it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
-from .database import connect, translated_errors
+from .database import WRITABLE, connect, translated_errors
 
 _CLASS = 7308
 _KEEPALIVE = {
@@ -56,5 +56,7 @@ class PartitionLocks:
     async def _connected(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
             self._held = frozenset()
-            self._connection = await connect(self._url, command_timeout=5, server_settings=_KEEPALIVE)
+            self._connection = await connect(
+                self._url, command_timeout=5, server_settings=_KEEPALIVE, target_session_attrs=WRITABLE
+            )
         return self._connection

@@ -6,11 +6,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
+import asyncpg
+
 from sexton.errors import DatabaseUnavailable
 
-from .database import connect, translated_errors
+from .database import WRITABLE, connect, translated_errors
 
 READY, DUE, CANCEL, PLAN = "sexton_ready", "sexton_due", "sexton_cancel", "sexton_plan"
+
+ASK_S = 15.0  # between two questions to a silent server
+ANSWER_S = 5.0
 
 Hear = Callable[[str, str], None]  # channel, payload
 
@@ -19,11 +24,11 @@ class Listener:
     """Keeps one listening connection open and comes back by itself after an outage. After every (re)connection each channel is
     heard once with an empty payload, because hints may have been missed."""
 
-    def __init__(self, url: str, channels: Collection[str], hear: Hear, *, retry_s: float = 1.0) -> None:
+    def __init__(self, url: str, channels: Collection[str], hear: Hear, *, retry_s: float = 1.0, ask_s: float = ASK_S) -> None:
         self._url = url
         self._channels = tuple(channels)
         self._hear = hear
-        self._retry_s = retry_s
+        self._retry_s, self._ask_s = retry_s, ask_s
         self.connected = False
 
     async def run(self) -> None:
@@ -39,7 +44,9 @@ class Listener:
 
     async def _listen(self) -> None:
         connection = await connect(
-            self._url, server_settings={"application_name": "sexton listener", "tcp_keepalives_idle": "5"}
+            self._url,
+            server_settings={"application_name": "sexton listener", "tcp_keepalives_idle": "5"},
+            target_session_attrs=WRITABLE,
         )
         gone = asyncio.Event()
         try:
@@ -50,9 +57,19 @@ class Listener:
             self.connected = True
             for channel in self._channels:
                 self._hear(channel, "")
-            await gone.wait()
+            await self._until(gone, connection)
         finally:
             connection.terminate()
+
+    async def _until(self, gone: asyncio.Event, connection: asyncpg.Connection) -> None:
+        """A connection may lead nowhere without anybody telling, and this side never says anything by itself: so it asks."""
+        while not gone.is_set():
+            try:
+                async with asyncio.timeout(self._ask_s):
+                    await gone.wait()
+            except TimeoutError:
+                with translated_errors():
+                    await connection.execute("SELECT 1", timeout=ANSWER_S)
 
     def _heard(self, _connection: object, _pid: int, channel: str, payload: object) -> None:
         self._hear(channel, str(payload))

@@ -59,6 +59,9 @@ class WorkerProcess:
             transactions=transactions,
             looks_by_beat=direct_url is not None and settings.poll_s >= idle_beat_s(settings.beat_s, settings.lease_s),
         )
+        self.worker.cut_off = self._renew
+        self._pools = (database, transactions)
+        self._renewing: asyncio.Future[list[None]] | None = None
         self._beat_soon: Callable[[], object] = lambda: None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -94,6 +97,10 @@ class WorkerProcess:
                 "this worker cannot go on, because its heartbeat failed or too many of its handlers ignore their end; "
                 "it has handed its work back and leaves: start a new one"
             )
+
+    def _renew(self) -> None:
+        """Whatever silenced us may have left connections that lead nowhere; each would hold up a handler until its timeout."""
+        self._renewing = asyncio.gather(*(pool.renew() for pool in self._pools))
 
     def _repeat(self, service: Service, wake: Wake) -> asyncio.Task[None]:
         return asyncio.create_task(

@@ -66,6 +66,7 @@ class Worker:
         self.enlisted = False
         self.draining = False
         self.exhausted = asyncio.Event()  # too many zombies: only a new process helps
+        self.cut_off: Callable[[], object] = lambda: None  # called when nobody had heard of us for a whole lease
         self._database, self._registry, self._settings = database, registry, settings
         self._clock, self._emit, self._dice = clock, emit, dice
         self._heartbeat: Heartbeat | None = None
@@ -183,6 +184,7 @@ class Worker:
             return
         held = self.holdings.all()
         self._emit(DeclaredLost(self.worker_id, len(held)))
+        self.cut_off()
         self.worker_id, self.enlisted = self._new_id(), False
         for execution in held:
             execution.lose()
