@@ -100,16 +100,39 @@ class TestLooking:
     def test_a_look_that_takes_long_is_rare_but_never_given_up(self) -> None:
         """B8: while somebody holds an old snapshot, it walks through everything that was taken since."""
         looking = Looking()
-        looking.note(Look.WHOLE, 5.0, 5.05, is_full=True, was_behind=False)
+        for at in (4.0, 5.0):
+            looking.note(Look.WHOLE, at, at + 0.05, is_full=True, was_behind=False)
         assert looking.next(5.0 + SHARE * 0.05 - 0.01) is Look.FROM_MARKS
-        looking.note(Look.WHOLE, 6.0, 16.0, is_full=True, was_behind=False)
-        assert looking.next(16.0 + PATIENCE_S) is Look.WHOLE
+        for at in (6.0, 16.0):
+            looking.note(Look.WHOLE, at, at + 10.0, is_full=True, was_behind=False)
+        assert looking.next(26.0 + PATIENCE_S - 0.1) is Look.AHEAD
+        assert looking.next(26.0 + PATIENCE_S) is Look.WHOLE
+
+    def test_one_slow_answer_does_not_make_it_dear(self) -> None:
+        """C10, found by chaos: one claim held up by a fault, and for a minute the worker left alone what was behind its marks:
+        runs that had lost their worker, and runs that a limit had let through."""
+        looking = Looking()
+        looking.note(Look.WHOLE, 4.0, 4.001, is_full=False, was_behind=False)
+        looking.note(Look.WHOLE, 5.0, 9.0, is_full=False, was_behind=False)
+        assert looking.next(9.0 + LOOK_AGAIN_S) is Look.WHOLE
+        looking.note(Look.WHOLE, 9.1, 9.101, is_full=False, was_behind=False)
+        assert looking.next(9.11) is Look.WHOLE
+
+    def test_where_every_claim_is_slow_a_look_is_not_dear(self) -> None:
+        """C10, found by chaos: a long way to the server, or a machine that is busy, is not for the look to pay."""
+        looking = Looking()
+        looking.note(Look.WHOLE, 4.0, 4.3, is_full=True, was_behind=False)
+        looking.note(Look.FROM_MARKS, 4.35, 4.65, is_full=True, was_behind=False)
+        for at in (5.0, 6.0):
+            looking.note(Look.WHOLE, at, at + 0.3, is_full=False, was_behind=False)
+        assert looking.next(6.31) is Look.WHOLE
 
     @pytest.mark.parametrize("look", [Look.WHOLE, Look.FROM_MARKS])
     def test_once_it_is_dear_it_is_rare_even_if_there_is_too_little_ahead(self, look: Look) -> None:
         """B8: where little waits, every claim would be such a look; one that began at the marks has ended with it."""
         looking = Looking()
-        looking.note(look, 5.0, 5.2, is_full=False, was_behind=False)
+        for at in (4.0, 5.0):
+            looking.note(look, at, at + 0.2, is_full=False, was_behind=False)
         assert looking.next(5.3) is Look.AHEAD
         looking.note(Look.AHEAD, 5.3, 5.301, is_full=False, was_behind=False)
         assert looking.next(5.2 + SHARE * 0.2 - 0.1) is Look.AHEAD
@@ -117,6 +140,7 @@ class TestLooking:
 
     def test_when_it_is_cheap_again_everything_is_as_before(self) -> None:
         looking = Looking()
-        looking.note(Look.WHOLE, 5.0, 5.2, is_full=False, was_behind=False)
+        for at in (4.0, 5.0):
+            looking.note(Look.WHOLE, at, at + 0.2, is_full=False, was_behind=False)
         looking.note(Look.WHOLE, 10.0, 10.001, is_full=False, was_behind=False)
         assert looking.next(10.01) is Look.WHOLE

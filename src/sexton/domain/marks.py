@@ -83,6 +83,8 @@ class Looking:
     def __init__(self) -> None:
         self._sparing = Sparing(LOOK_AGAIN_S)  # with looks from the beginning
         self._is_enough_ahead = False
+        self._way_s = 0.0  # what the last claim took that looked ahead only: the way there and back, on a busy machine
+        self._beyond_s = 0.0  # what the last look from the beginning took on top of that
 
     def next(self, now_s: float) -> Look:
         if self._sparing.is_due(now_s):
@@ -94,5 +96,11 @@ class Looking:
     def note(self, look: Look, began_s: float, ended_s: float, *, is_full: bool, was_behind: bool) -> None:
         """`is_full`: there was enough, as far as it looked; `was_behind`: some of it behind a mark."""
         if look is Look.WHOLE or (look is Look.FROM_MARKS and not is_full):
-            self._sparing.note(began_s, ended_s)
+            # One slow answer proves nothing: a connection, the server or this process may have stood still. And to stay ahead
+            # of the marks by mistake leaves alone what was lost or let through by a limit, for twenty times as long.
+            beyond_s = max(0.0, ended_s - began_s - self._way_s)
+            self._sparing.note(ended_s - min(beyond_s, self._beyond_s), ended_s)
+            self._beyond_s = beyond_s
+        else:
+            self._way_s = ended_s - began_s
         self._is_enough_ahead = is_full and not (look is Look.WHOLE and was_behind)
