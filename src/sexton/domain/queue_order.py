@@ -52,7 +52,7 @@ def _named(part: str, *, strict: bool) -> tuple[str, int]:
         name, number = part, "1"
     elif strict:
         raise Invalid("worker_queues", f"{part!r}: strict order has no weights; write mail>default, or mail:3,default:1")
-    if not 1 <= int(number[:9]) <= WEIGHT_LIMIT:
+    if len(number) > 9 or not 1 <= int(number) <= WEIGHT_LIMIT:
         raise Invalid("worker_queues", f"{part!r}: a weight is a whole number between 1 and {WEIGHT_LIMIT:,}")
     if not name or len(name) > NAME_LIMIT or "\x00" in name:
         raise Invalid("worker_queues", f"{part!r}: the name of a queue has 1 to {NAME_LIMIT} characters")

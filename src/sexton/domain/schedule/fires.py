@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice, takewhile
 
 from sexton.domain.fault import Invalid
@@ -12,6 +13,7 @@ from sexton.domain.fault import Invalid
 from . import cron_text, rrule_text
 from .cron import LAST_YEAR
 from .exclusion import silence, silent_until
+from .rrule import Budget
 from .rule import Schedule
 from .spread import fraction
 from .zone import SPACED, resolve, zone
@@ -78,8 +80,9 @@ def _allowed(schedule: Schedule, after: datetime, seed: str) -> Iterator[datetim
         return
     where, silent = zone(schedule.timezone), silence(schedule.exclude)
     in_vain = 0
+    looks = Budget(total=True)  # one for all searches up to the next fire, or a thousand silences would take a minute
     while in_vain < _SILENCE_LIMIT:
-        for instant in _nominal(schedule, after, seed):
+        for instant in _nominal(schedule, after, seed, looks):
             if instant > end:
                 return
             until = silent_until(silent, where, instant)
@@ -88,12 +91,13 @@ def _allowed(schedule: Schedule, after: datetime, seed: str) -> Iterator[datetim
                 in_vain += 1
                 break
             in_vain = 0
+            looks.refill()
             yield instant
         else:
             return
 
 
-def _nominal(schedule: Schedule, after: datetime, seed: str) -> Iterator[datetime]:
+def _nominal(schedule: Schedule, after: datetime, seed: str, looks: Budget | None = None) -> Iterator[datetime]:
     if schedule.every_s is not None:
         return _every(schedule, after)
     where = zone(schedule.timezone)
@@ -101,7 +105,7 @@ def _nominal(schedule: Schedule, after: datetime, seed: str) -> Iterator[datetim
         cron = cron_text.parse(schedule.cron, dialect=schedule.dialect, seed=seed)
         return resolve(cron.walls, where, SPACED if cron.spaced else schedule.dst_pair, after)
     recurrence = rrule_text.parse(schedule.rrule or "", timezone=schedule.timezone, anchor_at=schedule.anchor_at or EPOCH)
-    return resolve(recurrence.walls, where, SPACED if recurrence.spaced else schedule.dst_pair, after)
+    return resolve(partial(recurrence.walls, budget=looks), where, SPACED if recurrence.spaced else schedule.dst_pair, after)
 
 
 def _every(schedule: Schedule, after: datetime) -> Iterator[datetime]:

@@ -35,15 +35,19 @@ class Freq(IntEnum):
 
 
 class Budget:
-    """Looks in vain that a search may still take. A hit fills it up again, unless `total`."""
+    """Looks in vain that a search may still take. A hit fills it up again, unless `total`: then whoever has the budget says
+    what counts as one."""
 
-    def __init__(self, limit: int, *, total: bool = False) -> None:
+    def __init__(self, limit: int = _SEARCH_LIMIT, *, total: bool = False) -> None:
         self._limit = self.left = limit
         self._total = total
 
     def hit(self) -> None:
         if not self._total:
-            self.left = self._limit
+            self.refill()
+
+    def refill(self) -> None:
+        self.left = self._limit
 
 
 class Recurrence(msgspec.Struct, frozen=True):
@@ -72,30 +76,30 @@ class Recurrence(msgspec.Struct, frozen=True):
         """Counts hours, minutes or seconds, so its spacing in real time survives a change of the clocks."""
         return self.freq <= Freq.HOURLY
 
-    def walls(self, start: datetime) -> Iterator[datetime]:
+    def walls(self, start: datetime, budget: Budget | None = None) -> Iterator[datetime]:
         """Every occurrence from `start` on, increasing and distinct."""
         last = None
         extra = (wall for wall in self.extra if wall >= start)
-        for wall in merge(self._ruled(start), extra):
+        for wall in merge(self._ruled(start, budget or Budget()), extra):
             if wall != last and wall not in self.left_out and wall.date() not in self.left_out:
                 last = wall
                 yield wall
 
-    def _ruled(self, start: datetime) -> Iterator[datetime]:
+    def _ruled(self, start: datetime, budget: Budget) -> Iterator[datetime]:
         end = self.until if self.count is None else _last_counted(self)
         if end is None and self.count is not None:
             return
         skipped = frozenset[datetime | date]()
         if not self.positions or self.freq <= Freq.DAILY:  # otherwise a day left out still counts as a position
             skipped = self.left_out
-        for wall in self._unbounded(max(start, self.start), Budget(_SEARCH_LIMIT), skipped):
+        for wall in self._unbounded(max(start, self.start), budget, skipped):
             if end is not None and wall > end:
                 return
             yield wall
 
     def counted(self) -> Iterator[datetime]:
         """From the first occurrence on, `count` of them at most."""
-        budget = Budget(_SEARCH_LIMIT, total=True)
+        budget = Budget(total=True)
         for number, wall in enumerate(self._unbounded(self.start, budget)):
             if number == self.count or (self.until is not None and wall > self.until):
                 return
