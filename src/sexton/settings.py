@@ -34,6 +34,10 @@ class Settings(BaseSettings):
     api_host: str = Field(default="127.0.0.1", min_length=1)  # loopback: whoever reaches the API may do everything
     api_port: int = Field(default=8474, ge=0, le=65_535)  # 0: any free one
     api_url: SecretStr | None = None  # where the command line finds the API; none: it works on the database itself
+    api_connection_limit: int = Field(default=10_000, ge=1, le=1_000_000)  # at once; then who waits longest for nothing goes
+    api_receive_s: float = Field(default=20.0, gt=0)  # for a request to come, head and body; a long body has 16 KiB/s
+    api_request_limit: int = Field(default=1_000, ge=1, le=100_000)  # under way at once; more are answered 503
+    api_body_mib: int = Field(default=128, ge=32, le=65_536)  # of all bodies under way together; more are answered 503
     strict_tasks: bool = False  # refuse a job for a task that no live worker knows, instead of warning
 
     worker_concurrency: int = Field(default=100, ge=1, le=10_000)  # runs at once in one worker process

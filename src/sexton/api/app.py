@@ -28,6 +28,7 @@ from . import (
     tenants,
     why,
 )
+from .gate import Gate
 from .grouping import Grouping
 from .known_tasks import KnownTasks
 from .live import Live
@@ -65,6 +66,7 @@ def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, 
         grouping=Grouping(database, clock, notify=settings.notify),
         known_tasks=KnownTasks(database, clock),
         live=Live(database, clock=clock, emit=emit, dice=dice),
+        gate=Gate(request_limit=settings.api_request_limit, body_bytes_limit=settings.api_body_mib * 2**20),
     )
     app = Litestar(
         route_handlers=[handler for resource in _RESOURCES for handler in resource.HANDLERS],
@@ -79,5 +81,5 @@ def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, 
         logging_config=None,
         state=State({"parts": parts}),
     )
-    app.asgi_handler = RequestIds(app.asgi_handler, dice)
+    app.asgi_handler = RequestIds(parts.gate.before(app.asgi_handler), dice)
     return app

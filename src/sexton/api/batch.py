@@ -33,7 +33,7 @@ BODY_LIMIT = 32 * 1024 * 1024
 FAULTS_LIMIT = 100  # of the items that are wrong, this many are named
 _SLICE = 1_000  # jobs per try when one of them may be refused by the database
 _OF_ONE = (AlreadyExists, KeyReused, KeyBusy, DataRefused, Contention, LimitExceeded, InvalidSubmission)
-_BREATH = 200  # schedules judged between two looks at other callers
+_BREATH = 200  # jobs judged between two looks at other callers
 JUDGING_S = 10.0  # for all schedules of a batch together: what takes longer was made to
 
 Document = Submission | ScheduleDocument
@@ -104,7 +104,9 @@ async def _judge(parts: Parts, items: Sequence[msgspec.Raw | bytes], on_name: On
     async with parts.database.connection() as connection:
         now = await tail.mark(connection, now=parts.clock.database_now())
     begun_s, judged_count, rest_at = parts.clock.monotonic(), 0, 1
-    for item in items:
+    for index, item in enumerate(items):
+        if index % _BREATH == _BREATH - 1:
+            await asyncio.sleep(0)
         try:
             asked = decoded(item, wire.JobRequest)
             if asked.is_recurring:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 import msgspec
 from litestar import Response, delete, get, post
 
 from sexton import wire
 from sexton.errors import NotFound
 from sexton.store import dead_letters as store
+from sexton.store.search import PAGE_BYTES
 
 from . import cursors, examples, views
 from .answering import answer
@@ -38,9 +42,16 @@ async def find(request: ApiRequest) -> Response[bytes]:
     chosen = store.Filter(task=query.handler, tenant=query.tenant, queue=query.queue, permanent=query.permanent)
     before = cursors.decode(query.cursor, chosen)
     async with parts_of(request).database.connection() as connection:
-        rows = await store.find(connection, chosen, before=before, limit=query.limit)
-    end = rows[-1].id if len(rows) == query.limit else None
+        found = await store.find(connection, chosen, before=before, limit=query.limit)
+    rows = _page(found)
+    end = rows[-1].id if len(rows) == query.limit or len(rows) < len(found) else None
     return answer(wire.Page(items=[views.dead_letter(row) for row in rows], next_cursor=cursors.encode(end, chosen)))
+
+
+def _page(found: Sequence[store.DeadLetter]) -> Sequence[store.DeadLetter]:
+    """As many as a page may hold; one at least."""
+    sizes = accumulate(len(letter.payload_json) for letter in found)
+    return found[: max(1, sum(size <= PAGE_BYTES for size in sizes))]
 
 
 @get(

@@ -154,7 +154,8 @@ async def show(request: ApiRequest) -> Response[bytes]:
     view = await _show(parts, wanted)
     until = parts.clock.monotonic() + wait_s
     while view.status not in _ENDED and parts.clock.monotonic() < until and not parts.live.closed:
-        await asyncio.sleep(_LOOK_S)
+        with parts.gate.aside():
+            await asyncio.sleep(_LOOK_S)
         view = await _show(parts, wanted)
     return tagged(request, views.job(view), view.version)
 

@@ -14,6 +14,7 @@ from sexton.store.database import Postgres
 from sexton.telemetry.events import Emit
 
 if TYPE_CHECKING:
+    from .gate import Gate
     from .grouping import Grouping
     from .known_tasks import KnownTasks
     from .live import Live
@@ -31,6 +32,7 @@ class Parts:
     grouping: Grouping
     known_tasks: KnownTasks
     live: Live
+    gate: Gate
 
     async def close(self) -> None:
         self.live.close()

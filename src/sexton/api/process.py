@@ -8,6 +8,8 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import uvicorn
 
@@ -19,11 +21,12 @@ from sexton.store.database import Postgres
 from sexton.telemetry.events import ApiExposed, ApiListening, Emit
 
 from . import app
+from .connections import KEEP_ALIVE_S, Connection, Door, places
 from .parts import Parts
 
 DRAIN_S = 5  # requests under way may end; streams end at once
 _BACKLOG = 2048
-_CONNECTION_LIMIT = 10_000
+_LOOK_TICKS = 10  # of uvicorn's, each a tenth of a second
 
 
 class ApiProcess:
@@ -33,10 +36,11 @@ class ApiProcess:
 
     async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda _address: None) -> None:
         """Until `stop` is set. `ready` hears the address once it is listened on."""
+        door = Door(places(self._settings.api_connection_limit), self._settings.api_receive_s)
         listening = _listen(self._settings.api_host, self._settings.api_port)
         try:
             address = _address(listening)
-            server = _Server(self._config(), lambda: self._ready(address, ready))
+            server = _Server(self._config(door), door, lambda: self._ready(address, ready))
             serving = asyncio.create_task(server.serve(sockets=[listening]), name="api")
             stopping = asyncio.create_task(stop.wait())
             try:
@@ -50,21 +54,21 @@ class ApiProcess:
         finally:
             listening.close()
 
-    def _config(self) -> uvicorn.Config:
+    def _config(self, door: Door) -> uvicorn.Config:
+        protocol: Any = partial(Connection, door)
         return uvicorn.Config(
             self._app,
-            http="auto",
+            http=protocol,
             loop="none",
             lifespan="on",
             ws="none",
             access_log=False,
             log_config=None,
+            log_level="error",  # what callers do wrong is theirs to read, and must not fill our log
             server_header=False,
             date_header=True,
             backlog=_BACKLOG,
-            limit_concurrency=_CONNECTION_LIMIT,
-            h11_max_incomplete_event_size=64 * 1024,
-            timeout_keep_alive=30,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=DRAIN_S,
         )
 
@@ -76,11 +80,11 @@ class ApiProcess:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its hand on our signals, and with word of its start."""
+    """uvicorn's server without its hand on our signals, with word of its start, and with an eye on idle callers."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, door: Door, started: Callable[[], None]) -> None:
         super().__init__(config)
-        self._tell = started
+        self._door, self._tell = door, started
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -90,6 +94,11 @@ class _Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         if self.started:
             self._tell()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _LOOK_TICKS == 0:
+            self._door.look_round(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
 
 def is_loopback(host: str) -> bool:

@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 EXAMINED_LIMIT = 2_000  # per page, whatever the filters: 20 to 50 µs each where nothing is in the cache
 CHUNK = 1_000
+PAGE_BYTES = 8 * 2**20  # of payloads or results; a page of larger ones ends early, or 500 of them would be 128 MiB
+_SHOWN = 50  # looked up at once
 
 _SQL = statements("search")
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
@@ -77,8 +79,8 @@ async def find_jobs(connection: Connection, chosen: JobFilter, *, before: UUID |
                 next_before = _RECURRING
             if next_before is not None:
                 break
-    shown = await jobs.show_many(connection, ids)
-    return Found([job for job in shown if chosen.status in (None, job.status)], next_before)
+    page = await _page(ids, next_before, lambda part: jobs.show_many(connection, part), lambda job: len(job.payload_json))
+    return Found([job for job in page.rows if chosen.status in (None, job.status)], page.next_before)
 
 
 async def _find_kind(
@@ -127,7 +129,29 @@ async def find_executions(
         return [row["id"] for row in await connection.fetch(_SQL["wanted_executions"], ids, at_most, *left)]
 
     ids, next_before = await _walk(drive, sift if any(left) else None, before or _HIGHEST, limit)
-    return Found(await jobs.tries(connection, ids), next_before)
+    return await _page(ids, next_before, lambda part: jobs.tries(connection, part), _size)
+
+
+async def _page(
+    ids: Sequence[UUID],
+    next_before: UUID | None,
+    show: Callable[[Sequence[UUID]], Awaitable[list[T]]],
+    size: Callable[[T], int],
+) -> Found[T]:
+    """What these ids name, in portions, as far as a page may hold it."""
+    rows: list[T] = []
+    left_bytes = PAGE_BYTES
+    for start in range(0, len(ids), _SHOWN):
+        part = ids[start : start + _SHOWN]
+        rows += (shown := await show(part))
+        left_bytes -= sum(map(size, shown))
+        if left_bytes < 0 and start + _SHOWN < len(ids):
+            return Found(rows, part[-1])
+    return Found(rows, next_before)
+
+
+def _size(one: Execution) -> int:
+    return len(one.result_json or "") + len(one.output or "")
 
 
 async def execution(connection: Connection, execution_id: UUID) -> Execution:
