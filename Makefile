@@ -14,7 +14,10 @@ STORE_TESTS = tests/store tests/migration --ignore=tests/store/test_connections.
 
 PYTEST_ARGS ?=
 ARGS ?=
-SEEDS ?= 0-199
+SEEDS ?= 200
+SEED ?= 1
+MINUTES ?= 10
+HOURS ?= 1
 FIGURES := .cache/bench
 
 # A mirror that pip knows from the environment serves uv as well.
@@ -23,7 +26,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(INSTALLED) ## Make .venv with Sexton (editable), the embedded PostgreSQL and the tools, at pinned versions
@@ -86,8 +89,20 @@ peers: setup ## Measure Sexton beside other job queues, which it installs in .ca
 	$(BIN)/python -m bench peers --json $(ARGS) | tee $(FIGURES)/peers.jsonl
 
 .PHONY: simulate
-simulate: setup ## The stepped simulation over more seeds, and without each safeguard (SEEDS=0-199, or one seed to replay it)
-	$(BIN)/pytest tests/simulation --timeout 400 --seeds=$(SEEDS) $(PYTEST_ARGS)
+simulate: setup ## The stepped simulation over more seeds, and without each safeguard (SEEDS=500; 17-17 replays one)
+	$(BIN)/pytest tests/simulation --timeout 400 --seeds=$(if $(findstring -,$(SEEDS)),$(SEEDS),0-$(shell expr $(SEEDS) - 1)) $(PYTEST_ARGS)
+
+.PHONY: chaos
+chaos: setup system ## Real processes, and everything that can happen to them; report in chaos/report (MINUTES=10 SEED=1)
+	$(BIN)/python -m chaos --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+
+.PHONY: chaos-failover
+chaos-failover: setup ## Kill the primary of a replicated PostgreSQL under load (Patroni, etcd, HAProxy; ARGS='--mode async')
+	$(BIN)/python -m chaos.failover $(ARGS)
+
+.PHONY: soak
+soak: setup ## 500 jobs/s for an hour: memory, connections, files and tables stay as they are (HOURS=1)
+	$(BIN)/python -m chaos.soak --hours $(HOURS) $(ARGS)
 
 .PHONY: lock
 lock: $(UV) ## Bring constraints.txt to the newest versions that pyproject.toml allows

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Gets what the tests want from the machine itself: PgBouncer, and a PostgreSQL 15 (the wheel carries only 16 and 18).
+# Gets what the tests want from the machine itself: PgBouncer, a PostgreSQL 15 (the wheel carries only 16 and 18), and for chaos
+# a library that sets a process's clock.
 # Installs it where it may (root on Debian or a kin), else says in one line what is missing; tests then skip, loudly.
 set -euo pipefail
 
 missing=()
 command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
 [ -x /usr/lib/postgresql/15/bin/postgres ] || missing+=(postgresql-15)
+compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || missing+=(libfaketime)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-advice="Missing ${missing[*]}: the tests that need them will be skipped. To have them: apt-get install ${missing[*]}"
+advice="Missing ${missing[*]}: the tests and faults that need them will be left out. To have them: apt-get install ${missing[*]}"
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
     echo "$advice" >&2
     exit 0

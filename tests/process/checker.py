@@ -229,7 +229,12 @@ def _match(claims: list[Try], works: list[_Work], *, spare: bool) -> Told | None
         left = _match(claims, rest, spare=False)
         if left is not None:
             stories.append(left)
-    return max(stories, key=lambda told: sum(claim.status == "succeeded" for claim, _ in told), default=None)
+    return max(stories, key=_credible, default=None)
+
+
+def _credible(told: Told) -> tuple[int, int]:
+    works = [work for claim, work in told if claim.status == "succeeded"]
+    return sum(work.ended_at is not None for work in works), len(works)
 
 
 def _fits(claim: Try, work: _Work) -> bool:

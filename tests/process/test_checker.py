@@ -57,6 +57,18 @@ def test_a_lost_one_may_still_be_at_it_while_the_next_one_works() -> None:
     assert found.repeated_because == {"lost": 1}
 
 
+def test_one_that_stood_still_may_begin_while_the_next_one_works() -> None:
+    """Found by chaos: both starts fit both executions, and only one of them came to its end."""
+    found = story(
+        tried(1, "lost", 0, 4),
+        tried(2, "succeeded", 5, 9, worker=TWO),
+        wrote("start", 5.2, pid=2),
+        wrote("start", 8),
+        wrote("end", 9, pid=2),
+    )
+    assert found.all_completed, str(found)
+
+
 def test_one_that_was_handed_back_may_never_have_begun() -> None:
     found = story(tried(1, "released", 0, 0.1), tried(2, "succeeded", 0.2, 1), wrote("start", 0.2), wrote("end", 1))
     assert found.all_completed, str(found)

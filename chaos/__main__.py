@@ -1,0 +1,58 @@
+"""`python -m chaos --minutes 10 --seed 1 [--report DIR]`: ends with 1 if anything was lost, leased twice or unexplained."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+
+from .faults import KINDS
+from .plan import Plan
+from .run import run
+
+REPORT = Path(__file__).parent / "report"
+
+
+def main() -> None:
+    arguments = _parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server and the processes end with us
+    began = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"{time.monotonic() - began:7.1f} s  {what}", file=sys.stderr, flush=True)
+
+    plan = Plan(
+        seed=arguments.seed,
+        seconds=60 * arguments.minutes,
+        rate=arguments.rate,
+        faults=tuple(arguments.fault) if arguments.fault else None,
+    )
+    outcome = asyncio.run(run(plan, arguments.report, say))
+    print((arguments.report / "report.md").read_text())
+    if not outcome.verdict.is_sound:
+        print(f"NOT SOUND: {outcome.verdict}\n{outcome.logs}", file=sys.stderr)
+    sys.exit(not outcome.verdict.is_sound)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m chaos", description="Chaos on real processes, and a checker for it.")
+    parser.add_argument("--minutes", type=_positive, default=10.0, help="of load and faults (default: %(default)g)")
+    parser.add_argument("--seed", type=int, default=1, help="which faults hit whom and when (default: %(default)s)")
+    parser.add_argument("--report", type=Path, default=REPORT, help="where the report goes (default: chaos/report)")
+    parser.add_argument("--rate", type=_positive, default=120.0, help="one-time jobs per second (default: %(default)g)")
+    parser.add_argument("--fault", action="append", choices=list(KINDS), help="only this kind; may be given several times")
+    return parser
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError("give a number above 0")
+    return number
+
+
+if __name__ == "__main__":
+    main()

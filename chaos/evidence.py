@@ -1,0 +1,197 @@
+"""All that is known in the end, brought onto one clock: the database's history and its log of claims, the journal of the
+handlers, the harness's own list and the nemesis's log. It judges nothing."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.schedule import fires
+from sexton.domain.schedule.recurrence import seed_of
+from sexton.domain.schedule.rule import Schedule
+from tests.process import journal
+
+from .cast import Cast, End
+from .fault import Fault
+from .ground import Conn
+from .load import RECURRING
+from .submissions import Submissions
+
+_FAILURE = re.compile(r"service failed.*|Traceback \(most recent call last\)")
+
+
+class Tried(NamedTuple):
+    """One row of `sexton.executions` that was claimed. Times are monotonic, and as the database saw them."""
+
+    job_id: UUID
+    run_id: UUID
+    worker_id: UUID
+    token: int
+    attempt: int
+    status: str
+    task: str
+    due_at: float
+    claimed_at: float
+    recorded_at: float
+    reason: str | None = None
+
+
+class FireRow(NamedTuple):
+    """One row of the ledger of a recurring job: a fire that was started, or one that was not, or a gap of such."""
+
+    job_id: UUID
+    fire_at: datetime
+    run_id: UUID
+    status: str
+    is_started: bool
+    gap: tuple[datetime, datetime] | None = None
+
+
+@dataclass
+class Evidence:
+    began_at: float
+    ended_at: float
+    submissions: Submissions
+    faults: Sequence[Fault]
+    lines: Sequence[journal.Line]
+    tries: Sequence[Tried] = ()
+    one_time: Collection[UUID] = ()  # jobs that the database knows
+    endings: Mapping[UUID, str] = field(default_factory=dict)
+    live: Collection[UUID] = ()
+    unrecorded: Sequence[str] = ()  # claims without an execution
+    effects: Counter[UUID] = field(default_factory=Counter)
+    doubled_keys: Sequence[str] = ()
+    fire_rows: Sequence[FireRow] = ()
+    expected_fires: Collection[tuple[UUID, datetime]] = ()
+    workers: Mapping[UUID, int] = field(default_factory=dict)  # worker id: process id
+    pids: Mapping[int, str] = field(default_factory=dict)  # process id: member
+    deaths: Mapping[int, float] = field(default_factory=dict)
+    own_ends: Sequence[End] = ()
+    failures: Mapping[str, int] = field(default_factory=dict)  # errors that nobody foresaw, in the members' logs
+    stalls: Sequence[Fault] = ()  # of the machine or of a process, without our doing
+    wall_offset: float = 0.0  # wall clock minus monotonic
+
+    def member_of(self, worker_id: UUID) -> str | None:
+        return self.pids.get(self.workers.get(worker_id, -1))
+
+
+async def gather(
+    connection: Conn, cast: Cast, submissions: Submissions, faults: Sequence[Fault], *, began_at: float, ended_at: float
+) -> Evidence:
+    offset = time.time() - time.monotonic()
+    lines = [line._replace(wall=line.at + offset) for line in journal.read(cast.cluster.journal_directory)]
+    found = Evidence(began_at, ended_at, submissions, faults, lines, wall_offset=offset)
+    found.tries = await _tries(connection, offset)
+    found.one_time = {
+        row["id"]
+        for row in await connection.fetch("SELECT id FROM sexton.jobs WHERE id < '80000000-0000-0000-0000-000000000000'")
+    }
+    found.endings = {
+        row["job_id"]: row["status"] for row in await connection.fetch("SELECT job_id, status FROM sexton.endings")
+    }
+    found.live = {row["job_id"] for row in await connection.fetch("SELECT DISTINCT job_id FROM sexton.runs")}
+    found.unrecorded = [
+        f"{row['run_id']}: token {row['token']} left no execution behind"
+        for row in await connection.fetch(
+            """SELECT c.run_id, c.token FROM public.claims c
+               LEFT JOIN sexton.executions e ON e.run_id = c.run_id AND e.token = c.token
+               LEFT JOIN sexton.runs r ON r.id = c.run_id AND r.token = c.token WHERE e.id IS NULL AND r.id IS NULL"""
+        )
+    ]
+    found.effects = Counter(
+        {
+            row["run_id"]: row["count"]
+            for row in await connection.fetch("SELECT run_id, count(*) AS count FROM public.effects GROUP BY run_id")
+        }
+    )
+    found.doubled_keys = [
+        str(row["idempotency_key"])
+        for row in await connection.fetch(
+            "SELECT idempotency_key FROM sexton.jobs WHERE idempotency_key IS NOT NULL GROUP BY 1 HAVING count(*) > 1"
+        )
+    ]
+    recurring = list(submissions.ids(RECURRING))
+    found.fire_rows, found.expected_fires = await _ledger(connection, recurring), await _expected(connection, recurring)
+    found.workers, found.pids, found.deaths = cast.workers_by_id(), cast.pids, cast.deaths
+    found.own_ends, found.failures = cast.own_ends, _failures(cast)
+    return found
+
+
+async def _tries(connection: Conn, offset: float) -> list[Tried]:
+    rows = await connection.fetch(
+        """SELECT e.id, e.job_id, e.run_id, e.worker_id, e.token, e.attempt, e.status, e.task, e.due_at, e.reason,
+             coalesce(c.claimed_at, e.started_at) AS claimed_at
+           FROM sexton.executions e LEFT JOIN public.claims c ON c.run_id = e.run_id AND c.token = e.token
+           WHERE e.worker_id IS NOT NULL"""
+    )
+    return [
+        Tried(
+            row["job_id"],
+            row["run_id"],
+            row["worker_id"],
+            row["token"],
+            row["attempt"],
+            row["status"],
+            row["task"],
+            row["due_at"].timestamp() - offset,
+            row["claimed_at"].timestamp() - offset,
+            made_at(row["id"]) - offset,
+            row["reason"],
+        )
+        for row in rows
+    ]
+
+
+def made_at(uuid7: UUID) -> float:
+    """The instant in an id that the database made: milliseconds, and their thousandths in the twelve bits after the version."""
+    return (uuid7.int >> 80) / 1e3 + ((uuid7.int >> 64) & 0xFFF) / 4096 / 1e3
+
+
+async def _ledger(connection: Conn, job_ids: list[UUID]) -> list[FireRow]:
+    rows = await connection.fetch(
+        """SELECT job_id, fire_at, run_id, status, started_at, result::text AS told FROM sexton.executions
+           WHERE job_id = ANY ($1) AND origin = 'schedule' ORDER BY id""",
+        job_ids,
+    )
+    return [
+        FireRow(row["job_id"], row["fire_at"], row["run_id"], row["status"], row["started_at"] is not None, _gap(row["told"]))
+        for row in rows
+    ]
+
+
+def _gap(told: str | None) -> tuple[datetime, datetime] | None:
+    said: Any = msgspec.json.decode(told) if told else None
+    if isinstance(said, dict) and "first" in said:
+        return datetime.fromisoformat(said["first"]), datetime.fromisoformat(said["last"])
+    return None
+
+
+async def _expected(connection: Conn, job_ids: list[UUID]) -> set[tuple[UUID, datetime]]:
+    jobs = await connection.fetch(
+        "SELECT id, tenant, name, schedule::text AS rule, submitted_at FROM sexton.jobs WHERE id = ANY ($1)", job_ids
+    )
+    return {
+        (job["id"], fire_at)
+        for job in jobs
+        for fire_at in fires(
+            msgspec.json.decode(job["rule"], type=Schedule),
+            after=job["submitted_at"],
+            seed=seed_of(job["tenant"], job["name"], job["id"]),
+        )
+    }
+
+
+def _failures(cast: Cast) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for name in cast.plan.members:
+        for text in _FAILURE.findall(cast.cluster[name].log):
+            found[f"{name}: {' '.join(text.split())[:120]}"] += 1
+    return dict(found)

@@ -1,0 +1,54 @@
+"""Recurring jobs, as in Jepsen's test of Chronos: every fire that the schedules promise is one run, or the ledger says why not.
+
+A run that was tried twice because its worker died is one fire all the same: that is a repetition, and explained elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from .evidence import FireRow
+
+Fire = tuple[UUID, datetime]
+
+
+@dataclass
+class FireFindings:
+    expected_count: int = 0
+    executed_count: int = 0
+    explained: Counter[str] = field(default_factory=Counter)  # fires that did not run, by what the ledger says
+    missing: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+
+
+def judge(expected: Collection[Fire], rows: Sequence[FireRow]) -> FireFindings:
+    findings = FireFindings(expected_count=len(expected))
+    runs: defaultdict[Fire, set[UUID]] = defaultdict(set)
+    unstarted: dict[Fire, str] = {}
+    gaps: defaultdict[UUID, list[tuple[datetime, datetime, str]]] = defaultdict(list)
+    for row in rows:
+        if row.gap is not None:
+            gaps[row.job_id].append((*row.gap, row.status))
+        elif row.is_started:
+            runs[row.job_id, row.fire_at].add(row.run_id)
+        else:
+            unstarted[row.job_id, row.fire_at] = row.status
+    for fire in sorted(expected, key=str):
+        gap = next((status for first, last, status in gaps[fire[0]] if first <= fire[1] <= last), None)
+        started = runs.get(fire, set())
+        if len(started) > 1 or (started and gap):
+            findings.doubled.append(f"{fire[0]} at {fire[1]}: {len(started)} runs{', and missed as well' if gap else ''}")
+        elif started:
+            findings.executed_count += 1
+        elif why_not := unstarted.get(fire) or gap:
+            findings.explained[why_not] += 1
+        else:
+            findings.missing.append(f"{fire[0]} at {fire[1]}")
+    promised = set(expected)
+    findings.unexpected = [f"{job_id} at {at}" for job_id, at in (*runs, *unstarted) if (job_id, at) not in promised]
+    return findings

@@ -1,0 +1,73 @@
+"""Draws from the seed what will happen and when, makes it happen, and keeps the log by which everything is explained later."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import NamedTuple
+
+from .fault import Fault
+from .faults import KINDS, Kind
+from .plan import Plan
+from .stage import Stage
+
+
+class Planned(NamedTuple):
+    kind: str
+    hold_s: float
+    quiet_s: float  # after its end
+    seed: int  # of the dice that choose the victim
+
+
+def draw(plan: Plan, names: Sequence[str], kinds: Mapping[str, Kind] = KINDS) -> list[Planned]:
+    """Every kind once, in any order, before any comes again; as many as fit. The same plan draws the same."""
+    dice, planned, left_s = Random(plan.seed), [], plan.seconds - plan.warm_up_s
+    bag: list[str] = []
+    while names:
+        bag = bag or dice.sample(sorted(names), k=len(names))
+        name = bag.pop()
+        hold_s, quiet_s = round(dice.uniform(*kinds[name].hold_s), 2), round(dice.uniform(*plan.quiet_s), 2)
+        left_s -= hold_s + quiet_s
+        if left_s < 0:
+            break
+        planned.append(Planned(name, hold_s, quiet_s, dice.randrange(2**32)))
+    return planned
+
+
+class Nemesis:
+    def __init__(self, stage: Stage, say: Callable[[str], None]) -> None:
+        self._stage, self._say = stage, say
+        wanted = stage.plan.faults or tuple(KINDS)
+        lacking = {name: KINDS[name].lacks(stage) for name in wanted}
+        self.not_done = {name: why for name, why in lacking.items() if why is not None}
+        self.planned = draw(stage.plan, [name for name in wanted if name not in self.not_done])
+        self.log: list[Fault] = []
+
+    async def run(self, until: float) -> None:
+        """Until all is done that was planned, or no time is left for more."""
+        await asyncio.sleep(self._stage.plan.warm_up_s)
+        for number, planned in enumerate(self.planned, 1):
+            if time.monotonic() + planned.hold_s + self._stage.plan.quiet_s[0] / 2 > until:
+                break
+            await self._inflict(number, planned)
+            await asyncio.sleep(planned.quiet_s)
+
+    async def _inflict(self, number: int, planned: Planned) -> None:
+        kind = KINDS[planned.kind]
+        began_at = time.monotonic()
+        deed = await kind.do(replace(self._stage, dice=Random(planned.seed)), planned.hold_s)
+        fault = Fault(
+            number,
+            planned.kind,
+            began_at,
+            time.monotonic(),
+            deed.members,
+            deed.note,
+            kind.counts_from,
+            kind.explains,
+        )
+        self.log.append(fault)
+        self._say(f"{number}/{len(self.planned)} {planned.kind}: {deed.note}")

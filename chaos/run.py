@@ -1,0 +1,137 @@
+"""One run of chaos from the first process to the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import asyncpg
+
+from tests.process.cluster import Cluster
+
+from . import evidence, judgement, report
+from .app import make
+from .cast import Cast
+from .faults import CLIENT
+from .ground import Ground, fresh_ground
+from .judgement import Verdict
+from .load import Load
+from .nemesis import Nemesis
+from .network import proxied
+from .plan import Plan
+from .stage import Stage
+from .stalls import read as read_stalls
+from .stalls import watched
+from .submissions import Submissions
+
+OVER = """SELECT NOT EXISTS (SELECT FROM sexton.runs)
+            AND NOT EXISTS (SELECT FROM sexton.jobs_recurring WHERE over_at IS NULL)"""
+BEGIN_S, TAIL_S = 2.0, 2.0  # the schedules begin this long after the load and end this long before it
+
+
+@dataclass(frozen=True)
+class Outcome:
+    verdict: Verdict
+    facts: dict[str, Any]
+    logs: str  # the last words of every member
+
+
+async def run(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: None) -> Outcome:
+    """Writes the report to `folder`."""
+    say("starting PostgreSQL, the proxy and the members")
+    with tempfile.TemporaryDirectory(prefix="sexton-chaos-work-") as work:
+        async with (
+            fresh_ground(disk_mib=plan.disk_mib, connections=plan.connections) as ground,
+            proxied(ground.socket_path, (*plan.members, CLIENT)) as network,
+        ):
+            cluster = Cluster(Path(work) / "cluster", network.url(CLIENT), plan.settings)
+            submissions = Submissions(Path(work) / "submissions.jsonl")
+            is_sound = False
+            try:
+                stage = Stage(plan, ground, network, Cast(plan, cluster, network, Path(work)))
+                outcome = await _act(stage, submissions, folder, say)
+                is_sound = outcome.verdict.is_sound
+                return outcome
+            finally:
+                submissions.close()
+                cluster.close()
+                if not is_sound:
+                    shutil.copytree(work, folder / "evidence", dirs_exist_ok=True)
+
+
+async def _act(stage: Stage, submissions: Submissions, folder: Path, say: Callable[[str], None]) -> Outcome:
+    plan, cast = stage.plan, stage.cast
+    await cast.start()
+    nemesis = Nemesis(stage, say)
+    for name, why in nemesis.not_done.items():
+        say(f"NOT DONE: {name} ({why})")
+    with watched() as stalls:
+        async with _supervised(cast):
+            began_at = await _play(stage, submissions, nemesis)
+            say("the load has ended; everything that is left may finish")
+            drained_s = await _drain(stage.ground, plan.drain_s)
+    say("nothing is left; the witnesses are heard")
+    connection = await stage.ground.connect()
+    try:
+        found = await evidence.gather(connection, cast, submissions, nemesis.log, began_at=began_at, ended_at=time.monotonic())
+        postgres = str(await connection.fetchval("SHOW server_version"))
+    finally:
+        await connection.close()
+    found.stalls = [*stalls, *read_stalls(cast.cluster.journal_directory, cast.pids)]
+    verdict = judgement.judge(found, lease_s=plan.lease_s)
+    facts = report.write(folder, plan, found, verdict, not_done=nemesis.not_done, drained_s=drained_s, postgres=postgres)
+    return Outcome(verdict, facts, cast.cluster.logs())
+
+
+@asynccontextmanager
+async def _supervised(cast: Cast) -> AsyncIterator[None]:
+    supervising = asyncio.create_task(cast.supervise(), name="supervisor")
+    try:
+        yield
+    finally:
+        supervising.cancel()
+        with suppress(asyncio.CancelledError):
+            await supervising
+
+
+async def _play(stage: Stage, submissions: Submissions, nemesis: Nemesis) -> float:
+    """Load and faults beside each other; answers with when that began."""
+    plan = stage.plan
+    async with make(stage.network.url(CLIENT)) as app:
+        load = Load(app, stage.cast.api_url, submissions, rate=plan.rate, dice=Random(plan.seed))
+        try:
+            began_at = time.monotonic()
+            until = began_at + plan.seconds
+            await load.schedule(plan.schedules, begin_s=BEGIN_S, seconds=plan.seconds - BEGIN_S - TAIL_S)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(nemesis.run(until), name="nemesis")
+                both.create_task(load.run(until), name="load")
+        finally:
+            await load.close()
+    return began_at
+
+
+async def _drain(ground: Ground, within_s: float) -> float:
+    """How long it took until nothing lived any more; what is left after that is told by the verdict."""
+    began = time.monotonic()
+    while time.monotonic() - began < within_s:
+        try:
+            connection = await ground.connect()
+            try:
+                while time.monotonic() - began < within_s:
+                    if await connection.fetchval(OVER):
+                        return time.monotonic() - began
+                    await asyncio.sleep(0.1)
+            finally:
+                connection.terminate()
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            await asyncio.sleep(0.5)
+    return time.monotonic() - began

@@ -1,0 +1,58 @@
+"""The harness's own list of what it has asked for and what was acknowledged: kept outside the database, each line written the
+moment the answer is there. It is the first witness."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+Way = Literal["sdk", "http"]
+
+
+class Acknowledged(NamedTuple):
+    job_id: UUID
+    kind: str
+    way: Way
+    at: float  # monotonic, when the answer was there
+
+
+class Cancelled(NamedTuple):
+    at: float  # when the answer was there
+    never_starts: bool  # as the answer has it
+
+
+class Submissions:
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", buffering=1)
+        self.acknowledged: list[Acknowledged] = []
+        self.asked_count: Counter[str] = Counter()  # jobs, by kind
+        self.failed: Counter[str] = Counter()  # calls that brought no answer or a refusal, by what they said
+        self.unforeseen: Counter[str] = Counter()  # of these, answers that no caller should ever get
+        self.cancel_asked: set[UUID] = set()
+        self.cancelled: dict[UUID, Cancelled] = {}
+
+    def close(self) -> None:
+        self._file.close()
+
+    def asked(self, kind: str, count: int) -> None:
+        self.asked_count[kind] += count
+
+    def acknowledge(self, kind: str, way: Way, job_ids: Collection[UUID]) -> None:
+        now = time.monotonic()
+        for job_id in job_ids:
+            self._file.write(json.dumps([str(job_id), kind, way, now]) + "\n")
+            self.acknowledged.append(Acknowledged(job_id, kind, way, now))
+
+    def cancel_acknowledged(self, job_id: UUID, *, never_starts: bool) -> None:
+        now = time.monotonic()
+        self._file.write(json.dumps([str(job_id), "cancel", never_starts, now]) + "\n")
+        self.cancelled[job_id] = Cancelled(now, never_starts)
+
+    def ids(self, *kinds: str) -> set[UUID]:
+        """Of all kinds, if none is named."""
+        return {each.job_id for each in self.acknowledged if not kinds or each.kind in kinds}
