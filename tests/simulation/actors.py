@@ -1,5 +1,5 @@
-"""The real services of the product, each stepped by hand: a scheduler node, a worker whose handlers end when the world says so,
-and people who submit, cancel and replay."""
+"""The real services of the product, each stepped by hand: a scheduler node, and a worker whose handlers end when the world says
+so."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from sexton.domain.job import Submission, Unique, submission
-from sexton.domain.retry import Retry
 from sexton.domain.run import Lease
-from sexton.errors import Contention, DatabaseUnavailable, KeyReused, LeaseLost, NotAllowedIn, PermanentError, Snooze
+from sexton.errors import Contention, DatabaseUnavailable, LeaseLost, PermanentError, Snooze
 from sexton.handlers.context import Call, Context, Stopped
 from sexton.registry import Definition, Registry
 from sexton.scheduler.guardian import Guardian
@@ -24,12 +22,13 @@ from sexton.scheduler.promoter import Promoter
 from sexton.scheduler.sweeper import Sweeper
 from sexton.service import Wake
 from sexton.settings import Settings
-from sexton.store import dead_letters, jobs
 from sexton.store.sql import statements
 from sexton.worker.execution import Phase
 from sexton.worker.worker import Worker
 
 from . import town
+from .clocks import NodeClock
+from .locks import SimulatedLocks
 from .timers import ManualTimers
 
 if TYPE_CHECKING:
@@ -39,10 +38,23 @@ if TYPE_CHECKING:
     from .world import World
 
 PLAIN, EFFECT, TICK = "plain", "effect", "tick"  # the last of recurring jobs
+NEWER = "newer"  # what a worker that has not been restarted yet does not know
+TASKS = (PLAIN, EFFECT, TICK, NEWER)
+QUEUES = ("default", "side")
 # Room enough for two workers to take over what the third had.
-SETTINGS = Settings(worker_concurrency=12, worker_grace_s=2.0, lease_s=6.0, beat_s=1.5, sweep_s=1.5, promote_limit=5)
+SETTINGS = Settings(
+    worker_concurrency=12,
+    worker_queues=QUEUES,
+    worker_grace_s=2.0,
+    lease_s=6.0,
+    beat_s=1.5,
+    sweep_s=1.5,
+    promote_limit=5,
+)
 
 NEVER_S = 1e9
+EAGER = 4  # times as likely to be next as the rest, or more would be said than done
+UNKEPT = {"text": "a\x00b"}  # a result that PostgreSQL refuses: it fails its own run and no other of the batch (rule 15)
 BEAT = statements("fleet")["beat"]
 
 Step = Callable[[], Awaitable[float]]
@@ -72,7 +84,9 @@ class Actor:
     partitions: list[float] = field(default_factory=list)
     alive: bool = True
     release: Release = town.OLD  # its time zone data
+    clock: NodeClock | None = None  # of a process; people have none that counts
     _paused_until_s: float | None = None  # its process stands still
+    _cut_off_at_s: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -93,9 +107,15 @@ class Actor:
         self._paused_until_s = None
         return True
 
-    def cut_off(self, until_s: float) -> None:
+    def cut_off(self, now_s: float, until_s: float) -> None:
+        if self.partitioned_until_s <= now_s:
+            self._cut_off_at_s = now_s
         self.partitioned_until_s = until_s
         self.partitions.append(until_s)
+
+    def cut_off_for_s(self, now_s: float) -> float:
+        """0: it is not."""
+        return now_s - self._cut_off_at_s if now_s < self.partitioned_until_s else 0.0
 
     def was_cut_off_since(self, since_s: float) -> bool:
         return any(until_s >= since_s for until_s in self.partitions)
@@ -119,28 +139,29 @@ class SchedulerActor(Actor):
     def __init__(self, world: World, name: str) -> None:
         super().__init__(name)
         self.release = world.release()
+        self.clock = clock = world.clock_of_a_node()
+        self.node_id = world.new_id()
         database: Database = world.database_for(self)
-        leadership = Leadership(database, world.new_id(), name, None, clock=world.clock, emit=world.heard)
-        promoter = Promoter(database, lambda: leadership.partitions, limit=5, clock=world.clock, emit=world.heard)
+        locks = SimulatedLocks(world.locks, self, world.session, world.draw_for(self)) if world.has_locks else None
+        self.leadership = leadership = Leadership(database, self.node_id, name, locks, clock=clock, emit=world.heard)
+        promoter = Promoter(database, lambda: leadership.partitions, limit=5, clock=clock, emit=world.heard)
         self.sweeper = Sweeper(
             database,
             lease_s=SETTINGS.lease_s,
             sweep_s=SETTINGS.sweep_s,
-            clock=world.clock,
+            clock=clock,
             emit=world.heard,
             dice=world.dice,
             to_plan=lambda: self.wake("planner"),
         )
-        janitor = Janitor(database, history_days=90, dead_letter_days=30, clock=world.clock, emit=world.heard)
-        planner = Planner(
-            database, lambda: leadership.partitions, limit=5, clock=world.clock, emit=world.heard, rest_s=WOKEN_REST_S
-        )
-        guardian = Guardian(database, clock=world.clock, emit=world.heard)
+        janitor = Janitor(database, history_days=90, dead_letter_days=30, clock=clock, emit=world.heard)
+        planner = Planner(database, lambda: leadership.partitions, limit=5, clock=clock, emit=world.heard, rest_s=WOKEN_REST_S)
+        guardian = Guardian(database, clock=clock, emit=world.heard)
         self.actions = [
             Action("leadership", leadership.run_once),
             Action("planner", planner.run_once),
             Action("guardian", guardian.run_once),
-            Action("promoter", promoter.run_once),
+            Action("promoter", promoter.run_once, weight=lambda: EAGER),
             Action("sweeper", self.sweeper.run_once),
             Action("janitor", janitor.run_once),
         ]
@@ -166,14 +187,15 @@ class SimulatedHandle:
 
 
 class WorkerActor(Actor):
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, tasks: tuple[str, ...] = TASKS) -> None:
         super().__init__(name)
-        self._world = world
+        self._world, self._tasks = world, tasks
+        self.clock = self._node_clock = world.clock_of_a_node()
         self.running: list[SimulatedHandle] = []
         self.beaten_s = world.clock.monotonic()
         self.timers = ManualTimers(world.clock)
         registry = Registry()
-        for task in (PLAIN, EFFECT, TICK):
+        for task in tasks:
             registry.add(Definition(task, lambda _ctx: None, __name__, task))
         database = world.database_for(self)
         self.worker = Worker(
@@ -181,32 +203,39 @@ class WorkerActor(Actor):
             registry,
             SETTINGS,
             timers=self.timers,
-            clock=world.clock,
+            clock=self._node_clock,
             emit=world.heard,
             dice=world.dice,
             poll_s=2.0,
-            handlers=dict.fromkeys((PLAIN, EFFECT, TICK), self),
-            new_id=world.new_id,
+            handlers=dict.fromkeys(TASKS, self),
+            new_id=self._new_id,
             looks_by_beat=True,
         )
         self._heartbeat = self.worker.make_heartbeat(database, lambda call: call())
         _, second = self.worker.intakes[0].hands
         self.actions = [
             Action("heartbeat", self._beat),
-            Action("intake", self.worker.intakes[0].run_once, woken=self.worker.intakes[0].wake),
+            Action("intake", self.worker.intakes[0].run_once, woken=self.worker.intakes[0].wake, weight=lambda: EAGER),
             Action("second hand", second.run_once, woken=second.wake),
-            Action("reporter", self.worker.reporter.run_once, woken=self.worker.reporter.wake),
+            Action("reporter", self.worker.reporter.run_once, woken=self.worker.reporter.wake, weight=lambda: EAGER),
             Action("teller", self._tell, due_s=NEVER_S),
-            Action("handler", self._end_one, due_s=NEVER_S, weight=lambda: max(1, len(self._ripe()))),
+            Action("handler", self._end_one, due_s=NEVER_S, weight=lambda: EAGER * max(1, len(self._ripe()))),
         ]
         self._teller, self._handlers = self.actions[-2:]
+
+    def _new_id(self) -> UUID:
+        new_id = self._world.new_id()
+        self._world.tasks_known[new_id] = self._tasks
+        return new_id
 
     def start(self, call: Call, context: Context) -> SimulatedHandle:
         """The worker's `Handler`: this actor plays all of them."""
         world = self._world
-        ends_s = world.clock.monotonic() + world.dice.uniform(*world.weather.handler_s)
-        held = self.worker.holdings.all()
-        lease = next(e.claimed.lease for e in held if e.claimed.lease.run_id == call.run_id)
+        claimed = next(e.claimed for e in self.worker.holdings.all() if e.claimed.lease.run_id == call.run_id)
+        lease = claimed.lease
+        span_s = world.dice.uniform(*world.weather.handler_s)
+        # Where others wait for its slot it is quick, or a life would take for ever.
+        ends_s = world.clock.monotonic() + (span_s / 3 if claimed.is_limited else span_s)
         handle = SimulatedHandle(call, context, lease, ends_s=ends_s, listens=world.dice.random() < 0.7)
         self.running.append(handle)
         self._handlers.due_s = min(self._handlers.due_s, ends_s)
@@ -239,7 +268,7 @@ class WorkerActor(Actor):
         if self.worker.draining and not len(self.worker.holdings):
             self._world.replace(self)
             return 0.0
-        self.worker.pulse.felt_at = self._world.clock.monotonic()
+        self.worker.pulse.felt_at = self._node_clock.monotonic()
         return await self._heartbeat.run_once()
 
     async def _tell(self) -> float:
@@ -252,7 +281,7 @@ class WorkerActor(Actor):
         ripe = self._ripe()
         if ripe:
             handle = dice.choice(ripe)
-            if handle.call.task == PLAIN and dice.random() < 0.2:
+            if handle.call.task in (PLAIN, NEWER) and dice.random() < 0.2:
                 handle.context.log("half way")
                 handle.ends_s += dice.uniform(0.1, 3.0)
                 self._teller.due_s = now + dice.uniform(0.0, 1.0)
@@ -266,8 +295,13 @@ class WorkerActor(Actor):
         return [handle for handle in self.running if handle.ends_s <= now and not handle.done.done()]
 
     async def _end(self, handle: SimulatedHandle, dice: Random) -> None:
+        outcome = self._outcome(handle, dice)
+        model = self._world.model
+        if outcome is UNKEPT:
+            model.raised(handle.call.job_id, for_good=True)
+        elif not isinstance(outcome, BaseException):
+            model.returned(handle.call.job_id)  # also if it is never heard that its transaction has committed
         try:
-            outcome = self._outcome(handle, dice)
             if handle.call.task == EFFECT:
                 async with handle.context.transaction() as connection:
                     await connection.fetch("INSERT INTO public.effects (job_id) VALUES ($1)", handle.call.job_id)
@@ -277,6 +311,8 @@ class WorkerActor(Actor):
             outcome = error
         if isinstance(outcome, LeaseLost):
             self._world.journal.seen["effect rolled back"] += 1
+        elif isinstance(outcome, BaseException) and not isinstance(outcome, Snooze):
+            model.raised(handle.call.job_id, for_good=isinstance(outcome, PermanentError))
         if handle.done.done():
             return
         if isinstance(outcome, BaseException):
@@ -287,82 +323,13 @@ class WorkerActor(Actor):
     def _outcome(self, handle: SimulatedHandle, dice: Random) -> Any:
         # A snooze asks for a second start, so a job that must start once at most does not do it.
         snooze = 0 if handle.lease.at_most_once else 8
-        outcomes = [{"ok": True}, ValueError("no luck"), PermanentError("hopeless"), Snooze(dice.uniform(0, 10))]
-        return dice.choices(outcomes, weights=[70, 18, 4, snooze])[0]
+        outcomes = [{"ok": True}, ValueError("no luck"), PermanentError("hopeless"), Snooze(dice.uniform(0, 10)), UNKEPT]
+        unkept = 0 if handle.call.task == EFFECT else 3
+        outcome = dice.choices(outcomes, weights=[70, 18, 4, snooze, unkept])[0]
+        if outcome is UNKEPT:
+            self._world.journal.seen["result that cannot be kept"] += 1
+        return outcome
 
     @property
     def executing_count(self) -> int:
         return sum(execution.phase is Phase.RUNNING for execution in self.worker.holdings.all())
-
-
-class PeopleActor(Actor):
-    """Submits, cancels, replays; sometimes the same thing twice, because a reply got lost."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__("people")
-        self._world, self._database = world, world.database_for(self)
-        self._unanswered: list[Submission] | None = None
-        self.actions = [
-            Action("submit", self._submit),
-            Action("cancel", self._cancel),
-            Action("replay", self._replay),
-        ]
-
-    async def _submit(self) -> float:
-        dice, world = self._world.dice, self._world
-        if world.journal.submitted_count >= world.job_limit:
-            return NEVER_S
-        batch = self._unanswered or [self._job(dice) for _ in range(dice.randint(1, 4))]
-        # Without a key a lost reply means nobody knows; with one, sending it again is safe.
-        self._unanswered = [job for job in batch if job.key is not None] or None
-        try:
-            async with self._database.connection() as connection:
-                answers = await jobs.submit(connection, batch, now=world.clock.database_now())
-        except KeyReused:
-            self._unanswered = None
-            return 1.0
-        self._unanswered = None
-        for job, answer in zip(batch, answers, strict=True):
-            world.journal.submitted(job, answer)
-        return dice.uniform(0.0, 4.0)
-
-    def _job(self, dice: Random) -> Submission:
-        number = self._world.journal.next_number()
-        task = EFFECT if dice.random() < 0.4 else PLAIN
-        return submission(
-            task,
-            {"n": number % 5 if dice.random() < 0.2 else number},
-            delay=dice.choice([None, None, dice.uniform(0, 20)]),
-            key=f"key-{number}" if dice.random() < 0.4 else None,
-            unique=Unique.of("payload") if dice.random() < 0.1 else None,
-            delivery="at_most_once" if dice.random() < 0.1 else None,
-            timeout=dice.choice([0, 0, 6, 30]),
-            deadline=dice.choice([None, None, None, 60]),
-            start_within=dice.choice([None, None, None, 20]),
-            lease=12 if dice.random() < 0.2 and not self._world.weather.clock_is_set else None,
-            max_lost=1000 if dice.random() < 0.9 else 2,
-            retry=dice.choice([Retry.immediate(max_attempts=4), Retry.exponential(base=1, max=8), Retry.after(1, 2)]),
-        )
-
-    async def _cancel(self) -> float:
-        dice, world = self._world.dice, self._world
-        target = world.journal.any_job(dice)
-        if target is None or dice.random() < 0.7:
-            return dice.uniform(1.0, 5.0)
-        try:
-            async with self._database.transaction() as connection:
-                done = await jobs.cancel(connection, target, now=world.clock.database_now())
-            world.journal.cancelled(target, done.asked_count)
-        except NotAllowedIn:
-            pass
-        return dice.uniform(2.0, 10.0)
-
-    async def _replay(self) -> float:
-        dice, world = self._world.dice, self._world
-        async with self._database.transaction() as connection:
-            letters = await dead_letters.find(connection, dead_letters.Filter(), limit=5)
-            chosen: list[UUID] = [letter.id for letter in letters if dice.random() < 0.5]
-            if chosen and world.journal.replayed_count < 5:
-                risen = await dead_letters.replay(connection, chosen, now=world.clock.database_now())
-                world.journal.replayed(risen)
-        return dice.uniform(5.0, 20.0)

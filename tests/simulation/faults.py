@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Any
 
-from sexton.errors import DatabaseUnavailable
-from sexton.store.database import Connection, Postgres
+import asyncpg
+
+from sexton.errors import Contention, DatabaseUnavailable
+from sexton.store.database import Connection, Postgres, translate
 
 
 class Fault(StrEnum):
@@ -17,10 +19,23 @@ class Fault(StrEnum):
     REPLY_LOST = "reply lost after the statement"
     CRASH_BEFORE = "crash before the statement"
     CRASH_AFTER = "crash after the statement"
+    DEADLOCK = "deadlock detected"
+    SERIALIZATION = "serialization failure"
 
 
-FLAWS_OF_THE_LINE = (Fault.REFUSED, Fault.REPLY_LOST, Fault.REPLY_LOST)  # a lost reply is the one that deceives
-ALL_FAULTS = (Fault.REFUSED, Fault.REPLY_LOST, Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
+# A lost reply is the one that deceives.
+FLAWS_OF_THE_LINE = (Fault.REFUSED, Fault.REPLY_LOST, Fault.REPLY_LOST, Fault.DEADLOCK, Fault.SERIALIZATION)
+ALL_FAULTS = (
+    Fault.REFUSED,
+    Fault.REPLY_LOST,
+    Fault.CRASH_BEFORE,
+    Fault.CRASH_AFTER,
+    Fault.DEADLOCK,
+    Fault.SERIALIZATION,
+)
+_IN_THE_WAY = {Fault.DEADLOCK: asyncpg.DeadlockDetectedError, Fault.SERIALIZATION: asyncpg.SerializationError}
+
+Draw = Callable[[bool], Fault]
 
 
 class Crash(BaseException):
@@ -28,14 +43,14 @@ class Crash(BaseException):
 
 
 class FaultyDatabase:
-    """Stands between a service and PostgreSQL; `draw` says what happens to the next statement, `answered` hears of the query
-    whose reply came through. At `breathe` the process may stand still between two statements, while others go on; not inside a
-    transaction, whose locks would stop the others as well."""
+    """Stands between a service and PostgreSQL; `draw` says what happens to the next statement (true: inside a transaction),
+    `answered` hears of the query whose reply came through. At `breathe` the process may stand still between two statements,
+    while others go on; not inside a transaction, whose locks would stop the others as well."""
 
     def __init__(
         self,
         real: Postgres,
-        draw: Callable[[], Fault],
+        draw: Draw,
         answered: Callable[[str], None],
         breathe: Callable[[str], Awaitable[None]],
     ) -> None:
@@ -54,6 +69,8 @@ class FaultyDatabase:
             try:
                 await faulty.execute("BEGIN")
                 yield faulty
+                if faulty.failed:  # as PostgreSQL answers: with ROLLBACK
+                    raise Contention("a statement of this transaction had failed, so all of it was rolled back")
                 await faulty.execute("COMMIT")
             finally:
                 if faulty.begun:  # what has not committed by now never does: the server rolls back when a connection breaks
@@ -64,12 +81,13 @@ class FaultyConnection:
     def __init__(
         self,
         real: Connection,
-        draw: Callable[[], Fault],
+        draw: Draw,
         answered: Callable[[str], None],
         breathe: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._real, self._draw, self._answered, self._breathe = real, draw, answered, breathe
         self.begun = False
+        self.failed = False  # a statement of the transaction did, so that PostgreSQL takes no more of it
 
     async def fetch(self, query: str, *args: Any) -> list[Any]:
         if self._breathe is not None:
@@ -88,11 +106,18 @@ class FaultyConnection:
         return answer
 
     def _before(self) -> Fault:
-        fault = self._draw()
+        if self.failed:
+            raise asyncpg.InFailedSQLTransactionError("current transaction is aborted")
+        fault = self._draw(self.begun)
         if fault is Fault.REFUSED:
             raise DatabaseUnavailable(fault)
         if fault is Fault.CRASH_BEFORE:
             raise Crash(fault)
+        if fault in _IN_THE_WAY:
+            self.failed = self.begun
+            error = translate(_IN_THE_WAY[fault](fault))
+            assert error is not None, "whoever is in the way is told so in our words"
+            raise error
         return fault
 
     def _after(self, fault: Fault) -> None:

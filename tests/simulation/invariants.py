@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .keeper import Kept
     from .world import World
 
+GAPS = "a fire that is told as missed or paused has no run"
 # Each answers with the ids that break it.
 MORE = {
     "an idempotency key gives one job": """
@@ -51,7 +52,7 @@ MORE = {
           UNION SELECT job_id, fire_at, run_id FROM sexton.executions
           WHERE origin = 'schedule' AND job_id >= '80000000-0000-0000-0000-000000000000' AND result->'first' IS NULL) f
         GROUP BY job_id, fire_at HAVING count(*) > 1""",
-    "a fire that is told as missed or paused has no run": """
+    GAPS: """
         SELECT g.job_id AS id FROM sexton.executions g JOIN (
           SELECT job_id, fire_at FROM sexton.runs WHERE origin = 'schedule'
           UNION ALL SELECT job_id, fire_at FROM sexton.executions WHERE origin = 'schedule' AND result->'first' IS NULL) f
@@ -68,15 +69,44 @@ MORE = {
         WHERE r.token = 0 AND r.state = 'waiting' AND r.origin = 'schedule'
           AND r.overlap <> sexton.overlap_of(j.recurrence)""",
     "no more runs of a job are alive than its overlap policy allows": f"""
-        SELECT r.job_id AS id FROM sexton.runs r WHERE r.overlap = 2 AND (r.state IN ('ready', 'running') OR r.token > 0)
+        SELECT r.job_id AS id FROM sexton.runs r
+        WHERE r.overlap = 2 AND (r.state IN ('ready', 'parked', 'running') OR r.token > 0)
         GROUP BY r.job_id HAVING count(*) > {MAX_PARALLEL}""",
     "a result that stands in history was not counted as lost": """
         SELECT l.run_id AS id FROM unnest($5::uuid[], $6::uuid[], $7::bigint[]) AS l (run_id, worker_id, token)
         JOIN sexton.executions x ON x.run_id = l.run_id AND x.worker_id = l.worker_id AND x.token = l.token
         WHERE x.status IN ('succeeded', 'failed', 'snoozed')""",
+    "every fire and every run that is over has one last row in the ledger": """
+        -- Of its last try, or of what ended it between two tries or before the first; or it was taken back before it began.
+        SELECT g.run_id AS id FROM public.gone g LEFT JOIN sexton.executions x ON x.run_id = g.run_id AND x.token = g.token
+        GROUP BY g.run_id, g.token, g.origin
+        HAVING count(x.run_id) = 0 AND NOT (g.token = 0 AND g.origin = 'schedule')
+          OR count(x.run_id) FILTER (WHERE x.worker_id IS NULL) > 1 OR count(x.worker_id) > 1""",
+    "every active recurring job has a next fire": """
+        -- It is planned again before its last one; two seconds after that it may be over. Not where the clock is set back.
+        SELECT j.id FROM sexton.jobs_recurring j
+        WHERE j.over_at IS NULL AND j.paused_at IS NULL AND j.plan_at > $9::timestamptz + interval '2 seconds' AND NOT EXISTS (
+          SELECT FROM sexton.runs r WHERE r.job_id = j.id AND r.origin = 'schedule' AND r.state = 'waiting' AND r.token = 0)""",
+    "no job takes down more workers than it may": """
+        SELECT x.run_id AS id FROM sexton.executions x JOIN sexton.jobs j ON j.id = x.job_id WHERE x.status = 'lost'
+        GROUP BY x.run_id, j.policy HAVING count(*) > coalesce((j.policy->>'max_lost')::int, 3)""",
+    "a slot is held by a live run that knows of it": """
+        SELECT s.run_id AS id FROM sexton.slots s WHERE s.run_id IS NOT NULL AND NOT EXISTS (
+          SELECT FROM sexton.runs r WHERE r.id = s.run_id AND (
+            (s.key = r.limit_key AND r.slot = s.n) OR (s.key = '@tenant:' || r.tenant AND r.tenant_slot = s.n)))""",
+    "a run that has a slot holds it": """
+        SELECT r.id FROM sexton.runs r
+        WHERE r.slot IS NOT NULL AND NOT EXISTS (
+            SELECT FROM sexton.slots s WHERE s.key = r.limit_key AND s.n = r.slot AND s.run_id = r.id)
+          OR r.tenant_slot IS NOT NULL AND NOT EXISTS (
+            SELECT FROM sexton.slots s WHERE s.key = '@tenant:' || r.tenant AND s.n = r.tenant_slot AND s.run_id = r.id)""",
+    "a run that is paused holds no slot": """
+        SELECT r.id FROM sexton.runs r WHERE r.state = 'paused' AND (r.slot IS NOT NULL OR r.tenant_slot IS NOT NULL)""",
 }
+CALM_STRIDE = 3
 # Not invariants: they come along.
 TOWN = "decided by the clock of the town"
+TOLD = "told by the witness"
 LIVE = "live runs and schedules"
 _ALL = "\nUNION ALL\n".join(
     [f"SELECT $${name}$$ AS name, id::text FROM ({query}) q" for name, query in {**transitions.INVARIANTS, **MORE}.items()]
@@ -85,6 +115,7 @@ _ALL = "\nUNION ALL\n".join(
             FROM sexton.runs r JOIN sexton.jobs_recurring j ON j.id = r.job_id
             WHERE j.schedule->>'timezone' = '{town.TOWN}' AND r.origin = 'schedule' AND (r.state <> 'waiting' OR r.token > 0)"""
     ]
+    + [f"SELECT $${TOLD}$$, concat_ws('|', t.n, t.what, t.told) FROM public.told t WHERE t.n > $8"]
     + [
         f"""SELECT $${LIVE}$$, ((SELECT count(*) FROM sexton.runs)
               + (SELECT count(*) FROM sexton.jobs_recurring WHERE over_at IS NULL))::text"""
@@ -97,35 +128,78 @@ class Violation(AssertionError):
 
 
 async def check(world: World) -> int:
-    """After every step, in one round trip; answers with how many runs are live."""
+    """After every step; answers with how many runs are live."""
     journal = world.journal
     journal.look_at_the_silent()
     if journal.violations:
         raise Violation("; ".join(journal.violations))
-    if world.statement_count == world.checked_statement_count:
-        return world.live_count  # nothing was sent, so nothing has changed
-    world.checked_statement_count = world.statement_count
+    if await _is_time(world):
+        await _look(world)
+    return world.live_count
+
+
+async def live_count(world: World) -> int:
+    """As it is now."""
+    await _look(world)
+    return world.live_count
+
+
+async def _look(world: World) -> None:
+    """In one round trip."""
+    journal = world.journal
     accepted, refused = journal.accepted, journal.refused
     journal.accepted, journal.refused = [], []
     columns = [[row[n] for row in accepted] for n in range(4)] + [[row[n] for row in refused] for n in range(3)]
-    rows = await world.observer.fetch(_ALL, *columns)
-    broken = {f"{row['name']}: {row['id']}" for row in rows if row["name"] not in (LIVE, TOWN)}
+    now = None if world.weather.clock_is_set else world.clock.database_now()
+    rows = await world.observer.fetch(_ALL, *columns, world.witness.last_n, now)
+    _hear(world, [row["id"] for row in rows if row["name"] == TOLD])
+    told = [(row["name"], row["id"]) for row in rows if row["name"] not in (LIVE, TOWN, TOLD)]
+    broken = {f"{name}: {what}" for name, what in told if not (name == GAPS and _is_of_another_rule(world, UUID(what)))}
     broken |= {wrong for row in rows if row["name"] == TOWN and (wrong := _by_the_clock(world, row["id"]))}
+    broken |= set(journal.violations)
     if broken:
         raise Violation("; ".join(sorted(broken)))
     world.live_count = int(rows[-1]["id"])
-    return world.live_count
+
+
+async def _is_time(world: World) -> bool:
+    """Most steps only look; one that has written has taken a transaction id. Once faults are over, every third will do."""
+    if world.statement_count == world.checked[0]:
+        return False
+    (row,) = await world.observer.fetch("SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS next_id")
+    before, world.checked = world.checked, (world.statement_count, row["next_id"])
+    world.unchecked_count += row["next_id"] != before[1] or bool(world.journal.accepted or world.journal.refused)
+    if world.unchecked_count < (1 if world.faults_on else CALM_STRIDE):
+        return False
+    world.unchecked_count = 0
+    return True
+
+
+def _hear(world: World, rows: list[str]) -> None:
+    told = [(int(n), what, document) for n, what, document in (row.split("|", 2) for row in rows)]
+    for n, what, document in sorted(told):
+        world.witness.hear(n, what, document, world.acting if world.faults_on else "anybody")
+
+
+def _is_of_another_rule(world: World, job_id: UUID) -> bool:
+    """Where the clock is set back, a rule that was changed since may fire between two that the one before had missed."""
+    return world.weather.clock_is_set and _has_changed_rule(world, job_id)
+
+
+def _has_changed_rule(world: World, job_id: UUID) -> bool:
+    return any(kept.has_changed_rule for kept in world.keeper.kept if kept.id == job_id)
 
 
 def _by_the_clock(world: World, told: str) -> str | None:
     run_id, job_id, fire_at, version, begun = told.split("|")
-    if not version or any(kept.has_changed_rule for kept in world.keeper.kept if kept.id == UUID(job_id)):
+    if not version or _has_changed_rule(world, UUID(job_id)):
         return None  # another rule has fired there too
     return world.town_clock.saw(UUID(run_id), UUID(job_id), datetime.fromisoformat(fire_at), version, begun=begun == "t")
 
 
 async def check_end(world: World) -> None:
     """Once the faults are over and time has passed: nothing is lost."""
+    await _look(world)
     rows = await world.observer.fetch("SELECT id, state, job_id, worker_id, due_at FROM sexton.runs")
     if rows:
         raise Violation(f"every job ends: {len(rows)} did not, such as {dict(rows[0])}")
@@ -133,6 +207,10 @@ async def check_end(world: World) -> None:
     lost = world.journal.acknowledged - known
     if lost:
         raise Violation(f"an acknowledged job is there: {lost} are not")
+    endings = {row["job_id"]: row["status"] for row in await world.observer.fetch("SELECT job_id, status FROM sexton.endings")}
+    disagreements = world.model.disagreements(endings)
+    if disagreements:
+        raise Violation(f"every job becomes what it may: {'; '.join(disagreements)}")
     for kept in world.keeper.kept:
         await _check_fires(world, kept)
 

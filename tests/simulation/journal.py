@@ -52,11 +52,13 @@ class Journal:
     def submitted(self, job: Submission, answer: Submitted) -> None:
         self.submitted_count += 1
         self.acknowledged.add(answer.id)
-        if job.at_most_once:
+        self._world.model.submitted(answer.id, job, created=answer.created)
+        if job.at_most_once and (answer.created or job.unique is None):
             self._at_most_once.add(answer.id)
 
-    def any_job(self, dice: Random) -> UUID | None:
-        return dice.choice(sorted(self.acknowledged)) if self.acknowledged else None
+    def any_job(self, dice: Random, *, newest: int = 0) -> UUID | None:
+        """Of the `newest` ones, if so many are asked for."""
+        return dice.choice(sorted(self.acknowledged)[-newest:]) if self.acknowledged else None
 
     def cancelled(self, job_id: UUID, asked_count: int) -> None:
         if asked_count == 0:

@@ -22,6 +22,7 @@ from sexton.store.jobs import JobView
 
 from . import town
 from .actors import NEVER_S, TICK, Action, Actor
+from .steward import SHARED, limit_named_by
 
 if TYPE_CHECKING:
     from sexton.store.database import Connection
@@ -48,6 +49,7 @@ class KeeperActor(Actor):
         self.kept: list[Kept] = []
         self.hasty: frozenset[str] = frozenset()  # what it does all the time
         self.town_rate = 0.3  # schedules by the clock of the town
+        self.limited_rate = 0.2  # those whose fires share a limit with one-time jobs
         self.jitters: list[dict[str, Any] | None] = [None, None, {"max": 3}, {"max": 4, "both": True}]
         self._unanswered: ScheduleDocument | None = None
         self.actions = [
@@ -104,8 +106,12 @@ class KeeperActor(Actor):
             start_within=dice.choice([None, None, 20]),
             max_lost=1000,
             retry=dice.choice([Retry.immediate(max_attempts=2), Retry.exponential(base=1, max=4, max_attempts=2)]),
+            limit=self._limit(dice),
         )
         return document(job, rule, recurrence)
+
+    def _limit(self, dice: Random) -> dict[str, Any] | None:
+        return limit_named_by(SHARED, dice) if dice.random() < self.limited_rate else None
 
     def _timeout_s(self, dice: Random) -> int:
         """None where the database's clock is set, by which a sweeper measures timeouts."""
@@ -131,6 +137,8 @@ class KeeperActor(Actor):
     async def _edit(self, connection: Connection, job_id: UUID, *, now: datetime) -> JobView:
         """What it does, what may run beside what, or, now and then, when it fires."""
         dice = self._world.dice
+        if now >= ENDS_AT - timedelta(seconds=15):  # nothing that is written now would fire again
+            raise NotAllowedIn("edit", "pending")
         (one,) = [kept for kept in self.kept if kept.id == job_id]
         old = one.document
         job = submission(
@@ -141,6 +149,7 @@ class KeeperActor(Actor):
             timeout=self._timeout_s(dice),
             max_lost=1000,
             retry=Retry.immediate(max_attempts=2),
+            limit=self._limit(dice),
         )
         assert not isinstance(old.recurrence, bytes)
         rule, recurrence = old.schedule, old.recurrence
@@ -150,8 +159,6 @@ class KeeperActor(Actor):
         if dice.random() < 0.3:
             recurrence = Recurrence(overlap=_overlap(dice))
         edited = document(job, rule, Recurrence() if recurrence is None else recurrence)  # type: ignore[arg-type]
-        if now >= ENDS_AT:
-            raise NotAllowedIn("edit", "pending")
         return await recurring.edit(connection, job_id, edited, now=now)
 
     async def _pause(self, connection: Connection, job_id: UUID, *, now: datetime) -> JobView:

@@ -8,31 +8,39 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from random import Random
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import asyncpg
 
-from sexton.clock import ManualClock
+from sexton import clock as product_clock
 from sexton.domain import marks
 from sexton.domain.schedule import zone
+from sexton.domain.sharing import TenantSettings
 from sexton.errors import Contention, DatabaseUnavailable
-from sexton.store import planning, schedules
+from sexton.store import planning, schedules, tenants
 from sexton.store.database import Postgres
 from sexton.telemetry import events
 from sexton.worker import intake
 from tests import transitions
 
-from . import invariants, town
-from .actors import SETTINGS, Action, Actor, PeopleActor, SchedulerActor, WorkerActor
-from .faults import FLAWS_OF_THE_LINE, Crash, Fault, FaultyDatabase
+from . import invariants, town, trouble, witness
+from .actors import NEWER, TASKS, Action, Actor, SchedulerActor, WorkerActor
+from .clocks import NodeClock, UnsteadyClock
+from .faults import FLAWS_OF_THE_LINE, Crash, Draw, Fault, FaultyDatabase
+from .hints import Hints
 from .journal import Journal
 from .keeper import KeeperActor
+from .locks import LockTable
+from .model import Model
+from .people import PeopleActor
+from .steward import OWNED, StewardActor
 from .weather import Weather
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
-FAULTY_STEP_COUNT = 350
+FAULTY_STEP_COUNT = 700
 # Between two steps. Slow enough for every service to keep its own pace of a second or two; faster when only the end is awaited.
-BRISK_S = [0.0, 0.0, 0.01, 0.05, 0.2, 0.6]
+BRISK_S = [0.0, 0.0, 0.01, 0.05, 0.1, 0.4]
 CALM_S = [0.0, 0.05, 0.3, 1.0]
 STUCK_S = 90.0  # nothing starts or ends for so long, though no fault is left: no handler takes half of it
 # Where a fault hurts most, there are more of them.
@@ -43,8 +51,7 @@ HALTS, HALT_RATE, HALT_S = ("plan", "unplanned"), 0.4, (0.1, 1.0, 6.0, 15.0)
 HORIZON, LEAD_S = timedelta(seconds=6), (1.0, 5.0)
 # What only a crowd brings about, in a small world: claims that begin at a mark, and a second claim beside the first.
 MARK_AFTER, LOOK_AGAIN_S, SECOND_HAND_MIN, CLAIM_LIMIT = 1, 2.0, 1, 3
-
-WOKEN = {"sexton_ready": "intake", "sexton_due": "promoter", "sexton_plan": "planner"}
+DAY_S = 86_400.0
 
 _PREPARE = """
 DO $$ DECLARE child regclass; BEGIN  -- those of today: simulated time has its own, and the product makes what it misses
@@ -64,12 +71,6 @@ CREATE OR REPLACE FUNCTION sexton.patience() RETURNS interval LANGUAGE sql IMMUT
 """
 
 
-class UnsteadyClock(ManualClock):
-    def step(self, span: timedelta) -> None:
-        """The database's clock is set; nobody's monotonic clock notices."""
-        self._now += span
-
-
 class World:
     def __init__(self, url: str, seed: int, *, job_limit: int = 40) -> None:
         self.seed, self.job_limit = seed, job_limit
@@ -80,11 +81,22 @@ class World:
         self.halt_rate = HALT_RATE
         self.clock_set_forward_s = -1.0  # when the database's clock was last
         self.clock = UnsteadyClock(START)
+        self.model = Model()
         self.journal = Journal(self)
+        self.tasks_known: dict[UUID, tuple[str, ...]] = {}  # by worker id
+        self.witness = witness.Witness(
+            knows=lambda worker_id, task: task in self.tasks_known[worker_id],
+            seen=lambda what: self.journal.seen.update([what]),
+            violated=self.journal.violations.append,
+        )
+        self.hints = Hints(self.dice, lambda what: self.journal.seen.update([what]))
+        self.has_locks = self.dice.random() < 0.7  # else as behind a pooler
+        self.locks = LockTable(self.clock.monotonic)
         self.faults_on = True
         self.history: list[str] = []
         self.statement_count = 0
-        self.checked_statement_count = -1
+        self.checked = (-1, "")  # how many statements, and the next transaction id, when invariants were last looked at
+        self.unchecked_count = 0  # steps that have written since
         self.live_count = 0
         self.actors: list[Actor] = []
         self._url = url
@@ -92,12 +104,16 @@ class World:
         self._names = count(1)
         self._outage_until_s: float | None = None
         self._rush: tuple[list[Actor], int] | None = None  # who has just come back, and how many steps they do at once
-        self._acting = ""  # the action under way
+        self.acting = ""  # the action under way
+        self._clock: NodeClock | None = None  # of the process that acts
+        self._contended: set[str] = set()  # actions that another transaction was in the way of
         self._halt: asyncio.Future[asyncio.Future[None]] | None = None  # heard of, when the step under way stands still
+        self.people: PeopleActor
         self.keeper: KeeperActor
+        self.steward: StewardActor
+        self._wall_clock = patch.object(product_clock, "host_now", self._read_wall_clock)
         self._usual = planning.HORIZON, planning.LEAD_S
         self._usual_crowd = marks.MARK_AFTER, marks.LOOK_AGAIN_S, intake.SECOND_HAND_MIN, intake.CLAIM_LIMIT
-        self._notifications: list[str] = []
         self.town_clock = town.TownClock()
         self._usual_release = zone.release
 
@@ -106,24 +122,30 @@ class World:
         self.observer: Any = await asyncpg.connect(self._url, server_settings={"plan_cache_mode": "force_generic_plan"})
         await self.observer.execute(_PREPARE)
         await transitions.install(self.observer)
-        await self.observer.add_listener("sexton_ready", self._notified)
-        await self.observer.add_listener("sexton_due", self._notified)
-        await self.observer.add_listener("sexton_plan", self._notified)
+        await self.observer.execute(witness.INSTALL)
+        self.session: int = self.observer.get_server_pid()  # of all simulated locks: one that lives
+        for channel in ("sexton_ready", "sexton_due", "sexton_plan"):
+            await self.observer.add_listener(channel, self.hints.hear)
         self._real = await Postgres.open(self._url, size=6)
+        async with self._real.transaction() as connection:
+            await tenants.put(connection, OWNED, TenantSettings(running_max=2), now=START)
+        self._wall_clock.start()
         planning.HORIZON, planning.LEAD_S = HORIZON, LEAD_S
         marks.MARK_AFTER, marks.LOOK_AGAIN_S = MARK_AFTER, LOOK_AGAIN_S
         intake.SECOND_HAND_MIN, intake.CLAIM_LIMIT = SECOND_HAND_MIN, CLAIM_LIMIT
         zone.release = town.OLD
-        self.keeper = KeeperActor(self)
-        self.actors = [PeopleActor(self), self.keeper]
+        self.people, self.keeper, self.steward = PeopleActor(self), KeeperActor(self), StewardActor(self)
+        self.actors = [self.people, self.keeper, self.steward]
         self.actors += [SchedulerActor(self, self._name("scheduler")) for _ in range(2)]
-        self.actors += [WorkerActor(self, self._name("worker")) for _ in range(3)]
+        older = tuple(task for task in TASKS if task != NEWER)  # all but the first have not been restarted yet
+        self.actors += [WorkerActor(self, self._name("worker"), tasks) for tasks in (TASKS, older, older)]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         planning.HORIZON, planning.LEAD_S = self._usual
         marks.MARK_AFTER, marks.LOOK_AGAIN_S, intake.SECOND_HAND_MIN, intake.CLAIM_LIMIT = self._usual_crowd
         zone.release = self._usual_release
+        self._wall_clock.stop()
         for actor in self.actors:
             await self._let_go(actor)
         await self._real.close()
@@ -132,7 +154,13 @@ class World:
     # What actors need of the world
 
     def database_for(self, actor: Actor) -> FaultyDatabase:
-        return FaultyDatabase(self._real, lambda: self._draw(actor), actor.answered, self._breathe)
+        return FaultyDatabase(self._real, self.draw_for(actor), actor.answered, self._breathe)
+
+    def draw_for(self, actor: Actor) -> Draw:
+        return lambda in_transaction: self._draw(actor, in_transaction)
+
+    def clock_of_a_node(self) -> NodeClock:
+        return NodeClock(self.clock, self.dice.uniform(-DAY_S, DAY_S))
 
     def release(self) -> zone.Release:
         """The time zone data of a scheduler that starts now."""
@@ -146,7 +174,7 @@ class World:
         match event:
             case events.Claimed(worker_id):
                 self.journal.claimed(worker_id)
-                self.journal.seen["claimed by the second hand"] += self._acting == "second hand"
+                self.journal.seen["claimed by the second hand"] += self.acting == "second hand"
             case events.WorkerLost(worker_id):
                 self.journal.worker_lost(worker_id)
             case events.Ended(worker_id, _, run_id, token, _, status):
@@ -162,6 +190,16 @@ class World:
     def note(self, what: str) -> None:
         self.history.append(f"{self.clock.monotonic():8.2f} {what}")
 
+    def break_off(self, until_s: float) -> None:
+        """Nobody reaches the database until then."""
+        self._outage_until_s = self._outage_until_s or until_s
+
+    def set_clock(self, span: timedelta) -> None:
+        """The database's."""
+        self.clock.step(span)
+        if span > timedelta():
+            self.clock_set_forward_s = self.clock.monotonic()
+
     def is_rushing(self, actor: Actor) -> bool:
         return self._rush is not None and actor in self._rush[0]
 
@@ -175,7 +213,7 @@ class World:
             await self.step()
         self.faults_on = False  # no new ones; those that are there run their course
         quiet_since_s = self.clock.monotonic()
-        while await self.step() or not self._at_rest():
+        while await self.step() or not self._at_rest() or await invariants.live_count(self):
             if self.clock.monotonic() - max(quiet_since_s, self.journal.last_progress_s) > STUCK_S:
                 break
         await invariants.check_end(self)
@@ -184,13 +222,18 @@ class World:
         """Answers with how many runs are live."""
         await self._upgrade()
         actor, action = self._next()
-        self._acting, zone.release = action.name, actor.release
+        self.acting, self._clock, zone.release = action.name, actor.clock, actor.release
         self.note(f"{actor.name} {action.name}")
         if action.woken is not None:
             action.woken.clear()
         try:
             rest_s = await self._act(action)
-        except (DatabaseUnavailable, Contention):
+            self.journal.seen["contention overcome"] += action.name in self._contended
+            self._contended.discard(action.name)
+        except DatabaseUnavailable:
+            rest_s = self.dice.uniform(0.05, 1.0)
+        except Contention:
+            self._contended.add(action.name)
             rest_s = self.dice.uniform(0.05, 1.0)
         except Crash:
             self.journal.seen["crashed"] += 1
@@ -200,7 +243,9 @@ class World:
         action.due_s = self.clock.monotonic() + rest_s
         await asyncio.sleep(0)  # callbacks of ended handlers
         live_count = await invariants.check(self)
-        self._deliver_notifications()
+        for name in self.hints.due(faulty=self.faults_on):
+            for one in self.actors:
+                one.wake(name)
         if self._rush is None:
             self._pass_time()
         return live_count
@@ -246,6 +291,9 @@ class World:
                 action.halfway[0].cancel()
                 await asyncio.wait([action.halfway[0]])
                 action.halfway = None
+        if isinstance(actor, SchedulerActor) and self.has_locks:  # its session goes with it, and the others see that
+            self.locks.drop(actor)
+            await self.observer.fetch("UPDATE sexton.nodes SET session = 1 WHERE id = $1", actor.node_id)
 
     def _next(self) -> tuple[Actor, Action]:
         now = self.clock.monotonic()
@@ -299,49 +347,7 @@ class World:
     def _pass_time(self) -> None:
         self._move(self.dice.choice(BRISK_S if self.faults_on else CALM_S))
         if self.faults_on and self.dice.random() < self.weather.trouble_rate:
-            self._make_trouble()
-
-    def _make_trouble(self) -> None:
-        span_s = self.dice.choice(self.weather.trouble_s)
-        until_s = self.clock.monotonic() + span_s
-        how_long = "past the lease" if span_s > SETTINGS.lease_s else "briefly"
-        kinds = {"pause": 4, "partition": 3, "outage": 2, "drain": 1, "clock": int(self.weather.clock_is_set)}
-        if self.weather.only is not None:
-            kinds = {self.weather.only: 1}
-        match self.dice.choices(list(kinds), weights=list(kinds.values()))[0]:
-            case "pause":
-                victim = self._victim()
-                victim.pause(until_s)
-                what, whom = f"{victim.kind} paused {how_long}", victim.name
-            case "partition":
-                victim = self._victim()
-                victim.cut_off(until_s)
-                what, whom = f"{victim.kind} cut off {how_long}", victim.name
-            case "outage":
-                self._outage_until_s = self._outage_until_s or until_s
-                what, whom = f"outage {how_long}", "all"
-            case "drain":
-                worker = self.dice.choice(self.live_workers())
-                worker.drain()
-                what, whom = "worker drained", worker.name
-            case _:
-                sign = self.dice.choice([1, -1])
-                self.clock.step(timedelta(seconds=sign * span_s))
-                if sign > 0:
-                    self.clock_set_forward_s = self.clock.monotonic()
-                what, whom = f"clock set {'forward' if sign > 0 else 'back'}", "the database"
-        self.journal.seen[what] += 1
-        self.note(f"TROUBLE {what}, {span_s:g} s: {whom}")
-
-    def _victim(self) -> Actor:
-        """One that nothing ails yet, if there is one: two troubles at once excuse more than either."""
-        nodes = [actor for actor in self.actors if isinstance(actor, SchedulerActor | WorkerActor)]
-        now = self.clock.monotonic()
-        well = [actor for actor in nodes if not actor.is_paused and actor.partitioned_until_s <= now] or nodes
-        busy = [actor for actor in well if isinstance(actor, WorkerActor) and actor.executing_count]
-        if busy and self.dice.random() < self.weather.aim:
-            return self.dice.choice(busy)
-        return self.dice.choice(well)
+            trouble.make(self)
 
     def _move(self, span_s: float) -> None:
         self.clock.move(timedelta(seconds=span_s))
@@ -349,17 +355,18 @@ class World:
             if not actor.is_paused:
                 actor.feel_time()
 
-    def _draw(self, actor: Actor) -> Fault:
+    def _draw(self, actor: Actor, in_transaction: bool) -> Fault:
         self.statement_count += 1
         now = self.clock.monotonic()
         if (self._outage_until_s is not None and now < self._outage_until_s) or now < actor.partitioned_until_s:
             return Fault.REFUSED
-        rate = self.weather.fault_rate * (TENDER if self._acting in TENDER_ACTIONS else 1)
+        rate = self.weather.fault_rate * (TENDER if self.acting in TENDER_ACTIONS else 1)
         if not self.faults_on or self.dice.random() > rate:
             return Fault.NONE
-        is_person = isinstance(actor, PeopleActor | KeeperActor)
+        is_person = isinstance(actor, PeopleActor | KeeperActor | StewardActor)
         fault = self.dice.choice(FLAWS_OF_THE_LINE if is_person else self.weather.faults)
         self.journal.seen[str(fault)] += 1
+        self.journal.seen["connection dropped inside a transaction"] += in_transaction and fault is Fault.REFUSED
         self.note(f"FAULT {actor.name}: {fault}")
         return fault
 
@@ -376,24 +383,18 @@ class World:
     def _name(self, kind: str) -> str:
         return f"{kind}-{next(self._names)}"
 
-    def _notified(self, _connection: object, _pid: int, channel: str, _payload: object) -> None:
-        self._notifications.append(channel)
-
-    def _deliver_notifications(self) -> None:
-        """Hints may be lost or come twice. The observer has heard of them together with the answer to its last query."""
-        for channel in self._notifications:
-            times = self.dice.choice([0, 1, 1, 2]) if self.faults_on else 1
-            self.journal.seen[f"notified {times} times"] += 1
-            for actor in self.actors:
-                for _ in range(times):
-                    actor.wake(WOKEN[channel])
-        self._notifications.clear()
+    def _read_wall_clock(self) -> datetime:
+        """No service does: what a node believes the time is decides nothing."""
+        self.journal.violations.append(f"no service reads the clock of its node: {self.acting} did")
+        return self.clock.database_now() if self._clock is None else self._clock.wall()
 
     def _at_rest(self) -> bool:
         """All that was to come has come, late reports included."""
         return (
             self.journal.submitted_count >= self.job_limit
             and self.keeper.is_done
+            and self.people.is_done
+            and self.steward.is_done
             and not any(actor.is_paused for actor in self.actors)
             and not any(len(worker.worker.holdings) for worker in self.live_workers())
         )

@@ -316,6 +316,25 @@ async def test_the_first_in_line_of_an_ordered_key_makes_way_when_it_is_cancelle
     assert run.lease.job_id == second
 
 
+async def test_one_that_is_paused_between_two_tries_makes_way_as_well(connection: Connection) -> None:
+    """C10: else the key waits for as long as the pause."""
+    worker_id = await enlist(connection)
+    first, second = await _limited(connection, 2, IN_ORDER)
+    (run,) = await _take(connection, worker_id)
+    await finish(connection, run.lease, FLAKY)
+    assert await _states(connection, [first, second]) == ["waiting", "parked"]
+    assert await _held(connection, "acme") == 1
+    await editing.pause(connection, first, note=None, by="test", now=NOW)
+    assert await _held(connection, "acme") == 0
+    (run,) = await _take(connection, worker_id)
+    assert run.lease.job_id == second
+    await editing.resume(connection, first, now=after(hours=1))
+    assert await _take(connection, worker_id, now=after(hours=1)) == []
+    await finish(connection, run.lease, Succeeded(), now=after(hours=1))
+    (run,) = await _take(connection, worker_id, now=after(hours=1))
+    assert run.lease.job_id == first
+
+
 async def test_a_tenant_runs_no_more_than_its_limit_and_others_take_what_it_leaves(connection: Connection) -> None:
     """C9"""
     worker_id = await enlist(connection)

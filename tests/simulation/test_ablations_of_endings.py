@@ -1,0 +1,160 @@
+"""Take away what decides how a run ends, who may take it and what is kept of it; see `test_ablations.py` for the others.
+
+| safeguard | its absence is caught by |
+|---|---|
+| losses have a budget of their own (rule 9) | `test_without_a_budget_of_losses_…`: every job becomes what it may |
+| that budget has an end (rule 9) | `test_without_an_end_of_losses_…`: no job takes down more workers than it may |
+| a hand-back spends nothing (rule 9) | `test_without_sparing_…`: every job becomes what it may |
+| no high-water marks (rule 13) | `test_without_looking_behind_the_mark_…`: every job ends |
+| history is fed by what ends a run (rule 14) | `test_without_feeding_history_…`: an ending points to its execution |
+| a report that is refused holds back no other (rule 15) | `test_without_bisecting_…`: every job ends |
+| who misses a partition makes it (rule 16) | `test_without_making_partitions_…`: nothing can be submitted |
+| a replay consumes its letter (rule 17) | `test_without_consuming_…`: a dead letter belongs to a job that failed |
+| a worker claims only tasks it knows (rule 18) | `test_without_asking_what_it_knows_…`: the same |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from sexton.dispatch.postgres import PostgresTransport
+from sexton.domain import retry, run
+from sexton.domain.marks import Look
+from sexton.domain.outcome import Outcome, Released
+from sexton.errors import Contention, DataRefused
+from sexton.scheduler.look_around import LookAround
+from sexton.scheduler.promoter import Promoter
+from sexton.store import dead_letters, retention
+from sexton.worker.reporter import Reporter
+
+from .ablation import FreshDatabases, found, rewrite
+from .weather import LONG_S
+from .world import World
+
+pytestmark = pytest.mark.timeout(300)
+
+
+async def workers_stand_still(world: World) -> None:
+    """While they execute something; when they go on, it is another's."""
+    calm = replace(world.weather, fault_rate=0.0, trouble_rate=0.1, aim=1.0, handler_s=(1.0, 8.0))
+    world.weather = replace(calm, trouble_s=(LONG_S / 2,), only="pause", clock_is_set=False)
+
+
+PATIENT = {"timeout": 0, "deadline": None, "start_within": None, "delivery": None, "max_lost": 1000, "limit": None}
+
+
+async def patient(world: World) -> None:
+    """Every job has all the time there is, and two attempts: nothing but its own failures may end it."""
+    await workers_stand_still(world)
+    world.people.insisted = lambda: PATIENT | {"retry": retry.Retry.immediate(max_attempts=2)}
+
+
+async def test_without_a_budget_of_losses_a_job_fails_for_the_deaths_of_its_workers(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spend_an_attempt(reason: str, standing: retry.Standing) -> retry.Next:
+        return retry._after_failure(standing.retry, reason, 0.0, standing, Random(0))
+
+    monkeypatch.setattr(retry, "_after_loss", spend_an_attempt)
+    assert await found("every job becomes what it may", fresh_databases, patient, first_seed=1001)
+
+
+async def test_without_an_end_of_losses_a_job_takes_down_one_worker_after_the_other(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def poisonous(world: World) -> None:
+        await workers_stand_still(world)
+        world.people.insisted = lambda: PATIENT | {"max_lost": 1}
+
+    monkeypatch.setattr(retry, "_after_loss", lambda _reason, _standing: retry.RetryIn(0.0, "loss"))
+    assert await found("no job takes down more workers than it may", fresh_databases, poisonous, first_seed=1002)
+
+
+async def test_without_sparing_what_was_handed_back_a_drain_fails_a_job(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = retry.decide
+
+    def spend_an_attempt(outcome: Outcome, standing: retry.Standing, dice: Random) -> retry.Next:
+        following = decide(outcome, standing, dice)
+        is_hand_back = isinstance(outcome, Released) and isinstance(following, retry.RetryIn)
+        return retry.RetryIn(0.0, "attempt") if is_hand_back else following
+
+    async def drained(world: World) -> None:
+        await patient(world)
+        world.weather = replace(world.weather, handler_s=(5.0, 30.0), only="drain")
+
+    monkeypatch.setattr(run, "decide", spend_an_attempt)
+    assert await found("every job becomes what it may", fresh_databases, drained)
+
+
+async def test_without_looking_behind_the_mark_what_became_due_there_waits_for_ever(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does anybody look around."""
+
+    async def rescue_nothing(_self: PostgresTransport) -> int:
+        return 0
+
+    async def set_the_clock(world: World) -> None:
+        world.weather = replace(world.weather, trouble_rate=0.05, trouble_s=(LONG_S,), clock_is_set=True, only="clock")
+
+    monkeypatch.setattr(Promoter, "_look", lambda self, _led, _now_s: Look.WHOLE if self._mark is None else Look.AHEAD)
+    monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
+    monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
+    assert await found("every job ends", fresh_databases, set_the_clock)
+
+
+async def test_without_feeding_history_an_ending_points_nowhere(fresh_databases: FreshDatabases) -> None:
+    async def write_none(world: World) -> None:
+        await rewrite(
+            world, "finish_runs", ("FROM tries\n  ), job_endings AS (", "FROM tries WHERE false\n  ), job_endings AS (")
+        )
+
+    assert await found("an ending points to the execution that made it", fresh_databases, write_none)
+
+
+async def test_without_bisecting_one_report_holds_back_all(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def try_again(_self: Reporter, _batch: Sequence[object], refusal: DataRefused) -> None:
+        raise Contention(str(refusal))
+
+    monkeypatch.setattr(Reporter, "_bisect", try_again)
+    assert await found("every job ends", fresh_databases)
+
+
+async def test_without_making_partitions_on_the_spot_a_missed_one_stops_everything(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The janitor, who makes them ahead, has not been there yet; here it never is."""
+
+    async def none(*_: object, **__: object) -> None: ...
+
+    async def make_none(world: World) -> None:
+        await rewrite(world, "ensure_partitions", ("PERFORM sexton.make_partitions(at, at + interval '1 day');", "NULL;"))
+
+    monkeypatch.setattr(retention, "make_partitions", none)
+    assert await found("no partition of relation", fresh_databases, make_none)
+
+
+async def test_without_consuming_its_letter_a_job_is_dead_and_alive(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumed = "DELETE FROM sexton.dead_letters d WHERE d.id = ANY (ARRAY(SELECT id FROM locked)) RETURNING d.*"
+    kept = "SELECT d.* FROM sexton.dead_letters d WHERE d.id = ANY (ARRAY(SELECT id FROM locked))"
+    replay = dead_letters._SQL["replay"]
+    assert consumed in replay, "the safeguard is not where this test takes it away"
+    monkeypatch.setitem(dead_letters._SQL, "replay", replay.replace(consumed, kept))
+    assert await found("a dead letter belongs to a job that ended as failed", fresh_databases)
+
+
+async def test_without_asking_what_it_knows_a_worker_takes_what_it_cannot_do(fresh_databases: FreshDatabases) -> None:
+    async def ask_nobody(world: World) -> None:
+        await rewrite(world, "is_for", ("run.task = ANY (tasks) AND ", ""))
+
+    assert await found("a worker claims only tasks it knows", fresh_databases, ask_nobody)

@@ -1,0 +1,135 @@
+"""Take a safeguard of limits away and the search must find the harm; see `test_ablations.py` for the others.
+
+| safeguard | its absence is caught by |
+|---|---|
+| a claim takes a slot, of which there are so many (rule 6) | `test_without_a_number_of_slots_…`: no limit is exceeded |
+| slots beyond a number that was lowered count (rule 6) | `test_without_counting_what_is_beyond_…`: no limit is exceeded |
+| what ends a try gives its slot back (rule 6) | `test_without_giving_slots_back_…`: a slot is held by a live run |
+| a tenant's runs take slots too (rule 6) | `test_without_slots_of_a_tenant_…`: no tenant has more runs at once |
+| what is parked is looked at in every pass (rule 5) | `test_without_another_look_…`: every job ends |
+| a run keeps the slot of an ordered key until it is over | `test_without_keeping_its_place_…`: one at a time |
+| an ordered key waits for what is due before | `test_without_waiting_for_what_is_due_before_…`: in order of due time |
+| who steps out of line lets go of the slot | `test_without_stepping_out_of_line_…`: a slot is held by a live run |
+| a start takes a token | `test_without_tokens_…`: no rate is exceeded |
+
+That two claims at once share the slots (rule 4) is shown with two connections in `tests/store/test_limits.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sexton.scheduler.look_around import LookAround
+from sexton.store import pacing
+
+from .ablation import FreshDatabases, found, rewrite
+from .steward import BOTH, ORDERED, RATED, SHARED
+from .world import World
+
+pytestmark = pytest.mark.timeout(300)
+
+
+async def let_all_through(world: World) -> None:
+    """Too many do no harm: the claim asks again. Here only the claim stands in the way."""
+    await rewrite(
+        world, "release_parked", ("- (SELECT count(*) FROM slots s WHERE s.key = known.key AND s.run_id IS NOT NULL)", "")
+    )
+
+
+def crowd(world: World, *keys: str) -> None:
+    """Many jobs under few keys, and quick, or a life would take for ever."""
+    world.people.keys, world.people.limited_rate, world.job_limit = list(keys), 0.9, 30
+    world.weather = replace(world.weather, handler_s=(1.0, 8.0))
+
+
+async def test_without_a_number_of_slots_too_many_run_at_once(fresh_databases: FreshDatabases) -> None:
+    async def make_any_number(world: World) -> None:
+        await let_all_through(world)
+        await rewrite(world, "take_slots", ("WHERE g.n <= g.highest", ""))
+
+    assert await found("no limit of runs at once is exceeded", fresh_databases, make_any_number, first_seed=1003)
+
+
+async def test_without_counting_what_is_beyond_a_lowered_limit_does_not_hold(fresh_databases: FreshDatabases) -> None:
+    async def forget(world: World) -> None:
+        await let_all_through(world)
+        beyond = "NOT EXISTS (SELECT FROM slots o WHERE o.key = k.key AND o.n > k.max AND o.run_id IS NOT NULL)"
+        await rewrite(world, "take_slots", (beyond, "true"))
+        crowd(world, SHARED)
+        world.steward.keys, world.steward.is_hasty = [SHARED], True
+
+    assert await found("no limit of runs at once is exceeded", fresh_databases, forget, first_seed=1010)
+
+
+async def test_without_giving_slots_back_the_dead_hold_them(fresh_databases: FreshDatabases) -> None:
+    async def keep(world: World) -> None:
+        await rewrite(world, "finish_runs", ("WHERE t.slot IS NOT NULL AND h.key", "WHERE false AND h.key"))
+
+    assert await found("a slot is held by a live run that knows of it", fresh_databases, keep)
+
+
+async def test_without_slots_of_a_tenant_it_takes_more_than_it_may(fresh_databases: FreshDatabases) -> None:
+    async def allow_any_number(world: World) -> None:
+        await rewrite(world, "standing", ("o.running_max - (", "1000 - ("))
+        await rewrite(world, "admit_runs", ("t.running_max AS tenant_max", "1000 AS tenant_max"))
+
+    assert await found("no tenant has more runs at once than it may", fresh_databases, allow_any_number, first_seed=1001)
+
+
+async def test_without_another_look_what_is_parked_stays_parked(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: object, **__: object) -> pacing.Released:
+        return pacing.Released([], 0, None)
+
+    monkeypatch.setattr(pacing, "release", nothing)
+    assert await found("every job ends", fresh_databases)
+
+
+async def test_without_keeping_its_place_the_next_begins_between_two_tries(fresh_databases: FreshDatabases) -> None:
+    async def let_go(world: World) -> None:
+        kept = "r.slot IS NOT NULL AND EXISTS (SELECT FROM limits l WHERE l.key = r.limit_key AND l.ordered) AS keeps_slot"
+        await rewrite(world, "finish_runs", (kept, "false AS keeps_slot"))
+        crowd(world, ORDERED)
+
+    assert await found("an ordered key has one at a time, retries included", fresh_databases, let_go)
+
+
+async def test_without_waiting_for_what_is_due_before_the_later_one_starts_first(
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is due first waits for a leader that stands still, and nobody else looks around."""
+
+    async def look_only_at_the_parked(world: World) -> None:
+        earlier = "r.state IN ('waiting', 'blocked') AND r.limit_key = known.key"
+        await rewrite(world, "release_parked", (earlier, "false"))
+        crowd(world, ORDERED)
+        world.people.insisted = lambda: {"delay": world.dice.uniform(0, 20), "start_within": None}
+        world.weather = replace(world.weather, fault_rate=0.0, trouble_rate=0.1, trouble_s=(4.0,), only="leader pause")
+
+    monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
+    assert await found("an ordered key starts in order of due time", fresh_databases, look_only_at_the_parked)
+
+
+async def test_without_stepping_out_of_line_a_paused_run_holds_up_the_others(fresh_databases: FreshDatabases) -> None:
+    async def stay(world: World) -> None:
+        await world.observer.execute("DROP TRIGGER step_out ON sexton.runs")
+        crowd(world, ORDERED)
+        world.people.is_hasty = True
+        world.weather = replace(
+            world.weather, trouble_rate=0.1, only="pause"
+        )  # so that what is let through is not taken at once
+
+    assert await found("a slot is held by a live run that knows of it", fresh_databases, stay, first_seed=1005)
+
+
+async def test_without_tokens_more_start_than_the_rate_allows(fresh_databases: FreshDatabases) -> None:
+    async def grant_all(world: World) -> None:
+        few = "least(room, sexton.tokens(known.bucket_at, known.count / known.per_s, known.burst, moment))"
+        await rewrite(world, "release_parked", (few, "room"))
+        await rewrite(world, "take_tokens", ("coalesce(w.nth <= b.tokens, false)", "true"))
+        crowd(world, RATED, BOTH)
+
+    assert await found("no rate is exceeded over any span", fresh_databases, grant_all)
