@@ -62,6 +62,14 @@ def forget() -> None:
             getattr(value, "cache_clear", lambda: None)()
 
 
+def slowness() -> float:
+    """Of this machine at this moment, beside one where the loop takes 10 ms: a neighbour on the same core costs us half."""
+    began_s, total = time.process_time(), 0
+    for number in range(100_000):
+        total += number * number
+    return (time.process_time() - began_s) / 0.010
+
+
 def answered(call: Callable[[], Any]) -> Any:
     """What a parser makes of it; `None` if it refuses. Slow is what is slow twice."""
     result = None
@@ -77,7 +85,7 @@ def answered(call: Callable[[], Any]) -> Any:
         finally:
             took_s = time.process_time() - began_s
             gc.enable()
-        if took_s <= SLOW_S:
+        if took_s <= SLOW_S or took_s <= SLOW_S * slowness():
             return result
     raise AssertionError(f"took {1000 * took_s:.0f} ms, twice")
 

@@ -212,6 +212,7 @@ class Recurrence(msgspec.Struct, frozen=True):
     def _stepped(self, midnight: datetime, earliest: int, budget: Budget) -> Iterator[int]:
         """Seconds of this day that lie a whole number of intervals of hours, minutes or seconds from the start."""
         unit = int(self.freq)
+        budget.left -= 1  # a day in which nothing falls costs as much as a look
         passed = self._period(midnight) - self._period(self.start)
         place = earliest // unit
         while True:
