@@ -33,7 +33,7 @@ async def test_the_settings_are_those_of_this_database(connection: Conn, databas
     """E7: what a role or a database was given counts, not what the server's file says."""
     name = await connection.fetchval("SELECT current_database()")
     await connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
-    database = await Postgres.open(database_url)
+    database = await Postgres.open(database_url, writable=False)
     async with database.connection() as fresh:
         facts = await diagnosis.server(fresh)
     await database.close()

@@ -86,7 +86,7 @@ async def _gather(settings: Settings) -> Facts:
     given = settings.database_url
     url = (await embedded(settings)).url() if given is None else given.get_secret_value()
     with address("SEXTON_DATABASE_URL"):
-        database = await Postgres.open(url, size=2)
+        database = await Postgres.open(url, size=2, writable=False)  # that it is not is one of the findings
     try:
         return await facts_of(database, settings)
     finally:

@@ -97,7 +97,8 @@ class Postgres:
         self.direct = direct
 
     @classmethod
-    async def open(cls, url: str, *, size: int = 4) -> Postgres:
+    async def open(cls, url: str, *, size: int = 4, writable: bool = True) -> Postgres:
+        """`writable`: a server that only reads is waited for, as if it were not there."""
         direct = await is_direct(url)
         with translated_errors():
             pool = await asyncpg.create_pool(
@@ -108,7 +109,8 @@ class Postgres:
                 command_timeout=STATEMENT_TIMEOUT_S + 5,
                 statement_cache_size=200 if direct else 0,
                 server_settings=_SERVER_SETTINGS if direct else None,
-                target_session_attrs=WRITABLE if direct else None,  # a pooler repeats what some server said at some time
+                # A pooler repeats what some server said at some time.
+                target_session_attrs=WRITABLE if direct and writable else None,
                 reset=_keep_as_is,
                 connection_class=_Connection,
             )
