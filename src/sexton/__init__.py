@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sexton.domain.limit import Limit
     from sexton.domain.outcome import ErrorInfo
     from sexton.domain.retry import Retry
+    from sexton.domain.targets import GrpcTarget, HttpTarget, ScriptTarget, SecretRef
     from sexton.errors import (
         AlreadyExists,
         ApiError,
@@ -76,6 +77,12 @@ _HOMES = {
     "sexton.domain.limit": ("Limit",),
     "sexton.domain.outcome": ("ErrorInfo",),
     "sexton.domain.retry": ("Retry",),
+    "sexton.domain.targets": (
+        "GrpcTarget",
+        "HttpTarget",
+        "ScriptTarget",
+        "SecretRef",
+    ),
     "sexton.errors": (
         "AlreadyExists",
         "ApiError",
@@ -134,7 +141,9 @@ __all__ = [
     "Execution",
     "Filter",
     "ForeignDatabase",
+    "GrpcTarget",
     "Handle",
+    "HttpTarget",
     "InvalidSubmission",
     "JobFailed",
     "JobView",
@@ -154,6 +163,8 @@ __all__ = [
     "ScheduleRequest",
     "Scheduled",
     "SchemaMismatch",
+    "ScriptTarget",
+    "SecretRef",
     "Settings",
     "SextonError",
     "Snooze",

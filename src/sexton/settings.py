@@ -38,6 +38,7 @@ class Settings(BaseSettings):
     api_receive_s: float = Field(default=20.0, gt=0)  # for a request to come, head and body; a long body has 16 KiB/s
     api_request_limit: int = Field(default=1_000, ge=1, le=100_000)  # under way at once; more are answered 503
     api_body_mib: int = Field(default=128, ge=32, le=65_536)  # of all bodies under way together; more are answered 503
+    public_url: str | None = None  # where targets of long HTTP jobs reach the API: https://sexton.example; none: 202 ends them
     strict_tasks: bool = False  # refuse a job for a task that no live worker knows, instead of warning
 
     worker_concurrency: int = Field(default=100, ge=1, le=10_000)  # runs at once in one worker process

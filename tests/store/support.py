@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from sexton.domain.run import Claimed, Lease
+    from sexton.domain.targets import Target
     from sexton.store.database import Connection
 
     Conn = asyncpg.Connection[asyncpg.Record]
@@ -46,7 +47,9 @@ async def enlist(
     return worker_id
 
 
-async def submit(connection: Connection, task: str = "a", payload: Any = None, *, now: datetime = NOW, **options: Any) -> UUID:
+async def submit(
+    connection: Connection, task: str | Target = "a", payload: Any = None, *, now: datetime = NOW, **options: Any
+) -> UUID:
     """One job; its id, whether new or found."""
     document = submission(task, {} if payload is None else payload, **options)
     (answer,) = await jobs.submit(connection, [document], now=now)

@@ -17,6 +17,7 @@ from sexton.wire import RULE_FIELDS, JobEdit, JobRequest, catch_up_of, overlap_o
 
 from .problems import invalid
 from .submissions import submission_of
+from .views import handler
 
 _KINDS = ("cron", "rrule", "every")
 _POLICIES = ("overlap", "catch_up", "on_resume", "pause_after")
@@ -39,7 +40,7 @@ def revision_of(edit: JobEdit, view: JobView, *, now: datetime) -> ScheduleDocum
     common = {
         name: value for name, value in said.items() if value is not None and name not in RULE_FIELDS and name not in _POLICIES
     }
-    checked = submission_of(JobRequest(handler=view.task, **common), submitted_by="api")
+    checked = submission_of(JobRequest(handler=handler(view), **common), submitted_by="api")
     name = said.get("name", view.name)
     return ScheduleDocument(
         task=view.task,

@@ -31,6 +31,11 @@ _RETRY_FIELDS = {
 }
 
 
+def handler(view: jobs.JobView) -> str | wire.OutsideHandler:
+    target = None if view.policy_json is None else _policy(view.policy_json).target
+    return view.task if target is None else wire.handler_of(target)
+
+
 def job(view: jobs.JobView, warnings: Sequence[str] = ()) -> wire.Job:
     return wire.Job(**_job_fields(view), warnings=warnings)
 
@@ -45,7 +50,7 @@ def _job_fields(view: jobs.JobView) -> dict[str, Any]:
         "id": view.id,
         "status": view.status,
         "version": view.version,
-        "handler": view.task,
+        "handler": view.task if policy.target is None else wire.handler_of(policy.target),
         "payload": _raw(view.payload_json),
         "tenant": view.tenant,
         "queue": view.queue,

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from sexton.domain.fault import Invalid
 from sexton.errors import InvalidSubmission
 
 from .exits import NotUnderstood
 from .printing import say
+
+if TYPE_CHECKING:
+    from sexton.domain.targets import Target
 
 
 def payload_of(text: str | None, pairs: Sequence[str]) -> Any:
@@ -31,6 +36,36 @@ def payload_of(text: str | None, pairs: Sequence[str]) -> Any:
             raise InvalidSubmission(pair, "is given twice")
         payload[name] = _value(value)
     return payload
+
+
+def called_by(text: str) -> str | Target:
+    """What a job calls: a task by its name, a URL, or any handler as JSON."""
+    if text.startswith(("http://", "https://")):
+        from sexton.domain.targets import HttpTarget
+
+        with _told_of(text):
+            return HttpTarget(text)
+    if not text.startswith("{"):
+        return text
+    import msgspec
+
+    from sexton.wire import Handler
+    from sexton.wire.handlers import task_or_target
+
+    with _told_of("handler"):
+        return task_or_target(msgspec.json.decode(text.encode(errors="surrogateescape"), type=Handler))
+
+
+@contextmanager
+def _told_of(what: str) -> Iterator[None]:
+    import msgspec
+
+    try:
+        yield
+    except Invalid as fault:
+        raise InvalidSubmission(what, fault.message) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidSubmission(what, str(error)) from None
 
 
 def read(text: str) -> bytes:

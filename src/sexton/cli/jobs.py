@@ -286,16 +286,20 @@ def watch(
 
 
 def row(job: Job) -> tuple[Any, ...]:
+    from sexton.wire import words_of
+
     due = job.next_fire_at if job.status in ("pending", "paused") else None
-    return job.id, job.status, job.handler, job.attempt, job.submitted_at, due, job.name, job.queue, job.tenant
+    return job.id, job.status, words_of(job.handler), job.attempt, job.submitted_at, due, job.name, job.queue, job.tenant
 
 
 def fields(job: Job) -> list[tuple[str, Any]]:
+    from sexton.wire import words_of
+
     last = job.last_execution
     facts: list[tuple[str, Any]] = [
         ("id", job.id),
         ("status", job.status),
-        ("handler", job.handler),
+        ("handler", words_of(job.handler)),
         ("payload", bytes(job.payload)),
         ("name", job.name),
         ("tags", list(job.tags)),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sexton.client.sync import sync
+from sexton.handlers.outside import Outside
 from sexton.registry import Registry
 from sexton.scheduler.process import Scheduler
 from sexton.store.database import Postgres
@@ -70,17 +71,19 @@ def scheduler(adopt: Adopt = False, log_json: LogJson = False, log_level: LogLev
 
 
 def worker(
-    app: Annotated[str, typer.Argument(help="Where the app is: module:attribute.")],
+    app: Annotated[
+        str | None, typer.Argument(help="Where the app is: module:attribute. Without, only URLs, gRPC and scripts.")
+    ] = None,
     adopt: Adopt = False,
     log_json: LogJson = False,
     log_level: LogLevel = "INFO",
 ) -> None:
-    """Run a worker for the tasks of an app until SIGTERM.
+    """Run a worker until SIGTERM: for the tasks of an app, and for jobs that call a URL, a gRPC method or an allowed command.
 
     Example: sexton worker shop.tasks:app
     """
     logs.configure(level=log_level, json=log_json)
-    settings, registry = read_settings(), load_registry(app)
+    settings, registry = read_settings(), Registry() if app is None else load_registry(app)
 
     async def run(stop: asyncio.Event) -> None:
         async with ground(settings, adopt=adopt, stop=stop) as on:
@@ -101,6 +104,7 @@ def scheduler_on(on: Ground) -> Scheduler:
 
 async def run_worker(on: Ground, registry: Registry, stop: asyncio.Event) -> None:
     transactions = await Postgres.open(on.database.url, size=on.settings.transaction_pool_size)
+    outside = Outside(on.settings, clock=on.clock, dice=on.dice)
     try:
         await WorkerProcess(
             on.database,
@@ -112,6 +116,8 @@ async def run_worker(on: Ground, registry: Registry, stop: asyncio.Event) -> Non
             emit=on.emit,
             dice=on.dice,
             sync=partial(sync, on.database, registry, registry.owner, now=on.clock.database_now()),
+            outside=outside.handlers,
         ).run(stop)
     finally:
+        await outside.close()
         await transactions.close()

@@ -8,7 +8,7 @@ import typer
 
 from sexton.errors import InvalidSubmission, JobFailed
 
-from .asking import file_bytes, instant, payload_of, read
+from .asking import called_by, file_bytes, instant, payload_of, read
 from .exits import Exit, NotUnderstood
 from .foresight import rule_of
 from .printing import as_json_text, print_json, progress, say, shown, warn
@@ -17,11 +17,14 @@ from .reach import AsJson, Url, reaching
 if TYPE_CHECKING:
     from sexton.client.remote.async_client import AsyncClient
     from sexton.domain.schedule.document import OnName
+    from sexton.domain.targets import Target
     from sexton.wire import BatchItem, JobRequest
 
 
 def submit(
-    handler: Annotated[str | None, typer.Argument(help="The task to run, such as demo.echo.")] = None,
+    handler: Annotated[
+        str | None, typer.Argument(help="The task to run, such as demo.echo; a URL to POST to; or any handler, as JSON.")
+    ] = None,
     pairs: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE", help="The payload; values are JSON, else text.")
     ] = None,
@@ -72,6 +75,8 @@ def submit(
     Example: sexton submit demo.echo a=1 greeting=hello --delay 5s --wait
 
     Example: sexton submit demo.echo --cron "0 9 * * MON-FRI" --tz America/New_York --name morning
+
+    Example: sexton submit https://billing.example/send user_id=42 --delay 24h
     """
     if file is not None:
         if handler is not None:
@@ -82,6 +87,7 @@ def submit(
         raise typer.Exit(code)
     if handler is None:
         raise NotUnderstood("name the task to run, or give --file")
+    called = called_by(handler)
     rule = rule_of(
         cron,
         rrule,
@@ -113,16 +119,16 @@ def submit(
         misfits = [f"--{name.replace('_', '-')}" for name, value in one_time.items() if value is not None]
         if wait or misfits:
             raise NotUnderstood(f"{(misfits or ['--wait'])[0]} is for one-time jobs; leave it out")
-        reaching(url, lambda client: _schedule(client, handler, body, {**options, **rule}, update=update, as_json=as_json))
+        reaching(url, lambda client: _schedule(client, called, body, {**options, **rule}, update=update, as_json=as_json))
         return
     options |= one_time
     raise typer.Exit(
-        reaching(url, lambda client: _submit_one(client, handler, body, options, wait=wait, within=within, as_json=as_json))
+        reaching(url, lambda client: _submit_one(client, called, body, options, wait=wait, within=within, as_json=as_json))
     )
 
 
 async def _schedule(
-    client: AsyncClient, handler: str, payload: Any, options: dict[str, Any], *, update: bool, as_json: bool
+    client: AsyncClient, handler: str | Target, payload: Any, options: dict[str, Any], *, update: bool, as_json: bool
 ) -> None:
     job = await client.schedule(handler, payload, on_name="update" if update else "refuse", **options)
     if as_json:
@@ -136,7 +142,7 @@ async def _schedule(
 
 async def _submit_one(
     client: AsyncClient,
-    handler: str,
+    handler: str | Target,
     payload: Any,
     options: dict[str, Any],
     *,

@@ -88,7 +88,9 @@ class _Lines:
 
 
 def _line(job: Job) -> str:
+    from sexton.wire import words_of
+
     last = job.last_execution
     progress = None if last is None or last.progress is None or job.status != "running" else as_json_text(last.progress)
-    parts = [job.id, job.status, job.handler, f"try {job.attempt}"]
+    parts = [job.id, job.status, words_of(job.handler), f"try {job.attempt}"]
     return " ".join(shown(part) for part in [*parts, progress] if part is not None)

@@ -11,6 +11,7 @@ from uuid import UUID
 from sexton.clock import Clock, SwitchableClock, SystemClock
 from sexton.domain.duration import Duration
 from sexton.domain.schedule.backfill import SPACING_S, Fires, Overlap
+from sexton.domain.targets import Target
 from sexton.errors import InvalidSubmission
 from sexton.registry import Definition, Registry
 from sexton.settings import Settings
@@ -138,20 +139,20 @@ class App(Sharing):
         """As `cron`, by a recurrence rule of RFC 5545."""
         return self._declaring({"rrule": rule}, name, payload, process, options)
 
-    def request(self, task: str, payload: Any = None, **options: Unpack[Options]) -> Request:
+    def request(self, task: str | Target, payload: Any = None, **options: Unpack[Options]) -> Request:
         """A job for a task that may live in another program, for `submit_many`."""
         template, payload = self._bound(task, payload)
         return template.request(payload, options)
 
     async def submit(
-        self, task: str, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
+        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
     ) -> Submitted:
         """Submits by name, for tasks that live in another program; for those of this one there is `task.submit`."""
         (answer,) = await self._submitter.submit([self.request(task, payload, **options)], connection)
         return answer
 
     def submit_sync(
-        self, task: str, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
+        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
     ) -> Submitted:
         (answer,) = self._submitter.submit_sync([self.request(task, payload, **options)], connection)
         return answer
@@ -164,20 +165,20 @@ class App(Sharing):
     def submit_many_sync(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
         return self._submitter.submit_sync(list(requests), connection)
 
-    def schedule_request(self, task: str, payload: Any = None, **options: Unpack[ScheduleOptions]) -> ScheduleRequest:
+    def schedule_request(self, task: str | Target, payload: Any = None, **options: Unpack[ScheduleOptions]) -> ScheduleRequest:
         """A recurring job, for `schedule_many`."""
         template, payload = self._bound(task, payload)
         return self._schedules.request(template, payload, cast(Mapping[str, Any], options))
 
     async def schedule(
-        self, task: str, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
+        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
     ) -> Scheduled:
         """A recurring job: exactly one of `cron`, `rrule` and `every`. Under a name that stands it is brought up to date."""
         (answer,) = await self._schedules.write([self.schedule_request(task, payload, **options)], connection)
         return answer
 
     def schedule_sync(
-        self, task: str, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
+        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
     ) -> Scheduled:
         (answer,) = self._schedules.write_sync([self.schedule_request(task, payload, **options)], connection)
         return answer
@@ -305,10 +306,11 @@ class App(Sharing):
 
         return cast(Scheduling, declare)
 
-    def _bound(self, task: str, payload: Any) -> tuple[Template, Any]:
+    def _bound(self, task: str | Target, payload: Any) -> tuple[Template, Any]:
         """What is known of a task, and the payload as its function takes it; of a task of another program, as it is."""
         payload = {} if payload is None else payload
-        parameters, template = self._known.get(task) or (None, Template.of_unknown(task))
+        known = self._known.get(task) if isinstance(task, str) else None
+        parameters, template = known or (None, Template.of_unknown(task))
         if parameters is not None:
             if not isinstance(payload, Mapping):
                 raise InvalidSubmission("/payload", f"{task} takes arguments by name: give an object")

@@ -12,6 +12,7 @@ import msgspec
 from sexton.domain.fault import Invalid
 from sexton.domain.job import Submission, Unique, encoded_payload, submission
 from sexton.domain.retry import Retry
+from sexton.domain.targets import Target
 
 from .faults import submission_faults
 from .options import Options, TaskOptions
@@ -32,22 +33,23 @@ class Request(NamedTuple):
 class Template:
     """What all jobs of a task have in common."""
 
-    def __init__(self, task: str, options: TaskOptions, *, queue: str | None) -> None:
-        self.task = task
+    def __init__(self, task: str | Target, options: TaskOptions, *, queue: str | None) -> None:
+        self._called = task
         self._options = said(options)
         with submission_faults():
             self.submission = _document(task, {}, self._options)
         self._queue = self.submission.queue or queue
+        self.task = self.submission.task
 
     @classmethod
-    def of_unknown(cls, task: str) -> Template:
+    def of_unknown(cls, task: str | Target) -> Template:
         """For a task whose decorator is in another program: the database fills in what its workers registered."""
         return cls(task, {}, queue=None)
 
     def job(self, payload: Any, options: Mapping[str, Any]) -> Submission:
         """The job itself, whenever it is to run."""
         with submission_faults():
-            return _document(self.task, payload, {**self._options, **said(options)})
+            return _document(self._called, payload, {**self._options, **said(options)})
 
     def plain_request(self, payload: Any) -> Request:
         """Without any option, as in most bulk submissions: 2 µs instead of 7."""
@@ -59,9 +61,9 @@ class Template:
         if not given:
             return self.plain_request(payload)
         with submission_faults():
-            document = _document(self.task, payload, {**self._options, **given})
+            document = _document(self._called, payload, {**self._options, **given})
             if document.key is not None:
-                document = msgspec.structs.replace(document, fingerprint=_fingerprint(self.task, payload, given))
+                document = msgspec.structs.replace(document, fingerprint=_fingerprint(self._called, payload, given))
         return Request(document, document.queue or self._queue)
 
 
@@ -69,14 +71,14 @@ def said(options: Mapping[str, Any] | TaskOptions | Options) -> dict[str, Any]:
     return {name: value for name, value in cast(Mapping[str, Any], options).items() if value is not None}
 
 
-def _document(task: str, payload: Any, options: Mapping[str, Any]) -> Submission:
+def _document(task: str | Target, payload: Any, options: Mapping[str, Any]) -> Submission:
     for name, types in _TYPES.items():
         if name in options and not isinstance(options[name], types):
             raise Invalid(name, f"{options[name]!r} is not a {' or '.join(kind.__name__ for kind in types)}")
     return submission(task, payload, **options)
 
 
-def _fingerprint(task: str, payload: Any, given: Mapping[str, Any]) -> str:
+def _fingerprint(task: str | Target, payload: Any, given: Mapping[str, Any]) -> str:
     """What makes two submissions with one key the same: what the caller passed. Not the decorator's options, since a release
     that changes them would turn the retry of a submission into a conflict."""
     body = _document(task, None, {name: value for name, value in given.items() if name not in _BESIDE_THE_BODY})

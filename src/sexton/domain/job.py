@@ -16,6 +16,7 @@ from .duration import Duration, seconds
 from .fault import Invalid
 from .limit import Limit, limit_of
 from .retry import DEFAULT, Retry
+from .targets import RESERVED, Target, task_of
 
 PAYLOAD_BYTES_LIMIT = 256 * 1024
 RESULT_BYTES_LIMIT = 64 * 1024
@@ -59,6 +60,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     max_lost: int | None = None  # workers it may take down with it; null: three
     grace_s: float | None = None  # between being asked to stop and being forced; null: the worker's
     limit: Limit | None = None  # as submitted, with the places of its key
+    target: Target | None = None  # what it calls, if that is no Python task
 
 
 class Unique(msgspec.Struct, frozen=True):
@@ -107,7 +109,7 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def submission(
-    task: str,
+    task: str | Target,
     payload: Any,
     *,
     run_at: datetime | None = None,
@@ -133,7 +135,8 @@ def submission(
     trace: str | None = None,
     limit: Limit | Mapping[str, Any] | str | None = None,
 ) -> Submission:
-    """The checked document of one job; `Invalid` names the field and the fix."""
+    """The checked document of one job; `Invalid` names the field and the fix. `task` is a Python task by its name, or what to
+    call instead."""
     if run_at is not None and delay is not None:
         raise Invalid("delay", "give run_at or delay, not both")
     if run_at is not None and getattr(run_at, "tzinfo", None) is None:
@@ -141,7 +144,7 @@ def submission(
     if run_at is not None and not _YEARS[0] <= run_at.year < _YEARS[1]:
         raise Invalid("run_at", f"the year {run_at.year} must lie between {_YEARS[0]} and {_YEARS[1]}")
     return Submission(
-        task=_name("task", task),
+        task=_task(task),
         payload=encoded_payload(payload),
         queue=_optional_name("queue", queue),
         lane=None if priority is None else int(Lane.of(priority)),
@@ -159,13 +162,14 @@ def submission(
             progress_within=progress_within,
             max_lost=max_lost,
             grace=grace,
+            target=None if isinstance(task, str) else task,
         ),
         tags=_tags(tags),
         submitted_by=_optional_name("submitted_by", submitted_by),
         trace=_optional_name("trace", trace),
         key=_optional_name("key", key),
         key_ttl_s=_optional_seconds("key_ttl", key_ttl),
-        unique=_unique(unique),
+        unique=_unique(unique, task),
         limit=None if limit is None else limit_of(limit),
     )
 
@@ -179,6 +183,7 @@ def policy(
     progress_within: Duration | None = None,
     max_lost: int | None = None,
     grace: Duration | None = None,
+    target: Target | None = None,
 ) -> Policy | None:
     """The policy, or `None` where all of it is the default."""
     if max_lost is not None and not 1 <= max_lost <= 1000:
@@ -191,6 +196,7 @@ def policy(
         progress_within_s=_optional_seconds("progress_within", progress_within),
         max_lost=max_lost,
         grace_s=_optional_seconds("grace", grace),
+        target=target,
     )
     return None if retry is None and chosen == Policy() else chosen
 
@@ -235,16 +241,27 @@ def _refuse_infinite(path: str, value: Any) -> None:
             pass
 
 
-def _unique(unique: Unique | bool | None) -> Unique | None:
+def _task(task: str | Target) -> str:
+    if isinstance(task, Target):
+        return task_of(task)
+    if str(task).startswith(RESERVED):
+        raise Invalid("task", f"names that begin with {RESERVED!r} are reserved; say what to call as an object with a type")
+    return _name("task", task)
+
+
+def _unique(unique: Unique | bool | None, task: str | Target) -> Unique | None:
     match unique:
         case True:
-            return Unique()
+            chosen = Unique()
         case None | False:
             return None
         case Unique():
-            return unique
+            chosen = unique
         case _:
             raise Invalid("unique", f"give True or Unique.of(...), not {unique!r}")
+    if "task" in chosen.by and not isinstance(task, str):  # all calls of a kind have one task: their targets tell them apart
+        return msgspec.structs.replace(chosen, by=(*chosen.by, "policy.target"))
+    return chosen
 
 
 def _at_most_once(delivery: str | None) -> bool | None:

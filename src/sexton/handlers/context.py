@@ -18,6 +18,7 @@ from sexton.domain.duration import Duration, seconds
 from sexton.domain.fault import Invalid
 from sexton.domain.outcome import storable
 from sexton.domain.run import Claimed, Previous
+from sexton.domain.targets import Target
 from sexton.errors import PermanentError, Snooze
 
 from .said import Said
@@ -51,9 +52,11 @@ class Call(msgspec.Struct, frozen=True):
     arguments: dict[str, Any]
     origin: str = "now"
     previous: Previous | None = None
+    target: Target | None = None  # what to call, if it is no Python task
+    payload_json: str | None = None  # for that one; a Python task has its arguments
 
     @classmethod
-    def of(cls, claimed: Claimed, arguments: dict[str, Any]) -> Call:
+    def of(cls, claimed: Claimed, arguments: dict[str, Any], target: Target | None = None) -> Call:
         lease = claimed.lease
         return cls(
             lease.job_id,
@@ -70,6 +73,8 @@ class Call(msgspec.Struct, frozen=True):
             arguments,
             lease.origin,
             claimed.previous,
+            target,
+            None if target is None else claimed.payload_json,
         )
 
 

@@ -36,6 +36,17 @@ from .answers import (
     WhyLink,
     Worker,
 )
+from .handlers import (
+    GrpcHandler,
+    Handler,
+    HttpHandler,
+    OutsideHandler,
+    PythonHandler,
+    ScriptHandler,
+    SecretValue,
+    handler_of,
+    words_of,
+)
 from .kinds import ExecutionStatus, Instant, JobStatus, Moment, Origin, Rule, Span, Word
 from .requests import (
     BackfillRequest,
@@ -44,7 +55,6 @@ from .requests import (
     JobEdit,
     JobRequest,
     PreviewRequest,
-    PythonHandler,
     ReplayRequest,
     RunRequest,
     StatusChange,
@@ -98,7 +108,10 @@ __all__ = [
     "ExecutionStatus",
     "Fault",
     "FireGap",
+    "GrpcHandler",
+    "Handler",
     "Health",
+    "HttpHandler",
     "Instant",
     "JitterRule",
     "Job",
@@ -112,6 +125,7 @@ __all__ = [
     "Moment",
     "Node",
     "Origin",
+    "OutsideHandler",
     "OverlapRule",
     "Page",
     "Preview",
@@ -129,6 +143,8 @@ __all__ = [
     "Rule",
     "RunRequest",
     "Schedule",
+    "ScriptHandler",
+    "SecretValue",
     "ShareStatusChange",
     "Span",
     "Stats",
@@ -143,6 +159,8 @@ __all__ = [
     "Word",
     "Worker",
     "catch_up_of",
+    "handler_of",
     "overlap_of",
     "plain_rule",
+    "words_of",
 ]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from sexton.domain.job import Delivery, Priority
 from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
 
+from .handlers import OutsideHandler
 from .kinds import Answer, ExecutionStatus, JobStatus, Moment, Origin
 from .retrying import RetryPolicy
 from .schedules import CatchUpRule, OverlapRule, Schedule
@@ -59,7 +61,7 @@ class Job(Answer, frozen=True, kw_only=True):
     id: UUID
     status: JobStatus
     version: int
-    handler: str
+    handler: Annotated[str | OutsideHandler, Meta(description="A Python task by its name, or what is called instead.")]
     payload: msgspec.Raw
     tenant: str
     queue: str

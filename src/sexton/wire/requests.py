@@ -20,7 +20,9 @@ from sexton.domain.schedule.cron_text import Dialect
 from sexton.domain.schedule.document import OnName, ScheduleDocument, document
 from sexton.domain.schedule.overlap import Policy as OverlapPolicy
 from sexton.domain.schedule.recurrence import Recurrence, seed_of
+from sexton.domain.targets import task_of
 
+from .handlers import Handler, task_or_target
 from .kinds import Instant, Request, Rule, Span, Word
 from .retrying import RetryPolicy
 from .schedules import (
@@ -51,16 +53,10 @@ class UniqueRule(Request, frozen=True, kw_only=True):
         return Unique.of(*by, period=self.period, on_conflict=self.on_conflict)
 
 
-class PythonHandler(Request, tag_field="type", tag="python", frozen=True, kw_only=True):
-    """A Python task, by its name; the same as giving the name alone."""
-
-    task: Word
-
-
 class JobRequest(Schedule, frozen=True, kw_only=True):
     """A job to be submitted: one-time with `run_at`, `delay` or neither (now), recurring with `cron`, `rrule` or `every`."""
 
-    handler: Word | PythonHandler
+    handler: Handler
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))  # a schema cannot hold it as a default
     run_at: Instant | None = None
     delay: Span | None = None
@@ -89,7 +85,8 @@ class JobRequest(Schedule, frozen=True, kw_only=True):
 
     @property
     def task(self) -> str:
-        return self.handler if isinstance(self.handler, str) else self.handler.task
+        named = task_or_target(self.handler)
+        return named if isinstance(named, str) else task_of(named)
 
     def to_schedule(
         self, *, now: datetime, on_name: OnName = "refuse", submitted_by: str | None = None, trace: str | None = None
@@ -122,7 +119,7 @@ class JobRequest(Schedule, frozen=True, kw_only=True):
     def _checked(self, submitted_by: str | None, trace: str | None) -> Submission:
         try:
             return submission(
-                self.task,
+                task_or_target(self.handler),
                 self.payload,
                 run_at=self.run_at,
                 delay=self.delay,

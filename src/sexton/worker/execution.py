@@ -103,8 +103,8 @@ class Execution:
             self._end(Succeeded(reason=f"its key was completed before, by execution {claimed.completed_by}"))
             return
         try:
-            arguments = _arguments(claimed)
-            call = Call.of(claimed, arguments)
+            target = None if claimed.lease.policy_json is None else claimed.lease.policy.target
+            call = Call.of(claimed, _arguments(claimed) if target is None else {}, target)
             self.context = Context(call, partial(bench.transaction, self), bench.new_said)
             handle = bench.handlers[claimed.task].start(call, self.context)
         except SextonError as error:  # our own words; where they were found is nobody's concern

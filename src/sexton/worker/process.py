@@ -7,12 +7,13 @@ Start: enlist, heartbeat, reporter, intake, and beside them the app's declared s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from sexton.clock import Clock
 from sexton.errors import SextonError
+from sexton.handlers.handle import Handler
 from sexton.ids import Rng
 from sexton.registry import Registry
 from sexton.service import AskedToStop, Service, Wake, insist, repeat, unless_stopped
@@ -41,9 +42,11 @@ class WorkerProcess:
         emit: Emit,
         dice: Rng,
         sync: Callable[[], Awaitable[object]] | None = None,
+        outside: Mapping[str, Handler] | None = None,
     ) -> None:
         """`transactions` is a second pool, for the handlers' own. `direct_url` is a way proven to be direct; without one,
-        wake-ups turn to polling. `sync` writes the schedules that the app's code declares."""
+        wake-ups turn to polling. `sync` writes the schedules that the app's code declares. `outside` are the tasks that are no
+        Python functions; whoever made them closes them."""
         self._sync = sync
         self._database, self._settings, self._direct_url = database, settings, direct_url
         self._clock, self._emit, self._dice = clock, emit, dice
@@ -58,6 +61,7 @@ class WorkerProcess:
             poll_s=settings.poll_s if direct_url is not None else settings.pooled_poll_s,
             transactions=transactions,
             looks_by_beat=direct_url is not None and settings.poll_s >= idle_beat_s(settings.beat_s, settings.lease_s),
+            outside=outside,
         )
         self.worker.cut_off = self._renew
         self._pools = (database, transactions)

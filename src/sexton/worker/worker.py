@@ -55,10 +55,12 @@ class Worker:
         transactions: Database | None = None,
         new_id: Callable[[], UUID] = process_id,
         looks_by_beat: bool = False,
+        outside: Mapping[str, Handler] | None = None,
     ) -> None:
         """`handlers` stand in for the registry's functions, where a test wants to end them itself. `transactions` are for the
         handlers' own, so that a slow one cannot hold up claims and reports. `looks_by_beat`: hints reach it, so that an idle
-        intake may leave looking to the heartbeat."""
+        intake may leave looking to the heartbeat. `outside` are the tasks that are no Python functions."""
+        self._outside = outside or {}
         self._lookouts: list[Lookout] = []
         self._looks_by_beat = looks_by_beat
         self._new_id = new_id
@@ -116,8 +118,12 @@ class Worker:
                 dice=self._dice,
             )
             for name, is_process, limit in kinds
-            if (tasks := [definition.name for definition in self._registry if definition.process is is_process])
+            if (tasks := self._tasks_of_kind(is_process))
         ]
+
+    def _tasks_of_kind(self, is_process: bool) -> list[str]:
+        named = [definition.name for definition in self._registry if definition.process is is_process]
+        return named if is_process else [*named, *self._outside]
 
     def _make_transport(self) -> Transport:
         settings = self._settings
@@ -134,7 +140,7 @@ class Worker:
 
     def _handlers(self) -> dict[str, Handler]:
         threads = ThreadSlots(self._settings.worker_concurrency + self._settings.worker_zombie_limit)
-        return {
+        functions = {
             definition.name: handler_for(
                 definition.fn,
                 process=definition.process,
@@ -144,6 +150,7 @@ class Worker:
             )
             for definition in self._registry
         }
+        return {**functions, **self._outside}
 
     def make_heartbeat(self, database: Database, post: Callable[[Callable[[], None]], object]) -> Heartbeat:
         """On a database of its own, for it runs in a thread of its own; `post` carries its calls to the event loop."""
@@ -171,7 +178,7 @@ class Worker:
             self.worker_id,
             name=process_name(),
             queues=self._settings.worker_queues,
-            tasks=self._registry.names,
+            tasks=[*self._registry.names, *sorted(self._outside)],
             concurrency=sum(intake.slots.limit for intake in self.intakes),
             now=now,
         )

@@ -18,6 +18,7 @@ from sexton.domain.schedule.backfill import SPACING_S
 from sexton.domain.schedule.backfill import Fires as BackfillFires
 from sexton.domain.schedule.backfill import Overlap as BackfillOverlap
 from sexton.domain.schedule.document import OnName
+from sexton.domain.targets import Target
 from sexton.errors import InvalidSubmission
 from sexton.ids import entropy
 
@@ -74,25 +75,27 @@ class AsyncClient:
         )
         self._address, self._retries, self._dice = shown(url), retries, entropy()
 
-    async def submit(self, handler: str, payload: Any = None, **options: Unpack[Options]) -> AsyncHandle:
+    async def submit(self, handler: str | Target, payload: Any = None, **options: Unpack[Options]) -> AsyncHandle:
         return await self.submit_request(calls.request(handler, payload, **options))
 
     async def submit_request(self, request: wire.JobRequest) -> AsyncHandle:
         return AsyncHandle(await self._send(calls.submit(request, own_key=self._retries > 0)), self)
 
     async def schedule(
-        self, handler: str, payload: Any = None, *, on_name: OnName = "refuse", **options: Unpack[ScheduleOptions]
+        self, handler: str | Target, payload: Any = None, *, on_name: OnName = "refuse", **options: Unpack[ScheduleOptions]
     ) -> wire.Submitted:
         """A recurring job: `client.schedule("report", cron="0 9 * * MON-FRI", timezone="America/New_York", name="report")`. One
         whose name stands already is refused (`AlreadyExists`), or with `on_name="update"` brought up to date."""
         asked = calls.schedule_request(handler, payload, **options)
         return await self._send(calls.submit(asked, own_key=False, on_name=on_name))
 
-    def schedule_request(self, handler: str, payload: Any = None, **options: Unpack[ScheduleOptions]) -> wire.JobRequest:
+    def schedule_request(
+        self, handler: str | Target, payload: Any = None, **options: Unpack[ScheduleOptions]
+    ) -> wire.JobRequest:
         """The same, not sent yet: for `submit_many`."""
         return calls.schedule_request(handler, payload, **options)
 
-    def request(self, handler: str, payload: Any = None, **options: Unpack[Options]) -> wire.JobRequest:
+    def request(self, handler: str | Target, payload: Any = None, **options: Unpack[Options]) -> wire.JobRequest:
         """The same, not sent yet: for `submit_many`."""
         return calls.request(handler, payload, **options)
 

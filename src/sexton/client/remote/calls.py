@@ -20,6 +20,7 @@ from sexton.domain.retry import Retry
 from sexton.domain.schedule.backfill import Fires as BackfillFires
 from sexton.domain.schedule.backfill import Overlap as BackfillOverlap
 from sexton.domain.schedule.document import OnName
+from sexton.domain.targets import Target
 from sexton.errors import InvalidSubmission
 from sexton.ids import request_key
 
@@ -67,7 +68,7 @@ class EventFilters(TypedDict, total=False):
     type: str | None
 
 
-def request(handler: str, payload: Any = None, **options: Unpack[Options]) -> wire.JobRequest:
+def request(handler: str | Target, payload: Any = None, **options: Unpack[Options]) -> wire.JobRequest:
     """A job to be submitted, from the words that `App.submit` takes."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for name in ("submitted_by", "trace"):
@@ -78,7 +79,7 @@ def request(handler: str, payload: Any = None, **options: Unpack[Options]) -> wi
     retry, unique, limit = given.pop("retry", None), given.pop("unique", None), given.pop("limit", None)
     key, key_ttl, tags = given.pop("key", None), given.pop("key_ttl", None), given.pop("tags", None)
     return wire.JobRequest(
-        handler=handler,
+        handler=handler if isinstance(handler, str) else wire.handler_of(handler),
         payload=body,
         retry=None if retry is None else policy(retry),
         unique=_rule(unique) if isinstance(unique, Unique) else unique,
@@ -90,7 +91,7 @@ def request(handler: str, payload: Any = None, **options: Unpack[Options]) -> wi
     )
 
 
-def schedule_request(handler: str, payload: Any = None, **options: Unpack[ScheduleOptions]) -> wire.JobRequest:
+def schedule_request(handler: str | Target, payload: Any = None, **options: Unpack[ScheduleOptions]) -> wire.JobRequest:
     """A recurring job to be submitted, from the words that `App.schedule` takes."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     timing = {name: _timing(name, given.pop(name)) for name in (RULE | BEHAVIOUR) & given.keys()}

@@ -1,0 +1,54 @@
+"""C2: jobs over HTTP that call something outside: what is said comes back, what is wrong is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.api.support import Api, problem
+
+HTTP = {
+    "type": "http",
+    "url": "https://billing.example/send",
+    "method": "PUT",
+    "headers": {"X-Team": "billing", "Authorization": {"secret": "billing", "prefix": "Bearer "}},
+    "signed_with": ["billing-hooks"],
+}
+GRPC = {"type": "grpc", "address": "billing.example:443", "method": "billing.Invoices/Send"}
+SCRIPT = {"type": "script", "name": "backup"}
+
+
+@pytest.mark.parametrize("when", [{}, {"cron": "0 9 * * *"}])
+@pytest.mark.parametrize("handler", [HTTP, GRPC, SCRIPT], ids=lambda handler: str(handler["type"]))
+async def test_a_handler_comes_back_as_it_was_said(api: Api, handler: dict[str, Any], when: dict[str, Any]) -> None:
+    submitted = await api.http.post("/v1/jobs", json={"handler": handler, "payload": [1, "two"], **when})
+    assert submitted.status_code == 201, submitted.text
+    shown = (await api.http.get(submitted.headers["location"])).json()
+    assert {name: shown["handler"][name] for name in handler} == handler
+    assert shown["payload"] == [1, "two"]
+    assert "no live worker knows" in submitted.json()["warnings"][0]
+
+
+@pytest.mark.parametrize("when", [{}, {"cron": "0 9 * * *"}])
+async def test_an_edit_of_something_else_leaves_it(api: Api, when: dict[str, Any]) -> None:
+    location = (await api.http.post("/v1/jobs", json={"handler": HTTP, **when})).headers["location"]
+    edited = await api.http.patch(location, json={"timeout": "5m"})
+    assert edited.status_code == 200, edited.text
+    assert edited.json()["handler"]["url"] == HTTP["url"]
+
+
+@pytest.mark.parametrize(
+    ("handler", "pointer"),
+    [
+        ({"type": "http"}, "/handler/url"),
+        ({**HTTP, "timeout": 5}, "/handler/timeout"),
+        ({**HTTP, "redirects": -1}, "/handler/redirects"),
+        ({**HTTP, "connect_timeout": "soon"}, "/handler/connect_timeout"),
+        ({"type": "smtp"}, "/handler/type"),
+        ({"type": "script", "name": ""}, "/handler/name"),
+        ("sexton.http", "/handler"),
+    ],
+)
+async def test_what_is_wrong_with_a_handler_is_named(api: Api, handler: Any, pointer: str) -> None:
+    problem(await api.http.post("/v1/jobs", json={"handler": handler}), 422, "invalid", pointer)

@@ -1,0 +1,58 @@
+"""C2: a job that calls something outside keeps what it calls: from its submission to the claim, and through edits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sexton.domain.fault import Invalid
+from sexton.domain.job import submission
+from sexton.domain.retry import Retry
+from sexton.domain.targets import HTTP_TASK, GrpcTarget, HttpTarget, ScriptTarget, SecretRef, Target
+from sexton.store import editing
+from sexton.store.editing import Changes
+from tests.store.support import NOW, claim, enlist, submit
+
+if TYPE_CHECKING:
+    from tests.store.support import Conn
+
+BILLING = HttpTarget("https://billing.example/send", headers={"Authorization": SecretRef("billing", "Bearer ")})
+
+
+@pytest.mark.parametrize(
+    ("target", "task"),
+    [
+        (BILLING, "sexton.http"),
+        (GrpcTarget("billing.example:443", "billing.Invoices/Send"), "sexton.grpc"),
+        (ScriptTarget("backup"), "sexton.script:backup"),
+    ],
+)
+async def test_a_claim_brings_what_is_to_be_called(connection: Conn, target: Target, task: str) -> None:
+    """C2, rule 18: only a worker that knows how to reach it claims it."""
+    await submit(connection, target, {"user_id": 42})
+    stranger, worker = await enlist(connection), await enlist(connection, tasks=[task])
+    assert await claim(connection, stranger) == []
+    (claimed,) = await claim(connection, worker, tasks=[task])
+    assert (claimed.task, claimed.lease.policy.target) == (task, target)
+
+
+async def test_an_edit_leaves_the_target_as_it_is(connection: Conn) -> None:
+    job_id = await submit(connection, BILLING, retry=Retry(max_attempts=2))
+    async with connection.transaction():
+        await editing.edit(connection, job_id, Changes(retry=Retry(max_attempts=9)), by="ada", now=NOW)
+    (claimed,) = await claim(connection, await enlist(connection, tasks=[HTTP_TASK]), tasks=[HTTP_TASK])
+    assert (claimed.lease.policy.target, claimed.lease.policy.retry.max_attempts) == (BILLING, 9)
+
+
+async def test_equal_payloads_for_different_urls_are_different_jobs(connection: Conn) -> None:
+    """A6: all calls of a kind have one task; what is called tells them apart."""
+    first = await submit(connection, BILLING, {"n": 1}, unique=True)
+    assert await submit(connection, BILLING, {"n": 1}, unique=True) == first
+    assert await submit(connection, HttpTarget("https://other.example/send"), {"n": 1}, unique=True) != first
+
+
+@pytest.mark.parametrize("name", ["sexton.http", "sexton.script:backup", "sexton.mine"])
+def test_no_python_task_has_a_reserved_name(name: str) -> None:
+    with pytest.raises(Invalid, match="reserved"):
+        submission(name, {})
