@@ -133,6 +133,29 @@ class TestRunsNobodyHeardOf:
         await hand.beat()
         assert between.statements == ["beat", "leased", "beat"], "that took no time, so it is part of the beat again"
 
+    async def test_what_a_look_did_not_know_is_asked_for_by_name(self, rig: Rig) -> None:
+        """B8: under load every look finds some that were only just claimed or ended. If each led to the next, a worker would
+        do nothing else while somebody holds an old snapshot."""
+        between = Between(rig.database)
+        hand = await rig.worker(database=between)
+        job_id = await rig.submit()
+        seen: list[str] = []
+
+        async def slow() -> None:
+            rig.move(0.3)
+
+        async def beats() -> None:
+            between.after("beat", slow)
+            await hand.beat()
+            between.statements.clear()
+            await hand.beat()
+            seen.extend(between.statements)
+
+        between.after("claim", beats)
+        await hand.take()
+        assert seen == ["beat"]
+        assert await rig.state(job_id) == "running"
+
     async def test_what_it_holds_is_asked_for_with_every_beat_however_long_it_takes(self, rig: Rig) -> None:
         """C4, C8: a cancel, and the loss of a lease."""
         between = Between(rig.database)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from sexton.domain.marks import LOOK_AGAIN_S, MARK_AFTER, TENANTS_LIMIT, Look, Looking, Marks
+from sexton.domain.marks import LOOK_AGAIN_S, MARK_AFTER, TENANTS_LIMIT, Look, Looking, Marks, WholeLooks
 from sexton.domain.sparing import PATIENCE_S, SHARE
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -137,6 +137,26 @@ class TestLooking:
         looking.note(Look.AHEAD, 5.3, 5.301, is_full=False, was_behind=False)
         assert looking.next(5.2 + SHARE * 0.2 - 0.1) is Look.AHEAD
         assert looking.next(5.2 + SHARE * 0.2 + 0.1) is Look.WHOLE
+
+    def test_two_who_look_at_the_same_look_through_it_once(self) -> None:
+        """B8: while a snapshot is held, each such look costs the server as much as hundreds of claims."""
+        whole_looks = WholeLooks()
+        first, second = Looking(whole_looks), Looking(whole_looks)
+        for at in (4.0, 5.0):
+            first.note(Look.WHOLE, at, at + 0.2, is_full=False, was_behind=False)
+        due_at = 5.21 + SHARE * 0.2
+        assert (first.next(due_at), second.next(due_at)) == (Look.WHOLE, Look.AHEAD)
+        first.note(Look.WHOLE, due_at, due_at + 0.2, is_full=False, was_behind=False)
+        assert second.next(due_at + 0.2 + SHARE * 0.2 - 0.1) is Look.AHEAD
+
+    def test_a_look_that_never_came_back_is_made_up_for(self) -> None:
+        whole_looks = WholeLooks()
+        first, second = Looking(whole_looks), Looking(whole_looks)
+        for at in (4.0, 5.0):
+            first.note(Look.WHOLE, at, at + 0.2, is_full=False, was_behind=False)
+        due_at = 5.21 + SHARE * 0.2
+        assert first.next(due_at) is Look.WHOLE
+        assert second.next(due_at + LOOK_AGAIN_S + 0.41) is Look.WHOLE
 
     def test_when_it_is_cheap_again_everything_is_as_before(self) -> None:
         looking = Looking()

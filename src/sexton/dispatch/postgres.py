@@ -8,7 +8,7 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.fairness import QueueTurns, Turns
-from sexton.domain.marks import Look, Looking, Marks
+from sexton.domain.marks import Look, Looking, Marks, WholeLooks
 from sexton.domain.queue_order import QueueOrder
 from sexton.domain.run import Claimed
 from sexton.store import admission, pacing, planning, runs, schedules
@@ -19,15 +19,26 @@ RESCUE_LIMIT = 1000
 
 
 class PostgresTransport:
-    def __init__(self, database: Database, queues: QueueOrder, *, grace_s: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        queues: QueueOrder,
+        *,
+        grace_s: float,
+        clock: Clock,
+        beside: PostgresTransport | None = None,
+    ) -> None:
         """`grace_s` is how long past its timeout a run may take to stop before a sweeper ends it. For one set of tasks: it
-        remembers whose turn is next."""
+        remembers whose turn is next. `beside` is another for the same tasks."""
         self._database, self._grace_s, self._clock = database, grace_s, clock
         self._queues = QueueTurns(queues.names, queues.weights, strict=queues.strict)
         self._turns = Turns()
         # What is not taken ahead stays behind the marks of what is.
         self._marks = {True: Marks(), False: Marks()}
-        self._looking = {True: Looking(), False: Looking()}
+        self._whole_looks: dict[bool, WholeLooks] = {} if beside is None else beside._whole_looks
+        if beside is None:
+            self._whole_looks |= {True: WholeLooks(), False: WholeLooks()}
+        self._looking = {ahead: Looking(whole_looks) for ahead, whole_looks in self._whole_looks.items()}
 
     async def take(self, worker_id: UUID, tasks: Sequence[str], limit: int, *, ahead: bool) -> list[Claimed]:
         marks, looking, began_s = self._marks[ahead], self._looking[ahead], self._clock.monotonic()

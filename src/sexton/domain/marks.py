@@ -77,30 +77,52 @@ class Look(Enum):
     AHEAD = auto()  # of the marks, and nothing else
 
 
+class WholeLooks:
+    """The looks from the beginning. Two who look at the same share them: what one has looked through, the other need not."""
+
+    def __init__(self) -> None:
+        self._sparing = Sparing(LOOK_AGAIN_S)
+        self._beyond_s = 0.0  # what the last one took beyond the way there and back
+        self._began_s = float("-inf")
+
+    def takes_turn(self, now_s: float) -> bool:
+        """Whether it is time for one, and nobody is at it: then the caller is."""
+        is_under_way = now_s - self._began_s < LOOK_AGAIN_S + 2 * self._beyond_s  # if it still is: one may have failed
+        if is_under_way or not self._sparing.is_due(now_s):
+            return False
+        self._began_s = now_s
+        return True
+
+    @property
+    def are_dear(self) -> bool:
+        return self._sparing.took_s > DEAR_S
+
+    def note(self, beyond_s: float, ended_s: float) -> None:
+        # One slow answer proves nothing: a connection, the server or this process may have stood still. And to stay ahead
+        # of the marks by mistake leaves alone what was lost or let through by a limit, for twenty times as long.
+        self._sparing.note(ended_s - min(beyond_s, self._beyond_s), ended_s)
+        self._beyond_s = beyond_s
+
+
 class Looking:
     """When to begin at a mark, and when at the beginning."""
 
-    def __init__(self) -> None:
-        self._sparing = Sparing(LOOK_AGAIN_S)  # with looks from the beginning
+    def __init__(self, whole_looks: WholeLooks | None = None) -> None:
+        self._whole_looks = whole_looks or WholeLooks()
         self._is_enough_ahead = False
         self._way_s = 0.0  # what the last claim took that looked ahead only: the way there and back, on a busy machine
-        self._beyond_s = 0.0  # what the last look from the beginning took on top of that
 
     def next(self, now_s: float) -> Look:
-        if self._sparing.is_due(now_s):
+        if self._whole_looks.takes_turn(now_s):
             return Look.WHOLE
-        if self._sparing.took_s > DEAR_S:
+        if self._whole_looks.are_dear:
             return Look.AHEAD
         return Look.FROM_MARKS if self._is_enough_ahead else Look.WHOLE
 
     def note(self, look: Look, began_s: float, ended_s: float, *, is_full: bool, was_behind: bool) -> None:
         """`is_full`: there was enough, as far as it looked; `was_behind`: some of it behind a mark."""
         if look is Look.WHOLE or (look is Look.FROM_MARKS and not is_full):
-            # One slow answer proves nothing: a connection, the server or this process may have stood still. And to stay ahead
-            # of the marks by mistake leaves alone what was lost or let through by a limit, for twenty times as long.
-            beyond_s = max(0.0, ended_s - began_s - self._way_s)
-            self._sparing.note(ended_s - min(beyond_s, self._beyond_s), ended_s)
-            self._beyond_s = beyond_s
+            self._whole_looks.note(max(0.0, ended_s - began_s - self._way_s), ended_s)
         else:
             self._way_s = ended_s - began_s
         self._is_enough_ahead = is_full and not (look is Look.WHOLE and was_behind)

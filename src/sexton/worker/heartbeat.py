@@ -130,7 +130,7 @@ class Heartbeat:
     async def _beat(self, sent_at: float) -> None:
         held_before = self._holdings.all()
         cut_short_count = self._holdings.cut_short_count
-        is_thorough = bool(self._suspects) or cut_short_count != self._cut_short_count or self._sparing.is_due(sent_at)
+        is_thorough = cut_short_count != self._cut_short_count or self._sparing.is_due(sent_at)
         is_apart = is_thorough and self._sparing.took_s > APART_S
         worker_id = self._owner.worker_id
         async with self._database.connection() as connection:
@@ -144,7 +144,7 @@ class Heartbeat:
                 refused_count=self._holdings.refused_count,
                 queues=self._queues,
                 overdue_s=None if held_before else OVERDUE_S,  # a busy worker need not be told
-                only=None if is_thorough and not is_apart else [execution.claimed.run_id for execution in held_before],
+                only=None if is_thorough and not is_apart else self._in_question(held_before),
                 now=self._clock.database_now(),
             )
         if beaten is None:
@@ -164,7 +164,12 @@ class Heartbeat:
         if is_thorough:
             self._sparing.note(sent_at, self._clock.monotonic())
             self._cut_short_count = cut_short_count
-            await self._return_the_unknown(leased)
+        await self._return_the_unknown(leased)
+
+    def _in_question(self, held: list[Execution]) -> list[UUID]:
+        """What we hold, and what we may hold without knowing: under load a thorough look always finds some that have only just
+        been claimed or ended, and another such look to see what became of them may take long."""
+        return [*(execution.claimed.run_id for execution in held), *(run_id for run_id, _ in self._suspects)]
 
     def _stop_the_lost(self, worker_id: UUID, held_before: list[Execution], leased: list[fleet.Held]) -> None:
         """Held since before the beat was sent, and not ours any more; or leased to who we were before we were declared dead."""

@@ -104,7 +104,7 @@ class Worker:
         return [
             Intake(
                 name,
-                [self._make_transport()] if is_process else [self._make_transport(), self._make_plain_transport()],
+                self._make_transports(1 if is_process else 2),
                 tasks,
                 Slots(limit),
                 self.holdings,
@@ -125,18 +125,20 @@ class Worker:
         named = [definition.name for definition in self._registry if definition.process is is_process]
         return named if is_process else [*named, *self._outside]
 
-    def _make_transport(self) -> Transport:
-        settings = self._settings
-        transport = self._make_plain_transport()
-        if not self._looks_by_beat:
-            return transport
-        trust_s = idle_beat_s(settings.beat_s, settings.lease_s) + TRUST_S
+    def _make_transports(self, count: int) -> list[Transport]:
+        """For the same tasks. The first looks for work when idle, or has it looked for by the heartbeat."""
+        first = self._make_transport()
+        others = [self._make_transport(beside=first) for _ in range(count - 1)]
+        return [self._on_the_lookout(first) if self._looks_by_beat else first, *others]
+
+    def _make_transport(self, beside: PostgresTransport | None = None) -> PostgresTransport:
+        grace_s = self._settings.worker_grace_s + 5
+        return PostgresTransport(self._database, self._settings.queue_order, grace_s=grace_s, clock=self._clock, beside=beside)
+
+    def _on_the_lookout(self, transport: Transport) -> Transport:
+        trust_s = idle_beat_s(self._settings.beat_s, self._settings.lease_s) + TRUST_S
         self._lookouts.append(Lookout(transport, trust_s=trust_s, clock=self._clock))
         return self._lookouts[-1]
-
-    def _make_plain_transport(self) -> Transport:
-        settings = self._settings
-        return PostgresTransport(self._database, settings.queue_order, grace_s=settings.worker_grace_s + 5, clock=self._clock)
 
     def _handlers(self) -> dict[str, Handler]:
         threads = ThreadSlots(self._settings.worker_concurrency + self._settings.worker_zombie_limit)
