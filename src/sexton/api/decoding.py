@@ -10,6 +10,7 @@ import msgspec
 
 from sexton.wire import Fault
 
+from .choices import choices_at, in_words
 from .parts import ApiRequest
 from .problems import Refused, invalid, pointer
 
@@ -22,6 +23,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 _WHERE = re.compile(r"(.*) - at `(?:key in )?(\$.*)`", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_CHOICE = re.compile(r"Invalid (?:enum )?value (.+)", re.DOTALL)
 _FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`", re.DOTALL)
 _WORDS = {
     "Expected `datetime` with a timezone component": "give an instant with an offset, such as 2026-03-01T09:00:00Z",
@@ -51,7 +53,7 @@ def decoded(body: bytes | msgspec.Raw, kind: type[S]) -> S:
         read: S = _decoder(kind).decode(body)
         return read
     except msgspec.ValidationError as error:
-        fault = fault_in(str(error))
+        fault = fault_in(str(error), kind)
         raise Refused("invalid", f"{fault.pointer or 'the body'}: {fault.detail}", [fault]) from None
     except msgspec.DecodeError as error:
         raise malformed(error) from None
@@ -84,14 +86,17 @@ def _media_type(request: ApiRequest, allowed: tuple[str, ...]) -> str:
     return media_type
 
 
-def fault_in(message: str) -> Fault:
-    """msgspec's words about a value, with its path as a JSON pointer."""
+def fault_in(message: str, kind: type | None = None) -> Fault:
+    """msgspec's words about a value of `kind`, with its path as a JSON pointer, and what may stand there instead."""
     found = _WHERE.fullmatch(message)
     said, path = (found[1], found[2]) if found else (message, "$")
-    at = pointer(*(name or index for name, index in _STEP.findall(path)))
+    steps = tuple(name or index for name, index in _STEP.findall(path))
+    at = pointer(*steps)
     if field := _FIELD.fullmatch(said):
         at += pointer(field[1])
         said = "there is no such field" if "unknown" in said[:24] else "is required"
+    elif kind is not None and (wrong := _CHOICE.fullmatch(said)) and (choices := choices_at(kind, steps)):
+        said = f"{wrong[1]} is unknown; use {in_words(choices)}"
     said = said.strip()
     return Fault(pointer=at, detail=_WORDS.get(said, said[:1].lower() + said[1:]))
 

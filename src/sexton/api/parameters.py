@@ -50,7 +50,7 @@ def query_of(request: ApiRequest, kind: type[S]) -> S:
 
 
 def _refuse_parameter(kind: type[msgspec.Struct], error: msgspec.ValidationError) -> NoReturn:
-    fault = fault_in(str(error))
+    fault = fault_in(str(error), kind)
     name, detail = fault.pointer.removeprefix("/").replace("~1", "/").replace("~0", "~"), fault.detail
     if detail == "there is no such field":
         known = ", ".join(sorted(kind.__struct_fields__))
