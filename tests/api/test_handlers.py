@@ -38,6 +38,24 @@ async def test_an_edit_of_something_else_leaves_it(api: Api, when: dict[str, Any
     assert edited.json()["handler"]["url"] == HTTP["url"]
 
 
+@pytest.mark.parametrize("when", [{}, {"cron": "0 9 * * *"}])
+async def test_what_is_called_may_change_but_not_by_which_kind_of_handler(api: Api, when: dict[str, Any]) -> None:
+    """A7: who claims its runs goes by the kind."""
+    location = (await api.http.post("/v1/jobs", json={"handler": HTTP, **when})).headers["location"]
+    moved = await api.http.patch(location, json={"handler": {**HTTP, "url": "https://billing.example/v2/send"}})
+    assert (moved.status_code, moved.json()["handler"]["url"]) == (200, "https://billing.example/v2/send")
+    for other in (GRPC, SCRIPT, "send_invoice"):
+        problem(await api.http.patch(location, json={"handler": other}), 422, "invalid", "/handler")
+    assert (await api.http.get(location)).json()["handler"] == moved.json()["handler"]
+
+
+@pytest.mark.parametrize("when", [{}, {"cron": "0 9 * * *"}])
+async def test_a_python_task_stays_what_it_is(api: Api, when: dict[str, Any]) -> None:
+    location = (await api.http.post("/v1/jobs", json={"handler": "send_invoice", **when})).headers["location"]
+    for other in (HTTP, "other_task"):
+        problem(await api.http.patch(location, json={"handler": other}), 422, "invalid", "/handler")
+
+
 @pytest.mark.parametrize(
     ("handler", "pointer"),
     [

@@ -21,7 +21,7 @@ def changes_of(edit: JobEdit) -> Changes:
     said = said_in(edit)
     if "run_at" in said and "delay" in said:
         raise invalid("/delay", "give run_at or delay, not both")
-    checked = submission_of(JobRequest(handler="unchanged", **_given(said)), submitted_by="api")
+    checked = submission_of(JobRequest(**{"handler": "unchanged", **_given(said)}), submitted_by="api")
     changes: dict[str, Any] = {name: said[name] for name in _SAME_NAME if name in said}
     if "payload" in said:
         changes["payload"] = checked.payload
@@ -29,6 +29,8 @@ def changes_of(edit: JobEdit) -> Changes:
         changes["lane"] = None if said["priority"] is None else int(Lane.of(said["priority"]))
     changes |= _times(said, checked)
     changes |= _policy(said, checked)
+    if "handler" in said:
+        changes["target"] = None if checked.policy is None else checked.policy.target
     return Changes(**changes)
 
 

@@ -12,6 +12,7 @@ from sexton.domain.job import Lane, Submission
 from sexton.domain.schedule import Schedule, schedule
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.recurrence import Recurrence, recurrence_of, seed_of
+from sexton.domain.targets import Target, in_place_of
 from sexton.store.jobs import JobView
 from sexton.wire import RULE_FIELDS, JobEdit, JobRequest, catch_up_of, overlap_of, plain_rule
 
@@ -40,7 +41,7 @@ def revision_of(edit: JobEdit, view: JobView, *, now: datetime) -> ScheduleDocum
     common = {
         name: value for name, value in said.items() if value is not None and name not in RULE_FIELDS and name not in _POLICIES
     }
-    checked = submission_of(JobRequest(handler=handler(view), **common), submitted_by="api")
+    checked = submission_of(JobRequest(**{"handler": handler(view), **common}), submitted_by="api")
     name = said.get("name", view.name)
     return ScheduleDocument(
         task=view.task,
@@ -77,6 +78,9 @@ def _policy(said: dict[str, Any], checked: Submission, stored: str | None) -> ms
             policy.pop(part, None)
             if said[field] is not None and new is not None:
                 policy[part] = msgspec.to_builtins(getattr(new, part))
+    if "handler" in said:
+        old = msgspec.convert(policy.get("target"), Target | None)
+        policy["target"] = msgspec.to_builtins(in_place_of(old, None if new is None else new.target))
     return msgspec.Raw(msgspec.json.encode(policy)) if policy else None
 
 

@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 from sexton.domain.job import TIMEOUT_S, Lane
 from sexton.domain.retry import Retry
 from sexton.domain.states import RunState
+from sexton.domain.targets import Target, in_place_of
 from sexton.errors import Contention, NotAllowedIn, NotFound, VersionMismatch
 
 from . import dead_letters, jobs, runs
@@ -41,6 +42,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float | UnsetType | None = UNSET
     start_within_s: float | UnsetType | None = UNSET
     tags: tuple[str, ...] | UnsetType | None = UNSET
+    target: Target | UnsetType | None = UNSET  # of the kind it had; null is for none
 
 
 class _Definition(NamedTuple):
@@ -206,6 +208,9 @@ def _changed_policy(old_json: str | None, changes: Changes, of_task: dict[str, A
         value = getattr(changes, part)
         if value is not UNSET:
             policy[part] = of_task.get(part) if value is None else msgspec.to_builtins(value)
+    if changes.target is not UNSET:
+        old = msgspec.convert(policy.get("target"), Target | None)
+        policy["target"] = msgspec.to_builtins(in_place_of(old, changes.target))
     chosen = {part: value for part, value in policy.items() if value is not None}
     return msgspec.json.encode(chosen).decode() if chosen else None
 

@@ -163,8 +163,10 @@ _ONE_TIME = {
 
 
 class JobEdit(Request, frozen=True, kw_only=True):
-    """What to change in a pending or recurring job; what is left out stays, `null` goes back to the default."""
+    """What to change in a pending or recurring job; what is left out stays, `null` goes back to the default. What it calls may
+    change, but not by which kind of handler."""
 
+    handler: Handler | UnsetType = UNSET
     payload: msgspec.Raw | UnsetType = UNSET
     run_at: Instant | UnsetType | None = UNSET
     delay: Span | UnsetType | None = UNSET

@@ -6,6 +6,8 @@ job is reserved: workers claim only tasks that they know (rule 18), so only thos
 
 from __future__ import annotations
 
+from sexton.domain.fault import Invalid
+
 from .grpc import GrpcTarget
 from .http import HttpTarget
 from .script import ScriptTarget
@@ -29,6 +31,13 @@ def task_of(target: Target) -> str:
             return SCRIPT_TASK + name
 
 
+def in_place_of(old: Target | None, new: Target | None) -> Target:
+    """What an edited job calls from now on. Who claims its runs goes by its task, so that stays."""
+    if old is None or new is None or task_of(old) != task_of(new):
+        raise Invalid("handler", "a job keeps its kind of handler, and the name of its task or script; submit a new job")
+    return new
+
+
 __all__ = [
     "GRPC_TASK",
     "HTTP_TASK",
@@ -39,5 +48,6 @@ __all__ = [
     "ScriptTarget",
     "SecretRef",
     "Target",
+    "in_place_of",
     "task_of",
 ]
