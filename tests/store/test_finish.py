@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 from itertools import product
 from random import Random
@@ -652,3 +653,19 @@ async def test_expired_runs_are_those_that_may_never_start(connection: Conn) -> 
     assert await runs.expired(connection, limit=10, now=after(seconds=14)) == []
     found = await runs.expired(connection, limit=10, now=after(seconds=15))
     assert {one.lease.job_id for one in found} == {waiting, ready}
+
+
+async def test_what_goes_back_costs_no_more_in_a_crowd(connection: Conn) -> None:
+    """C10: 10,000 calls to a host that is down go back together; once, each was compared with all the others."""
+    worker_id = await enlist(connection)
+
+    async def each_s(count: int) -> float:
+        await submit_many(connection, [submission("a", {})] * count)
+        claimed = await claim(connection, worker_id, limit=count)
+        reports = [run.report(one.lease, Snoozed(3600), Random(1)) for one in claimed]
+        began_at = time.perf_counter()
+        assert len(await runs.finish(connection, reports, now=NOW)) == count
+        return (time.perf_counter() - began_at) / count
+
+    few_s = min([await each_s(200) for _ in range(3)])
+    assert min([await each_s(3000) for _ in range(3)]) < 3 * few_s
