@@ -11,8 +11,9 @@ import pytest
 from sexton.errors import DatabaseUnavailable
 from sexton.store import pacing
 from sexton.telemetry.events import Claimed, LeaseLost
+from sexton.worker import intake
 from sexton.worker.execution import Phase
-from sexton.worker.intake import AHEAD_LIMIT, AHEAD_S, LAST_LOOK_S, RESCUE_S, STALE_S, TURN_S
+from sexton.worker.intake import AHEAD_LIMIT, AHEAD_S, GATHER_S, LAST_LOOK_S, RESCUE_S, STALE_S, TURN_S
 from tests.services.rig import LEASE_S, Between, HandWorker, Rig, settle
 
 ROUND_S = 0.01
@@ -190,6 +191,23 @@ class TestSlots:
             await hand.take()
         started = [handle.call.run_id for hand in hands for handle in hand.stage.handles]
         assert len(started) == len(set(started)) == 60
+
+
+class TestWhatIsNotReported:
+    async def test_nothing_is_taken_while_too_much_waits_to_be_reported(
+        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """C4: found by parking 10,000 calls to a dead host. Whatever ended and is not written down is lost with its worker."""
+        monkeypatch.setattr(intake, "UNREPORTED_LIMIT", 8)
+        hand = await rig.worker(worker_concurrency=8)
+        await rig.submit_many(20)
+        await hand.take()
+        await end_all(hand)
+        assert 0.0 < await hand.take() <= GATHER_S
+        assert hand.stage.running == []
+        await hand.report()
+        await hand.take()
+        assert hand.stage.running
 
 
 class TestAhead:

@@ -31,6 +31,7 @@ LAST_LOOK_S = 0.015  # longer than submitters hold back notifications (10 ms): o
 GATHER_S = 0.005  # under load, let slots gather rather than claim one by one
 GATHER_LIMIT = 250
 RESCUE_S = 5.0
+UNREPORTED_LIMIT = 5_000  # ended, but the database does not know yet: if we die now, each counts as lost
 PACE_WINDOW_S = 0.02
 SECOND_HAND_MIN = 8  # runs: for fewer, a second claim costs more than it gains
 TURN_S = 0.5  # at least this often only what can start at once is claimed: at-most-once and limited runs are never taken ahead
@@ -74,6 +75,7 @@ class Intake:
         worker_id: Callable[[], UUID],
         begin: Callable[[Claimed, float], Execution],
         may_claim: Callable[[], bool] = lambda: True,
+        unreported_count: Callable[[], int] = lambda: 0,
         takes_ahead: bool,
         poll_s: float,
         clock: Clock,
@@ -86,7 +88,7 @@ class Intake:
         self.open = True
         self.tasks = list(tasks)
         self._holdings = holdings
-        self._may_claim = may_claim
+        self._may_claim, self._unreported_count = may_claim, unreported_count
         self._worker_id, self._begin, self._takes_ahead = worker_id, begin, takes_ahead
         self._poll_s, self._clock, self._emit, self._dice = min(poll_s, POLL_S_MAX), clock, emit, dice
         self._backlog: deque[Execution] = deque()
@@ -115,6 +117,8 @@ class Intake:
     async def _reach(self, hand: Hand) -> float:
         if not self.open or not self._may_claim():
             return self._poll_s / 4
+        if self._unreported_count() >= UNREPORTED_LIMIT:
+            return GATHER_S
         self._start_waiting()
         limit, ahead = self._how_many(hand)
         if hand is not self.hands[0] and (not self._more_waits or limit < max(SECOND_HAND_MIN, self.slots.limit // 4)):
