@@ -27,6 +27,12 @@ BEGIN
       AND to_jsonb(OLD) - ARRAY['lane', 'aged'] = to_jsonb(NEW) - ARRAY['lane', 'aged'] THEN
       RETURN NEW;
     END IF;
+    -- It was handed over to whoever its handler called, or that one was heard of: the lease goes on under the same token.
+    IF before = 'running' AND NEW.worker_id = sexton.callbacks()
+      AND to_jsonb(OLD) - ARRAY['worker_id', 'must_end_at', 'cancel_requested_at']
+        = to_jsonb(NEW) - ARRAY['worker_id', 'must_end_at', 'cancel_requested_at'] THEN
+      RETURN NEW;
+    END IF;
     -- Its tenant got a limit of what may wait.
     IF before <> 'running' AND NEW.counted AND to_jsonb(OLD) - 'counted' = to_jsonb(NEW) - 'counted' THEN
       RETURN NEW;

@@ -266,7 +266,7 @@ def _setting_type(field: FieldInfo) -> str:
     kinds = [("URL", SecretStr), ("path", Path), ("yes or no", bool), ("integer", int), ("number", float)]
     words = str(field.annotation)
     kind = next((name for name, one in kinds if one is field.annotation or one.__name__ in words), "text")
-    kind = "names, separated by commas" if "tuple" in words else kind
+    kind = "names, separated by commas" if "tuple" in words else "JSON" if words.startswith("dict") else kind
     bounds = {key: getattr(one, key) for one in field.metadata for key in ("ge", "gt", "le") if hasattr(one, key)}
     if "ge" in bounds and "le" in bounds:
         return f"{kind}, {bounds['ge']:,} to {bounds['le']:,}"
@@ -277,7 +277,7 @@ def _setting_type(field: FieldInfo) -> str:
 
 def _setting_default(value: Any) -> str:
     match value:
-        case None:
+        case None | {}:
             return "none"
         case bool():
             return "`yes`" if value else "`no`"

@@ -175,6 +175,19 @@ class PermanentError(SextonError):
     code = "permanent"
 
 
+class OutboundRefused(PermanentError):
+    """The job calls an address that this worker does not let jobs call. `outbound_allow` and `outbound_ports` open what they
+    name."""
+
+    code = "outbound_refused"
+
+
+class TargetFailed(SextonError):
+    """What the job calls did not answer, or not as it should have. The run is tried again."""
+
+    code = "target_failed"
+
+
 class ArgumentsMismatch(SextonError, TypeError):
     """The payload does not fit the handler's arguments. The run is tried again: a newer worker may know them."""
 
@@ -196,6 +209,17 @@ class Snooze(SextonError):
 
     code = "snoozed"
 
-    def __init__(self, delay_s: float) -> None:
+    def __init__(self, delay_s: float, reason: str | None = None) -> None:
         super().__init__(f"snoozed for {delay_s:g} s")
         self.delay_s = delay_s
+        self.reason = reason
+
+
+class HandedOver(SextonError):
+    """Control flow of a handler whose work goes on elsewhere (an HTTP target that answered 202): the run leaves this worker,
+    and whoever was given its lease ends it over HTTP."""
+
+    code = "handed_over"
+
+    def __init__(self) -> None:
+        super().__init__("handed over: whoever was called ends the run by calling back")

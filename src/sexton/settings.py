@@ -3,10 +3,11 @@ the names; nothing reads the environment at import."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, InstanceOf, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -16,7 +17,9 @@ from pydantic_settings import (
 )
 
 from sexton.domain.fault import Invalid
+from sexton.domain.outbound import Allowed, Ports, Rules
 from sexton.domain.queue_order import WEIGHT_LIMIT, QueueOrder, queue_order
+from sexton.domain.targets.command import Command, commands
 
 
 class Settings(BaseSettings):
@@ -49,6 +52,20 @@ class Settings(BaseSettings):
     worker_grace_s: float = Field(default=10.0, ge=0)  # between asking a handler to stop and forcing it
     worker_drain_s: float = Field(default=25.0, ge=0)  # below the 30 s that Kubernetes waits by default
     worker_zombie_limit: int = Field(default=8, ge=1)  # threads that ignore their end before the worker drains and exits
+
+    scripts: Annotated[dict[str, InstanceOf[Command]], NoDecode] = {}  # commands that jobs may run, by name
+    grpc_descriptors: dict[str, Path] = {}  # files that tell the messages of servers without reflection, by name
+    grpc_roots: Path | None = None  # certificates that vouch for gRPC servers, as PEM; none: the system's
+
+    secrets_dir: Path | None = None  # files named as the secrets they hold; besides, SEXTON_SECRET_<NAME>
+    outbound_allow: Annotated[tuple[str, ...], NoDecode] = ()  # private: 10.1.0.0/16, billing.internal:9000, *.svc.local
+    outbound_ports: Annotated[tuple[str, ...], NoDecode] = ("80", "443", "8080", "8443")  # of other hosts; 8000-8999 is a range
+    outbound_proxy: SecretStr | None = None  # http://proxy:3128: all HTTP jobs go through it, and it looks up their hosts
+    http_host_limit: int | None = Field(default=None, ge=1)  # calls to a host at once; none: a third of worker_concurrency
+    http_host_failures: int = Field(default=5, ge=1)  # in a row; then the host is left alone, and its runs wait
+    http_host_rest_s: float = Field(default=5.0, gt=0)  # for so long at first, then twice as long each time,
+    http_host_rest_max_s: float = Field(default=60.0, gt=0)  # but no longer than this
+    http_ca_file: Path | None = None  # certificates to trust instead of the system's
 
     lease_s: float = Field(default=4.5, gt=0)  # silence after which a worker is dead: four beats and a half
     beat_s: float = Field(default=1.0, gt=0)  # between two heartbeats of a worker that holds something; else twice that
@@ -93,11 +110,48 @@ class Settings(BaseSettings):
         except Invalid as fault:
             raise ValueError(fault.message) from None
 
+    @property
+    def outbound_rules(self) -> Rules:
+        """Where jobs may call."""
+        return Rules(tuple(Allowed.of(entry) for entry in self.outbound_allow), Ports.of(self.outbound_ports))
+
+    @field_validator("outbound_allow", "outbound_ports", mode="before")
+    @classmethod
+    def _names_places(cls, value: object, info: ValidationInfo) -> object:
+        """`SEXTON_OUTBOUND_ALLOW=10.1.0.0/16,billing.internal`"""
+        words = value.split(",") if isinstance(value, str) else value
+        if not isinstance(words, list | tuple):
+            return value
+        places = tuple(str(word).strip() for word in words if str(word).strip())
+        try:
+            _ = Ports.of(places) if info.field_name == "outbound_ports" else [Allowed.of(place) for place in places]
+        except Invalid as fault:
+            raise ValueError(fault.message) from None
+        return places
+
+    @field_validator("outbound_proxy", mode="after")
+    @classmethod
+    def _names_a_proxy(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
+            raise ValueError("begins with http:// or https://")
+        return value
+
     @field_validator("worker_queue_weights", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         """`SEXTON_WORKER_QUEUE_WEIGHTS=3,1`"""
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("scripts", mode="before")
+    @classmethod
+    def _lists_commands(cls, value: object) -> object:
+        """`SEXTON_SCRIPTS={"backup": {"argv": ["/usr/bin/backup"]}}`"""
+        try:
+            return commands(json.loads(value) if isinstance(value, str) else value)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"no JSON: {error}") from None
+        except Invalid as fault:
+            raise ValueError(str(fault)) from None
 
     @model_validator(mode="after")
     def _weights_fit_the_queues(self) -> Self:

@@ -65,6 +65,11 @@ async def test_a_python_task_stays_what_it_is(api: Api, when: dict[str, Any]) ->
         ({**HTTP, "connect_timeout": "soon"}, "/handler/connect_timeout"),
         ({"type": "smtp"}, "/handler/type"),
         ({"type": "script", "name": ""}, "/handler/name"),
+        ({"type": "script", "name": "../backup"}, "/handler/name"),
+        ({**GRPC, "address": "unix:/run/docker.sock"}, "/handler/address"),
+        ({**GRPC, "method": "Send"}, "/handler/method"),
+        ({**GRPC, "metadata": {"grpc-timeout": "1S"}}, "/handler/metadata/grpc-timeout"),
+        ({**GRPC, "metadata": {"x-key": {"secret": "../passwd"}}}, "/handler/metadata/x-key"),
         ("sexton.http", "/handler"),
     ],
 )

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sexton.clock import ManualClock
 from sexton.domain.job import submission
+from sexton.domain.targets import Target
 from sexton.errors import DatabaseUnavailable
 from sexton.handlers.context import Call, Context, Stopped, ask_to_stop
 from sexton.handlers.handle import Handler
@@ -37,7 +38,7 @@ Hook = Callable[[], Awaitable[None]]
 
 _NAMES = {
     text: name
-    for noun in ("runs", "fleet", "jobs", "retention", "dead_letters", "schedules", "zones")
+    for noun in ("runs", "fleet", "callbacks", "jobs", "retention", "dead_letters", "schedules", "zones", "subscriptions")
     for name, text in statements(noun).items()
 }
 
@@ -209,11 +210,11 @@ class Rig:
         self.clock.move(timedelta(seconds=span_s))
         self.timers.fire()
 
-    async def submit(self, task: str = "a", payload: Any = None, **options: Any) -> UUID:
+    async def submit(self, task: str | Target = "a", payload: Any = None, **options: Any) -> UUID:
         (job_id,) = await self.submit_many(1, task, payload, **options)
         return job_id
 
-    async def submit_many(self, count: int, task: str = "a", payload: Any = None, **options: Any) -> list[UUID]:
+    async def submit_many(self, count: int, task: str | Target = "a", payload: Any = None, **options: Any) -> list[UUID]:
         document = submission(task, {} if payload is None else payload, **options)
         async with self.database.connection() as connection:
             answers = await jobs.submit(connection, [document] * count, now=self.clock.database_now())

@@ -24,6 +24,7 @@ EXAMPLES: list[tuple[events.Event, str, str]] = [
     (events.Ended(ID, ID, ID, 1, "a", "succeeded", "completed", 1, 0.01, 0.2, None), "debug", "ended"),
     (events.Ended(ID, ID, ID, 1, "a", "failed", None, 1, 0.01, 0.2, "no luck"), "info", "ended"),
     (events.Ended(ID, ID, ID, 1, "a", "timed_out", "failed", 5, 0.01, 0.2, "too long"), "info", "ended"),
+    (events.HandedOver(ID, ID, ID, 1, "a"), "debug", "handed over"),
     (events.LeaseLost(ID, ID, ID, 1), "warning", "lease lost"),
     (events.WorkerJoined(ID, "host:1"), "info", "worker joined"),
     (events.WorkerLost(ID, 6.0), "warning", "worker lost"),

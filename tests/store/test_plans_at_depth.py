@@ -18,7 +18,8 @@ from sexton.domain import run
 from sexton.domain.job import Unique, submission
 from sexton.domain.outcome import Snoozed, Succeeded
 from sexton.domain.partition import ALL
-from sexton.store import dead_letters, failures, fleet, jobs, retention, run_payloads, runs, schedules
+from sexton.domain.signed_lease import SignedLease
+from sexton.store import callbacks, dead_letters, failures, fleet, jobs, remote, retention, run_payloads, runs, schedules
 from sexton.store.database import _SERVER_SETTINGS
 from tests.store import depth
 from tests.store.depth import touched
@@ -99,7 +100,7 @@ async def test_a_look_at_what_runs_is_a_few_pages_when_nothing_does(deep: Conn) 
     async def work() -> None:
         worker_id = await enlist(deep)
         survey = await fleet.survey(deep, lease_s=4.5, now=NOW)
-        assert survey[1:] == (False,) * 5
+        assert survey[1:6] == (False,) * 5
         await fleet.beat(
             deep, worker_id, running_count=0, draining=False, refused_count=0, queues=["nobody's"], overdue_s=5.0, now=NOW
         )
@@ -211,3 +212,26 @@ async def test_the_planner_finds_what_is_due_by_its_index(deep: Conn) -> None:
     read = await touched(deep, work)
     assert_bounded(read, runs_by={"runs_due_beside"}, entries=600, pages=1_500)
     assert read.entries["jobs_to_plan"] >= 100
+
+
+async def test_what_remote_workers_and_callbacks_ask_is_found_by_index(deep: Conn) -> None:
+    """B10, C6: joining, waiting, taking, being heard of, handing over and ending, for one worker and one run."""
+    worker_id = UUID(int=1)
+
+    async def work() -> None:
+        joined = await remote.attend(
+            deep, worker_id, name="far", queues=["default"], tasks=["a"], concurrency=1, lease_s=60.0, now=NOW
+        )
+        assert joined.is_new
+        await remote.stirring(deep, ["default", "nobody's"])
+        (taken,) = await claim(deep, worker_id, limit=1)
+        lease = SignedLease(taken.lease.run_id, taken.lease.job_id, taken.lease.token)
+        assert await remote.beat(deep, worker_id, now=NOW) == 60.0
+        assert [one.run_id for one in await remote.held(deep, worker_id, now=NOW)] == [lease.run_id]
+        assert await callbacks.hand_over(deep, worker_id, [(lease.run_id, lease.token)], now=NOW) == {lease.run_id}
+        assert await callbacks.hear(deep, lease, output="here", now=NOW) is not None
+        assert [told.lease.run_id for told in (await callbacks.leases(deep, [lease], now=NOW)).values()] == [lease.run_id]
+        await callbacks.recorded(deep, lease)
+
+    read = await touched(deep, work)
+    assert_bounded(read, runs_by={"runs_leased", "runs_ready", "runs_fair", "runs_pkey", *PROMOTED_BY}, entries=40, pages=600)

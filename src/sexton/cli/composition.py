@@ -69,9 +69,11 @@ def read_settings() -> Settings:
 
 
 def unknown_variables(environment: Iterable[str]) -> list[str]:
-    """Those of our prefix that nobody reads; our own tests and tools have names of theirs."""
+    """Those of our prefix that nobody reads; our own tests and tools have names of theirs, and so have secrets."""
     ours = (
-        name for name in environment if name.startswith("SEXTON_") and not name.startswith(("SEXTON_TEST_", "SEXTON_BENCH_"))
+        name
+        for name in environment
+        if name.startswith("SEXTON_") and not name.startswith(("SEXTON_TEST_", "SEXTON_BENCH_", "SEXTON_SECRET_"))
     )
     return sorted(name for name in ours if name not in _VARIABLES)
 

@@ -79,6 +79,8 @@ def _plain(value: Any) -> Any:
             return str(value)
         case tuple():
             return list(value)
+        case dict():
+            return sorted(value)  # the names alone: somebody will have put a password into a command
         case _:
             return value
 

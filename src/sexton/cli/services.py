@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sexton.client.sync import sync
+from sexton.domain import signed_lease
+from sexton.domain.signed_lease import SignedLease
+from sexton.handlers.context import Call
 from sexton.handlers.outside import Outside
 from sexton.registry import Registry
 from sexton.scheduler.process import Scheduler
+from sexton.service import insist, unless_stopped
+from sexton.store import callbacks
 from sexton.store.database import Postgres
 from sexton.telemetry import logs
 from sexton.worker.process import WorkerProcess
@@ -103,8 +109,9 @@ def scheduler_on(on: Ground) -> Scheduler:
 
 
 async def run_worker(on: Ground, registry: Registry, stop: asyncio.Event) -> None:
+    token = await _callback_token(on, stop)
     transactions = await Postgres.open(on.database.url, size=on.settings.transaction_pool_size)
-    outside = Outside(on.settings, clock=on.clock, dice=on.dice)
+    outside = Outside(on.settings, clock=on.clock, dice=on.dice, callback_token=token)
     try:
         await WorkerProcess(
             on.database,
@@ -121,3 +128,16 @@ async def run_worker(on: Ground, registry: Registry, stop: asyncio.Event) -> Non
     finally:
         await outside.close()
         await transactions.close()
+
+
+async def _callback_token(on: Ground, stop: asyncio.Event) -> Callable[[Call], str] | None:
+    """Signs what a target that answers 202 calls back with; nobody needs it where targets cannot reach the API."""
+    if on.settings.public_url is None:
+        return None
+
+    async def read() -> bytes:
+        async with on.database.connection() as connection:
+            return await callbacks.key(connection)
+
+    key = await unless_stopped(stop, insist("worker", read, clock=on.clock, emit=on.emit, dice=on.dice))
+    return lambda call: signed_lease.written(key, SignedLease(call.run_id, call.job_id, call.token))

@@ -243,6 +243,7 @@ def _refuse_infinite(path: str, value: Any) -> None:
 
 def _task(task: str | Target) -> str:
     if isinstance(task, Target):
+        task.check()
         return task_of(task)
     if str(task).startswith(RESERVED):
         raise Invalid("task", f"names that begin with {RESERVED!r} are reserved; say what to call as an object with a type")

@@ -71,6 +71,7 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 class Snoozed(msgspec.Struct, frozen=True):
     delay_s: float
+    reason: str | None = None
 
 
 class Released(msgspec.Struct, frozen=True):

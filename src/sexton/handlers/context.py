@@ -54,6 +54,8 @@ class Call(msgspec.Struct, frozen=True):
     previous: Previous | None = None
     target: Target | None = None  # what to call, if it is no Python task
     payload_json: str | None = None  # for that one; a Python task has its arguments
+    timeout_s: float | None = None  # of this attempt
+    token: int = 0  # of the lease: with the run's id, what a target that calls back is given a signature of
 
     @classmethod
     def of(cls, claimed: Claimed, arguments: dict[str, Any], target: Target | None = None) -> Call:
@@ -75,6 +77,8 @@ class Call(msgspec.Struct, frozen=True):
             claimed.previous,
             target,
             None if target is None else claimed.payload_json,
+            claimed.timeout_s,
+            lease.token,
         )
 
 

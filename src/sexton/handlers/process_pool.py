@@ -56,7 +56,7 @@ class ProcessDied(SextonError):
     code = "process_died"
 
     def __init__(self, exit_code: int) -> None:
-        super().__init__(f"the handler's process {_how_it_ended(exit_code)}")
+        super().__init__(f"the handler's process {how_it_ended(exit_code)}")
         self.exit_code = exit_code  # negative: the signal that killed it
 
 
@@ -315,7 +315,7 @@ def _exception(raised: Raised) -> BaseException:
     return error
 
 
-def _how_it_ended(exit_code: int) -> str:
+def how_it_ended(exit_code: int) -> str:
     if exit_code >= 0:
         return f"exited with code {exit_code}"
     try:

@@ -14,12 +14,12 @@ from uuid import UUID
 import msgspec
 
 from sexton.clock import Clock
-from sexton.domain.outcome import Lost, Missed, Outcome, TimedOut
+from sexton.domain.outcome import Cancelled, Lost, Missed, Outcome, TimedOut
 from sexton.domain.run import Lease, report
 from sexton.domain.sparing import Sparing
 from sexton.errors import DatabaseUnavailable
 from sexton.ids import Rng
-from sexton.store import fleet, runs
+from sexton.store import callbacks, fleet, runs
 from sexton.store.database import Connection, Database
 from sexton.telemetry.events import Emit, Swept, WorkerLost
 
@@ -31,7 +31,12 @@ NEARLY_S = 0.02  # a lease that runs out between two looks is looked at that soo
 @dataclass(slots=True)
 class _Sighting:
     beat: int
+    lease_s: float
     watched_s: float = 0.0
+
+    @property
+    def left_s(self) -> float:
+        return self.lease_s - self.watched_s
 
 
 class Sweeper:
@@ -62,7 +67,7 @@ class Sweeper:
             survey = await self._look()
             if survey.to_plan:
                 self._to_plan()
-            declared = await self._declare_lost(self._observe(survey.beats))
+            declared = await self._declare_lost(self._observe(survey))
             if survey.abandoned or declared:
                 lost = await self._end_all(
                     lambda c: runs.abandoned(c, lease_s=self._lease_s, limit=BATCH, now=self._clock.database_now()),
@@ -71,7 +76,7 @@ class Sweeper:
             if survey.overrunning:
                 overrun = await self._end_all(
                     lambda c: runs.overrunning(c, limit=BATCH, now=self._clock.database_now()),
-                    lambda run: TimedOut(f"still running {run.held_s:.0f} s after its claim, past timeout and grace"),
+                    _overran,
                 )
             if survey.expired:
                 missed = await self._end_all(
@@ -87,7 +92,7 @@ class Sweeper:
 
     def _rest_s(self) -> float:
         """Until the next look; a lease that runs out before is not kept waiting."""
-        left_s = min((self._lease_s - one.watched_s for one in self._sightings.values()), default=self._sweep_s)
+        left_s = min((one.left_s for one in self._sightings.values()), default=self._sweep_s)
         return min(self._sweep_s, max(left_s, NEARLY_S))
 
     async def _look(self) -> fleet.Survey:
@@ -110,23 +115,21 @@ class Sweeper:
             self._emit(WorkerLost(worker_id, self._sightings.pop(worker_id).watched_s))
         return len(declared)
 
-    def _observe(self, beats: dict[UUID, int]) -> dict[UUID, int]:
-        """Takes note of every beat; answers with those that have stood still for a whole lease."""
+    def _observe(self, survey: fleet.Survey) -> dict[UUID, int]:
+        """Takes note of every beat; answers with those that have stood still for a whole lease, the cluster's or their own."""
         now = self._clock.monotonic()
         # A long gap between two looks is our own absence (paused, starved): it says little about anybody else.
         watched_s = 0.0 if self._looked_at is None else min(now - self._looked_at, self._lease_s / 3)
         self._looked_at = now
-        for worker_id in self._sightings.keys() - beats.keys():
+        for worker_id in self._sightings.keys() - survey.beats.keys():
             del self._sightings[worker_id]
-        for worker_id, beat in beats.items():
+        for worker_id, beat in survey.beats.items():
             sighting = self._sightings.get(worker_id)
             if sighting is None or sighting.beat != beat:
-                self._sightings[worker_id] = _Sighting(beat)
+                self._sightings[worker_id] = _Sighting(beat, survey.leases_s.get(worker_id, self._lease_s))
             else:
                 sighting.watched_s += watched_s
-        return {
-            worker_id: sighting.beat for worker_id, sighting in self._sightings.items() if sighting.watched_s >= self._lease_s
-        }
+        return {worker_id: sighting.beat for worker_id, sighting in self._sightings.items() if sighting.left_s <= 0}
 
     async def _end_all(
         self, find: Callable[[Connection], Awaitable[list[runs.Overdue]]], outcome: Callable[[runs.Overdue], Outcome]
@@ -151,6 +154,13 @@ class Sweeper:
             ended += len(found)
             if len(found) < BATCH:
                 return ended
+
+
+def _overran(run: runs.Overdue) -> Outcome:
+    if run.lease.worker_id == callbacks.HOLDER:
+        said = "its target did not call back"
+        return Cancelled(f"cancelled on request; {said}") if run.cancel_requested else TimedOut(f"{said} in {run.held_s:.0f} s")
+    return TimedOut(f"still running {run.held_s:.0f} s after its claim, past timeout and grace")
 
 
 def _as_at_its_claim(run: runs.Overdue) -> Lease:

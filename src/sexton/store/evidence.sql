@@ -1,6 +1,7 @@
 -- name: live
 -- The runs of a job that live, the running ones first, then by due time; with whoever has them. $1 job
-SELECT r.id, r.state, r.origin, r.fire_at, r.due_at, r.claimed_at, r.worker_id, w.name AS worker_name, r.token, r.attempt, r.lane, r.queue, r.task,
+SELECT r.id, r.state, r.origin, r.fire_at, r.due_at, r.claimed_at, r.worker_id,
+  coalesce(w.name, CASE WHEN r.worker_id = sexton.callbacks() THEN 'its target, which is to call back' END) AS worker_name, r.token, r.attempt, r.lane, r.queue, r.task,
   r.cancel_requested_at, r.partition, r.tenant, r.limit_key
 FROM (SELECT * FROM sexton.runs WHERE runs.job_id = $1 ORDER BY runs.state = 'running' DESC, runs.due_at, runs.id LIMIT 20) r
 LEFT JOIN LATERAL (SELECT name FROM sexton.workers WHERE workers.id = r.worker_id LIMIT 1) w ON true

@@ -42,6 +42,7 @@ class Survey(NamedTuple):
     overrunning: bool
     expired: bool
     to_plan: bool  # schedules whose time has come, or fires to be taken back
+    leases_s: Mapping[UUID, float]  # of remote workers; all others have the cluster's
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -118,7 +119,8 @@ async def survey(connection: Connection, *, lease_s: float, thorough: bool = Tru
     """Only a `thorough` one looks through all that runs; what the others say of it is what workers said last."""
     (row,) = await connection.fetch(_SQL["survey"], now, lease_s, thorough)
     beats = dict(zip(row["worker_ids"], row["beats"], strict=True))
-    return Survey(beats, row["running"], row["abandoned"], row["overrunning"], row["expired"], row["to_plan"])
+    leases_s = {id_: own_s for id_, own_s in zip(row["worker_ids"], row["leases_s"], strict=True) if own_s is not None}
+    return Survey(beats, row["running"], row["abandoned"], row["overrunning"], row["expired"], row["to_plan"], leases_s)
 
 
 async def declare_lost(connection: Connection, silent: Mapping[UUID, int], *, now: datetime | None = None) -> list[UUID]:

@@ -55,11 +55,12 @@ WITH moment AS MATERIALIZED (
 SELECT
   ARRAY(SELECT id FROM sexton.workers WHERE lost_at IS NULL ORDER BY id) AS worker_ids,
   ARRAY(SELECT beat FROM sexton.workers WHERE lost_at IS NULL ORDER BY id) AS beats,
+  ARRAY(SELECT lease_s FROM sexton.workers WHERE lost_at IS NULL ORDER BY id) AS leases_s,
   EXISTS (SELECT FROM sexton.workers w WHERE w.lost_at IS NULL AND w.running_count > 0)
   OR ($3::boolean AND EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running')) AS running,
-  $3 AND EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running' AND NOT EXISTS (
+  $3 AND EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running' AND r.worker_id <> sexton.callbacks() AND NOT EXISTS (
     SELECT FROM sexton.workers w WHERE w.id = r.worker_id
-      AND (w.lost_at IS NULL OR w.lost_at + make_interval(secs => r.lease_s - $2::float8) > (SELECT now FROM moment)))) AS abandoned,
+      AND (w.lost_at IS NULL OR w.lost_at + make_interval(secs => r.lease_s - coalesce(w.lease_s, $2::float8)) > (SELECT now FROM moment)))) AS abandoned,
   $3 AND EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running' AND r.must_end_at <= (SELECT now FROM moment)) AS overrunning,
   EXISTS (SELECT FROM sexton.runs r
           WHERE r.state <> 'running' AND (r.start_by IS NOT NULL OR r.deadline_at IS NOT NULL)

@@ -63,6 +63,7 @@ class Overdue(NamedTuple):
 
     lease: Lease
     held_s: float | None
+    cancel_requested: bool = False
 
 
 async def claim(
@@ -156,7 +157,8 @@ async def abandoned(connection: Connection, *, lease_s: float, limit: int, now: 
 
 async def overrunning(connection: Connection, *, limit: int, now: datetime | None = None) -> list[Overdue]:
     """Locks and returns runs past timeout and grace, whatever their worker says."""
-    return [_overdue(row) for row in await connection.fetch(_SQL["overrunning"], now, limit)]
+    rows = await connection.fetch(_SQL["overrunning"], now, limit)
+    return [_overdue(row)._replace(cancel_requested=row["cancel_requested"]) for row in rows]
 
 
 async def expired(connection: Connection, *, limit: int, now: datetime | None = None) -> list[Overdue]:

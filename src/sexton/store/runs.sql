@@ -73,14 +73,15 @@ SELECT DISTINCT queue FROM sexton.runs WHERE state = 'ready' ORDER BY queue
 SELECT sexton.announce($1::text[], $2::boolean)
 
 -- name: abandoned
--- Runs whose worker was declared dead long enough ago for their own lease, or is not known at all.
+-- Runs whose worker was declared dead long enough ago for their own lease, or is not known at all. What was handed over has none.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), found AS MATERIALIZED (
   SELECT r.* FROM sexton.runs r
-  WHERE r.state = 'running' AND NOT EXISTS (
+  WHERE r.state = 'running' AND r.worker_id <> sexton.callbacks() AND NOT EXISTS (
     SELECT FROM sexton.workers w
-    WHERE w.id = r.worker_id AND (w.lost_at IS NULL OR w.lost_at + make_interval(secs => r.lease_s - $2::float8) > (SELECT now FROM moment)))
+    WHERE w.id = r.worker_id AND (
+      w.lost_at IS NULL OR w.lost_at + make_interval(secs => r.lease_s - coalesce(w.lease_s, $2::float8)) > (SELECT now FROM moment)))
   ORDER BY r.worker_id LIMIT $3 FOR UPDATE OF r SKIP LOCKED  -- the order of the index, or a plan made on an empty table walks them all
 )
 SELECT f.id, f.job_id, f.worker_id, f.token, f.attempt, f.lost_count, f.at_most_once, f.seq, f.origin,
@@ -106,7 +107,7 @@ WITH moment AS MATERIALIZED (
 )
 SELECT f.id, f.job_id, f.worker_id, f.token, f.attempt, f.lost_count, f.at_most_once, f.seq, f.origin,
   extract(epoch FROM f.deadline_at - moment.now)::float8 AS deadline_left_s, j.policy, o.progress, o.output,
-  extract(epoch FROM moment.now - f.claimed_at)::float8 AS held_s
+  extract(epoch FROM moment.now - f.claimed_at)::float8 AS held_s, f.cancel_requested_at IS NOT NULL AS cancel_requested
 FROM found f CROSS JOIN moment
 LEFT JOIN LATERAL (SELECT policy FROM sexton.jobs WHERE jobs.id = f.job_id LIMIT 1) j ON true
 LEFT JOIN sexton.live_output o ON o.run_id = f.id AND o.token = f.token
@@ -137,8 +138,14 @@ SELECT r.id, r.job_id, r.worker_id, r.token, r.attempt, r.lost_count, r.at_most_
 FROM sexton.runs r WHERE r.id = ANY (ARRAY(SELECT id FROM found)) ORDER BY r.id FOR UPDATE
 
 -- name: request_cancel
-UPDATE sexton.runs r SET cancel_requested_at = coalesce(r.cancel_requested_at, $1::timestamptz, clock_timestamp())
-WHERE r.id = ANY ($2::uuid[]) AND r.state = 'running'
+-- What was handed over has nobody who could be made to stop: it is ended a little later.
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+)
+UPDATE sexton.runs r SET cancel_requested_at = coalesce(r.cancel_requested_at, m.now),
+  must_end_at = CASE WHEN r.worker_id = sexton.callbacks() THEN sexton.callback_ends_at(
+    r.claimed_at, r.timeout_s, r.deadline_at, coalesce(r.cancel_requested_at, m.now), r.job_id, m.now) ELSE r.must_end_at END
+FROM moment m WHERE r.id = ANY ($2::uuid[]) AND r.state = 'running'
 RETURNING r.id, r.worker_id
 
 -- name: fate

@@ -79,6 +79,16 @@ class Ended(msgspec.Struct, frozen=True):
     reason: str | None
 
 
+class HandedOver(msgspec.Struct, frozen=True):
+    """A run has left its worker: whoever was called goes on by itself and ends it over HTTP."""
+
+    worker_id: UUID
+    job_id: UUID
+    run_id: UUID
+    token: int
+    task: str
+
+
 class LeaseLost(msgspec.Struct, frozen=True):
     """A result came after the lease had gone: it was dropped."""
 
@@ -186,6 +196,7 @@ Event = (
     | ZonesOlder
     | Claimed
     | Ended
+    | HandedOver
     | LeaseLost
     | WorkerJoined
     | WorkerLost

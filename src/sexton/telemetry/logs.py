@@ -69,7 +69,7 @@ def _logger() -> Any:
 
 def _level(event: events.Event) -> int:
     match event:
-        case events.Ended(status="succeeded") | events.Claimed() | events.Promoted() | events.Planned():
+        case events.Ended(status="succeeded") | events.HandedOver() | events.Claimed() | events.Promoted() | events.Planned():
             return logging.DEBUG
         case events.ServiceFailed():
             return logging.ERROR

@@ -36,7 +36,7 @@ class PythonHandler(Request, tag_field="type", tag="python", frozen=True, kw_onl
 
 
 class HttpHandler(Request, tag_field="type", tag="http", frozen=True, kw_only=True):
-    """A call to a URL. Without a `body`, the payload is sent, as JSON."""
+    """A call to a URL. Without a `body`, the payload is sent, as JSON. What names no public host is refused by the worker."""
 
     url: Url
     method: Word = "POST"
@@ -48,11 +48,12 @@ class HttpHandler(Request, tag_field="type", tag="http", frozen=True, kw_only=Tr
     redirects: Annotated[int, Meta(ge=0, le=20)] = 0
     keeps_bytes: Annotated[int, Meta(ge=0, le=49_152)] = 16_384
     signed_with: Annotated[tuple[Word, ...], Meta(max_length=5)] = ()
+    calls_back: Annotated[bool, Meta(description="A target that answers 202 may end the run later.")] = True
 
     def to_domain(self) -> HttpTarget:
-        return HttpTarget(
+        target = HttpTarget(
             url=self.url,
-            method=self.method,
+            method=self.method.upper(),
             headers=_refs(self.headers),
             body=self.body,
             succeeds_on=self.succeeds_on,
@@ -61,7 +62,10 @@ class HttpHandler(Request, tag_field="type", tag="http", frozen=True, kw_only=Tr
             redirects=self.redirects,
             keeps_bytes=self.keeps_bytes,
             signed_with=self.signed_with,
+            calls_back=self.calls_back,
         )
+        target.check()
+        return target
 
 
 class GrpcHandler(Request, tag_field="type", tag="grpc", frozen=True, kw_only=True):
@@ -74,13 +78,15 @@ class GrpcHandler(Request, tag_field="type", tag="grpc", frozen=True, kw_only=Tr
     descriptors: Annotated[Word, Meta(description="A registered descriptor set; without, the server is asked.")] | None = None
 
     def to_domain(self) -> GrpcTarget:
-        return GrpcTarget(
+        target = GrpcTarget(
             address=self.address,
             method=self.method,
             tls=self.tls,
             metadata=_refs(self.metadata),
             descriptors=self.descriptors,
         )
+        target.check()
+        return target
 
 
 class ScriptHandler(Request, tag_field="type", tag="script", frozen=True, kw_only=True):
@@ -89,7 +95,9 @@ class ScriptHandler(Request, tag_field="type", tag="script", frozen=True, kw_onl
     name: Word
 
     def to_domain(self) -> ScriptTarget:
-        return ScriptTarget(name=self.name)
+        target = ScriptTarget(name=self.name)
+        target.check()
+        return target
 
 
 OutsideHandler = HttpHandler | GrpcHandler | ScriptHandler
@@ -124,6 +132,7 @@ def handler_of(target: Target) -> OutsideHandler:
                 redirects=target.redirects,
                 keeps_bytes=target.keeps_bytes,
                 signed_with=target.signed_with,
+                calls_back=target.calls_back,
             )
         case GrpcTarget():
             return GrpcHandler(

@@ -21,7 +21,7 @@ from sexton.domain.fault import Invalid
 from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
 from sexton.domain.run import Claimed, Report, report
-from sexton.errors import LeaseLost, PermanentError, RetryLater, SextonError, Snooze
+from sexton.errors import HandedOver, LeaseLost, PermanentError, RetryLater, SextonError, Snooze
 from sexton.handlers.context import Call, Context, said_by
 from sexton.handlers.handle import Handle, Handler
 from sexton.handlers.process_pool import info_of
@@ -62,6 +62,7 @@ class Bench:
     new_said: Callable[[], Said]
     transaction: Callable[[Execution, object | None], Any]  # what ctx.transaction() gives
     ended: Callable[[Execution, Report], None]
+    left: Callable[[Execution, Said | None], None]  # its work goes on elsewhere: the lease is to be handed over
     dropped: Callable[[Execution], None]  # the lease is gone: nothing to report
     freed: Callable[[Execution], None]  # its slot may be used again
     undead: Callable[[Execution], None]  # ended for everybody else, but its thread goes on and holds its slot
@@ -194,15 +195,17 @@ class Execution:
         if self.phase is Phase.RUNNING and done.done():
             self._end(self._outcome(done))
 
-    def _outcome(self, done: asyncio.Future[Any]) -> Outcome:
+    def _outcome(self, done: asyncio.Future[Any]) -> Outcome | HandedOver:
         error = asyncio.CancelledError("the handler was cancelled from inside") if done.cancelled() else done.exception()
         match error:
             case None:
                 return Succeeded(done.result())  # even if it was asked to stop: its effect has happened
             case Snooze():
-                return Snoozed(error.delay_s)
+                return Snoozed(error.delay_s, error.reason)
             case PermanentError():
                 return Failed(info_of(error), permanent=True)
+            case HandedOver():  # even if it was asked to stop: nobody here can stop it any more
+                return error
             case LeaseLost():
                 return Lost("the lease was lost inside ctx.transaction()")
             case _ if self._verdict is not None:
@@ -212,13 +215,16 @@ class Execution:
             case _:
                 return Failed(info_of(error))
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: Outcome | HandedOver) -> None:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
         if self._lost and not self.ending:  # else ctx.transaction() may have recorded its success: history will tell
             self.phase = Phase.GONE
             self._bench.dropped(self)
+        elif isinstance(outcome, HandedOver):
+            self.phase = Phase.REPORTING
+            self._bench.left(self, None if self.context is None else said_by(self.context))
         else:
             self.phase = Phase.REPORTING
             self._bench.ended(self, self._written(outcome))

@@ -6,18 +6,19 @@ While one batch is on its way the next one gathers, so an idle worker reports at
 from __future__ import annotations
 
 from collections import Counter, deque
-from itertools import islice
+from itertools import groupby, islice
 from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain.outcome import ErrorInfo, Failed
 from sexton.domain.run import Report, report
 from sexton.errors import DataRefused
+from sexton.handlers.said import Said
 from sexton.ids import Rng
 from sexton.service import Wake
-from sexton.store import runs
+from sexton.store import callbacks, runs
 from sexton.store.database import Database
-from sexton.telemetry.events import Emit, Ended, LeaseLost
+from sexton.telemetry.events import Emit, Ended, HandedOver, LeaseLost
 
 from .execution import Execution, Phase
 from .holdings import Holdings
@@ -33,15 +34,21 @@ class Reporter:
         self._database, self._holdings, self._clock, self._emit, self._dice = database, holdings, clock, emit, dice
         self._pending: deque[tuple[Execution, Report]] = deque()
         self._again: list[tuple[Execution, Report]] = []
+        self._leaving: deque[tuple[Execution, Said | None]] = deque()
         self.wake = Wake()
 
     def add(self, execution: Execution, outcome: Report) -> None:
         self._pending.append((execution, outcome))
         self.wake()
 
+    def hand_over(self, execution: Execution, said: Said | None) -> None:
+        """Its work goes on elsewhere, and whoever does it has the lease."""
+        self._leaving.append((execution, said))
+        self.wake()
+
     @property
     def pending_count(self) -> int:
-        return len(self._pending)
+        return len(self._pending) + len(self._leaving)
 
     async def run_once(self) -> float:
         batch = list(islice(self._pending, BATCH))
@@ -53,7 +60,9 @@ class Reporter:
             for _ in batch:
                 self._pending.popleft()
             self._pending.extend(self._again)
-        return 0.0 if self._pending else REST_S
+        if self._leaving:
+            await self._hand_over(list(islice(self._leaving, BATCH)))
+        return 0.0 if self._pending or self._leaving else REST_S
 
     async def _send(self, batch: list[tuple[Execution, Report]]) -> None:
         if not batch:
@@ -98,6 +107,26 @@ class Reporter:
         else:
             await self._unaccepted(execution, plain)
 
+    async def _hand_over(self, batch: list[tuple[Execution, Said | None]]) -> None:
+        """A run that is not ours any more has ended already, by a callback that was quicker, or was taken from us: no result of
+        ours is dropped, so there is nothing to tell. After a lost reply it is the same."""
+        left: set[UUID] = set()
+        for worker_id, each in groupby(batch, key=lambda item: _held_by(item[0])):  # one id, or two lives
+            leaving = list(each)
+            words = [_words(execution, said) for execution, said in leaving if said is not None]
+            fences = [(execution.claimed.lease.run_id, execution.claimed.lease.token) for execution, _ in leaving]
+            now = self._clock.database_now()
+            async with self._database.connection() as connection:
+                if words:
+                    await runs.tell(connection, worker_id, words, now=now)
+                left |= await callbacks.hand_over(connection, worker_id, fences, now=now)
+        for execution, _ in batch:
+            self._leaving.popleft()
+            self._forget(execution)
+            lease = execution.claimed.lease
+            if lease.run_id in left:
+                self._emit(HandedOver(_held_by(execution), lease.job_id, lease.run_id, lease.token, execution.claimed.task))
+
     async def _unaccepted(self, execution: Execution, outcome: Report) -> None:
         async with self._database.connection() as connection:
             fate = await runs.fate(connection, execution.claimed, outcome.status)
@@ -139,6 +168,11 @@ class Reporter:
     def _forget(self, execution: Execution) -> None:
         execution.phase = Phase.GONE
         self._holdings.remove(execution)
+
+
+def _words(execution: Execution, said: Said) -> dict[str, object]:
+    lease = execution.claimed.lease
+    return {"run_id": lease.run_id, "token": lease.token, "progress": said.progress_json, "output": said.output}
 
 
 def _held_by(execution: Execution) -> UUID:

@@ -90,6 +90,7 @@ class Worker:
                 transactions or database, execution, connection, clock=clock, dice=dice
             ),
             ended=self._ended,
+            left=self._left,
             dropped=self._dropped,
             freed=self._freed,
             undead=self._undead,
@@ -111,6 +112,7 @@ class Worker:
                 worker_id=lambda: self.worker_id,
                 begin=self._begin,
                 may_claim=lambda: self._heartbeat is None or not self._heartbeat.is_overdue,
+                unreported_count=lambda: self.reporter.pending_count,
                 takes_ahead=not is_process,
                 poll_s=poll_s,
                 clock=self._clock,
@@ -251,6 +253,10 @@ class Worker:
 
     def _ended(self, execution: Execution, report: Report) -> None:
         self.reporter.add(execution, report)
+        self._an_end.set()
+
+    def _left(self, execution: Execution, said: Said | None) -> None:
+        self.reporter.hand_over(execution, said)
         self._an_end.set()
 
     def _dropped(self, execution: Execution) -> None:

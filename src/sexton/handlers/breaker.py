@@ -1,0 +1,69 @@
+"""Whether a host is up, as far as one worker can tell: after a row of failures it is left alone for a while, then asked once.
+
+Pure: whoever asks brings the time and the dice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sexton.ids import Rng
+
+JITTER = 0.2
+DOUBLINGS = 30  # beyond, the longest rest was reached long ago
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """When a host counts as down, and how long it is then left alone: each time twice as long as before."""
+
+    failures: int = 5  # in a row
+    rest_s: float = 5.0
+    rest_max_s: float = 60.0
+
+
+class Breaker:
+    __slots__ = ("_dice", "_failures", "_opened", "_patience", "_probing", "_rests_until")
+
+    def __init__(self, patience: Patience, dice: Rng) -> None:
+        self._patience, self._dice = patience, dice
+        self._failures = 0
+        self._opened = 0  # times in a row
+        self._rests_until: float | None = None
+        self._probing = False
+
+    @property
+    def is_open(self) -> bool:
+        """Calls are held back; all but one at a time once the rest is over."""
+        return self._rests_until is not None
+
+    def rest_left_s(self, now: float) -> float:
+        """How long to hold back a call. 0: let it through; it may be the one that asks whether the host is back."""
+        if self._rests_until is None:
+            return 0.0
+        if self._probing:
+            return max(self._rests_until - now, self._patience.rest_s)
+        return max(self._rests_until - now, 0.0)
+
+    def begun(self) -> None:
+        """A call that was let through is on its way."""
+        if self._rests_until is not None:
+            self._probing = True
+
+    def answered(self) -> None:
+        self._failures = self._opened = 0
+        self._rests_until, self._probing = None, False
+
+    def failed(self, now: float) -> None:
+        self._failures += 1
+        is_late = self.is_open and not self._probing  # begun before the row was complete
+        if self._failures < self._patience.failures or is_late:
+            return
+        rest_s = min(self._patience.rest_s * 2 ** min(self._opened, DOUBLINGS), self._patience.rest_max_s)
+        self._opened += 1
+        self._probing = False
+        self._rests_until = now + rest_s * self._dice.uniform(1 - JITTER, 1 + JITTER)
+
+    def undecided(self) -> None:
+        """The call ended without saying anything about the host."""
+        self._probing = False

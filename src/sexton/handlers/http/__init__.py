@@ -1,0 +1,7 @@
+"""Jobs that call a URL."""
+
+from __future__ import annotations
+
+from .calls import HttpCalls
+
+__all__ = ["HttpCalls"]

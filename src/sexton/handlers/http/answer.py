@@ -1,0 +1,184 @@
+"""An answer: as much of it as is kept, and what it means for the run.
+
+No answer costs more memory than it may keep, whatever its length, its encoding or the length it claims to have.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from sexton.domain.outcome import storable
+from sexton.domain.targets import HttpTarget
+from sexton.domain.targets.http import has_status
+from sexton.errors import PermanentError, RetryLater, TargetFailed
+
+RETRY_AFTER_S_MAX = 86_400.0
+SHOWN_BYTES = 300  # of the body, in the words of a failure
+LEFT_OVER_BYTES = 64 * 1024  # read and dropped, so that the connection can be used again
+RESULT_BYTES = 60 * 1024  # of the 64 KiB that a result may have
+KEPT_HEADERS = ("content-type", "location", "etag", "last-modified", "retry-after", "x-request-id")
+HIDDEN = "[secret]"
+
+_encode = msgspec.json.Encoder().encode
+_CHARSETS = re.compile(
+    r"utf-?8|utf-16(le|be)?|(us-)?ascii|latin-?1|iso-8859-\d{1,2}|(windows-|cp)125\d|koi8-[ru]"
+    r"|shift_jis|euc-(jp|kr)|gb2312|gbk|gb18030|big5"
+)
+
+
+class Stream(Protocol):
+    async def readany(self) -> bytes: ...
+
+    def at_eof(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]  # names in small letters
+    body: bytes
+    truncated: bool
+
+
+async def read_body(stream: Stream, encoding: str, limit: int) -> tuple[bytes, bool, bool]:
+    """What is kept of a body, whether that is less than all, and whether all was read."""
+    unpacked = _Unpacked(encoding, limit)
+    left_over = LEFT_OVER_BYTES
+    while not stream.at_eof():
+        chunk = await stream.readany()
+        if unpacked.is_full:
+            left_over -= len(chunk)
+            if left_over < 0:
+                return unpacked.kept, True, False
+        unpacked.add(chunk)
+    return unpacked.kept, unpacked.is_cut, True
+
+
+class _Unpacked:
+    """The first bytes of a body, decompressed no further than they are kept."""
+
+    def __init__(self, encoding: str, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._room = limit
+        self._inflater = zlib.decompressobj(47) if encoding in ("gzip", "x-gzip", "deflate") else None
+        self.is_cut = False
+
+    @property
+    def kept(self) -> bytes:
+        return b"".join(self._parts)
+
+    @property
+    def is_full(self) -> bool:
+        return self._room == 0
+
+    def add(self, chunk: bytes) -> None:
+        if not chunk:
+            return
+        if self._inflater is not None:
+            try:
+                data = self._inflater.decompress(chunk, self._room + 1)  # one more than fits tells that it does not
+            except zlib.error:
+                self.is_cut, self._inflater, data = True, None, b""
+        else:
+            data = chunk
+        self.is_cut = self.is_cut or len(data) > self._room
+        self._parts.append(data[: self._room])
+        self._room -= min(len(data), self._room)
+
+
+def hidden(text: str, secrets: Sequence[str], *, is_cut: bool = False) -> str:
+    """Some targets answer with what they were sent. Where the text was cut, so may a secret be at its end."""
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+        if is_cut:
+            known = next((n for n in range(len(secret) - 1, 0, -1) if text.endswith(secret[:n])), 0)
+            text = text[: len(text) - known] if known > 3 else text
+    return text
+
+
+def result_of(answer: Answer, secrets: Sequence[str]) -> dict[str, Any]:
+    """As history keeps it; never so large that the run would fail for it, since its effect has happened."""
+    kept = {name: hidden(answer.headers[name], secrets) for name in KEPT_HEADERS if name in answer.headers}
+    result: dict[str, Any] = {"status": answer.status, "headers": {name: storable(value)[:500] for name, value in kept.items()}}
+    field, body = _body_of(answer, secrets)
+    result |= {field: body, "truncated": answer.truncated}
+    if len(_encode(result)) > RESULT_BYTES:
+        text = body if isinstance(body, str) else _encode(body).decode()
+        result |= {field: text[: RESULT_BYTES // 8], "truncated": True}  # one character may become six, and then some
+    return result
+
+
+def _body_of(answer: Answer, secrets: Sequence[str]) -> tuple[str, Any]:
+    content_type = answer.headers.get("content-type", "").lower()
+    kind = content_type.partition(";")[0].strip()
+    try:  # it may have been cut inside a character
+        text = codecs.getincrementaldecoder(_charset(content_type))().decode(answer.body, not answer.truncated)
+    except (UnicodeError, LookupError):
+        return "body_base64", base64.b64encode(_hidden_bytes(answer.body, secrets)).decode()
+    text = hidden(text, secrets, is_cut=answer.truncated)
+    if (kind == "application/json" or kind.endswith("+json")) and not answer.truncated and "\\u0000" not in text:
+        try:
+            return "body", msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            pass
+    return "body", storable(text)
+
+
+def _hidden_bytes(body: bytes, secrets: Sequence[str]) -> bytes:
+    for secret in secrets:
+        body = body.replace(secret.encode(), HIDDEN.encode())
+    return body
+
+
+def _charset(content_type: str) -> str:
+    """Python also knows `zlib` and the like by this word: only what really is text may be decoded by it."""
+    _, _, rest = content_type.partition("charset=")
+    name = rest.split(";")[0].strip(" \"'") or "utf-8"
+    if not _CHARSETS.fullmatch(name):
+        raise LookupError(name)
+    return name
+
+
+def judge(answer: Answer, target: HttpTarget, what: str, secrets: Sequence[str], now: datetime) -> None:
+    """Returns if the call has succeeded; else raises what the run deserves. `what` names the call in words."""
+    if has_status(target.succeeds_on, answer.status):
+        return
+    shown = hidden(answer.body[:SHOWN_BYTES].decode("utf-8", "replace"), secrets, is_cut=True)
+    words = f"{what} answered {answer.status}" + (f": {' '.join(shown.split())}" if shown.strip() else "")
+    if has_status(target.retries_on, answer.status):
+        delay_s = retry_after_s(answer.headers, now)
+        raise TargetFailed(words) if delay_s is None else RetryLater(words, delay_s=delay_s)
+    if answer.status // 100 == 3 and "location" in answer.headers:
+        words = f"{what} answered {answer.status}, and redirects: {target.redirects} of the job follows no further"
+    raise PermanentError(words)
+
+
+def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds or a date. A date is compared with the answer's own, if it has one: clocks differ. Nonsense is none."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:10]), RETRY_AFTER_S_MAX)
+    at = _date(text)
+    if at is None:
+        return None
+    left_s = (at - (_date(headers.get("date", "")) or now)).total_seconds()
+    return min(left_s, RETRY_AFTER_S_MAX) if left_s > 0 else None
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        at = parsedate_to_datetime(text)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at

@@ -1,0 +1,85 @@
+"""What is sent with a call besides what the job says: who calls, for which fire, under which key, in which trace, signed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from urllib.parse import quote
+
+from sexton.domain.targets import HttpTarget, SecretRef
+from sexton.domain.targets.http import BODILESS, is_reserved
+from sexton.handlers.context import Call, Context
+from sexton.handlers.secrets import Secrets
+from sexton.handlers.signature import message_id, signed
+from sexton.ids import Rng
+
+AGENT = "Sexton"
+_TRACE = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(-.*)?")
+_SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '%"')  # the rest of a key is percent-encoded
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """One call as it goes out; after a redirect, with what is left of it."""
+
+    method: str
+    headers: Mapping[str, str]  # for whoever answers
+    entrusted: Mapping[str, str]  # only for the origin that the job names
+    body: bytes | None
+    signed_with: tuple[str, ...]  # values
+
+
+def sending(
+    call: Call, context: Context, target: HttpTarget, secrets: Secrets, dice: Rng, entrusted: Mapping[str, str]
+) -> Sending:
+    """`entrusted` are headers of ours for the job's own target alone. A header that only an unchecked submission could have set
+    is left out."""
+    plain: dict[str, str] = {"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
+    kept: dict[str, str] = {}
+    body = _body(call, target)
+    if body is not None:
+        plain["Content-Type"] = "application/json" if target.body is None else "text/plain; charset=utf-8"
+    for name, value in target.headers.items():
+        if is_reserved(name):
+            continue
+        for ours in [ours for ours in plain if ours.lower() == name.lower()]:
+            del plain[ours]
+        if isinstance(value, SecretRef):
+            kept[name] = secrets.reveal(value)
+        elif name.lower() in ("authorization", "cookie"):
+            kept[name] = value
+        else:
+            plain[name] = value
+    plain |= {
+        "Idempotency-Key": quote(context.idempotency_key, safe=_SAFE, errors="backslashreplace"),
+        "traceparent": trace_of(call, dice),
+        "Sexton-Job": str(call.job_id),
+        "Sexton-Run": str(call.run_id),
+        "Sexton-Attempt": str(call.attempt),
+        "Sexton-Scheduled-For": call.fire_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+    }
+    signing = tuple(value for name in target.signed_with for value in secrets.all_of(name))
+    return Sending(target.method, plain, {**kept, **entrusted}, body, signing)
+
+
+def signature(call: Call, context: Context, sent: Sending, timestamp: int) -> dict[str, str]:
+    if not sent.signed_with:
+        return {}
+    return signed(message_id(call.key, context.idempotency_key), timestamp, sent.body or b"", sent.signed_with)
+
+
+def trace_of(call: Call, dice: Rng) -> str:
+    """A span of its own for each call, in the submitter's trace if there is one, else in one of the run's."""
+    found = _TRACE.fullmatch(call.trace or "")
+    trace, flags = (found[1], found[2]) if found else (call.run_id.hex, "00")
+    return f"00-{trace}-{dice.getrandbits(64) or 1:016x}-{flags}"
+
+
+def _body(call: Call, target: HttpTarget) -> bytes | None:
+    if target.body is not None:
+        return target.body.encode()
+    if target.method in BODILESS or call.payload_json is None:
+        return None
+    return call.payload_json.encode()
