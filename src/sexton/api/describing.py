@@ -15,6 +15,7 @@ WORDS_OF_HEADERS = {
     "traceparent": "W3C Trace Context; kept with the job. Ignored if it is malformed.",
     "If-Match": "The ETag of the job as you know it (only its version counts), or `*`.",
     "If-None-Match": "The ETag you have; 304 if nothing has changed.",
+    "Authorization": "`Bearer` and the lease of the run, if the body does not show it.",
     "Last-Event-ID": "The `id` of the last event you got, to go on from there.",
 }
 WORDS_OF_ANSWERS = {

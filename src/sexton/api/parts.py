@@ -14,10 +14,14 @@ from sexton.store.database import Postgres
 from sexton.telemetry.events import Emit
 
 if TYPE_CHECKING:
+    from .acquiring import Acquiring
+    from .doorbell import Doorbell
     from .gate import Gate
     from .grouping import Grouping
     from .known_tasks import KnownTasks
+    from .leases import Leases
     from .live import Live
+    from .reporting import Reporting
 
 ApiRequest = Request[Any, Any, Any]
 
@@ -33,9 +37,18 @@ class Parts:
     known_tasks: KnownTasks
     live: Live
     gate: Gate
+    leases: Leases
+    doorbell: Doorbell
+    acquiring: Acquiring
+    reporting: Reporting
+
+    def answer_all(self) -> None:
+        """Whoever only waits here is answered at once."""
+        self.live.close()
+        self.doorbell.close()
 
     async def close(self) -> None:
-        self.live.close()
+        self.answer_all()
         await self.grouping.close()
 
 

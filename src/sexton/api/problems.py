@@ -29,12 +29,15 @@ class Kind(NamedTuple):
 
 KINDS: Mapping[str, Kind] = {
     "malformed": Kind(400, "The request cannot be read"),
+    "lease_invalid": Kind(401, "This is no lease of that run"),
     "other_site": Kind(403, "Another site's page may not do this"),
     "not_found": Kind(404, "There is no such thing"),
     "method_not_allowed": Kind(405, "This method is not for this address"),
     "too_slow": Kind(408, "The request takes too long to come"),
     "conflict": Kind(409, "Its state forbids this"),
     "already_exists": Kind(409, "There is one of that name"),
+    "lease_lost": Kind(409, "The lease has gone: stop, and let the result go"),
+    "worker_lost": Kind(409, "This worker was declared dead: what it held is others' now"),
     "idempotency_key_busy": Kind(409, "The first submission with this key is still under way"),
     "version_mismatch": Kind(412, "Somebody else has changed it"),
     "too_large": Kind(413, "The request is too large"),

@@ -48,7 +48,7 @@ class ApiProcess:
             finally:
                 stopping.cancel()
                 parts: Parts = self._app.state["parts"]
-                parts.live.close()
+                parts.answer_all()
                 server.should_exit = True
                 await serving
         finally:

@@ -56,28 +56,28 @@ def schedule_of(
         raise Refused("invalid", f"{fault.pointer}: {fault.detail}", [fault]) from None
 
 
-def check_payload(payload: msgspec.Raw) -> None:
+def check_payload(payload: msgspec.Raw, at: str = "/payload", bytes_limit: int = PAYLOAD_BYTES_LIMIT) -> None:
     """What a worker could not read or PostgreSQL could not keep is refused here. Numbers of any length stay as they are."""
     text = bytes(payload)
-    if len(text) > PAYLOAD_BYTES_LIMIT:
-        detail = f"{len(text):,} bytes, the limit is {PAYLOAD_BYTES_LIMIT:,}; store the data elsewhere and submit a reference"
-        raise Refused("too_large", f"/payload: {detail}", [Fault(pointer="/payload", detail=detail)])
+    if len(text) > bytes_limit:
+        detail = f"{len(text):,} bytes, the limit is {bytes_limit:,}; store the data elsewhere and submit a reference"
+        raise Refused("too_large", f"{at}: {detail}", [Fault(pointer=at, detail=detail)])
     try:
         value = msgspec.json.decode(text)
     except msgspec.ValidationError as error:  # a number beyond every float
-        raise invalid("/payload" + fault_in(str(error)).pointer, fault_in(str(error)).detail) from None
+        raise invalid(at + fault_in(str(error)).pointer, fault_in(str(error)).detail) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused("malformed", f"/payload: {error}", [Fault(pointer="/payload", detail=str(error))]) from None
+        raise Refused("malformed", f"{at}: {error}", [Fault(pointer=at, detail=str(error))]) from None
     except RecursionError:
-        raise _too_deep() from None
+        raise _too_deep(at) from None
     if text.count(b"[") + text.count(b"{") > DEPTH_LIMIT and _depth_of(value) > DEPTH_LIMIT:
-        raise _too_deep()
+        raise _too_deep(at)
     if has_escaped_nul(text):
-        raise invalid("/payload", "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+        raise invalid(at, "holds a NUL character (U+0000), which PostgreSQL cannot keep")
 
 
-def _too_deep() -> Refused:
-    return invalid("/payload", f"nested more than {DEPTH_LIMIT} levels deep")
+def _too_deep(at: str) -> Refused:
+    return invalid(at, f"nested more than {DEPTH_LIMIT} levels deep")
 
 
 def _depth_of(value: Any) -> int:

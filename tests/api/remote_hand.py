@@ -1,0 +1,42 @@
+"""A remote worker by hand: one call of the protocol per line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from tests.api.support import Api
+
+
+@dataclass
+class Hand:
+    api: Api
+    worker_id: str | None = None
+    tasks: tuple[str, ...] = ("a",)
+
+    async def ask(self, **asked: Any) -> httpx.Response:
+        """An acquire that does not wait, unless it says so."""
+        known = {} if self.worker_id is None else {"worker_id": self.worker_id}
+        return await self.api.http.post(
+            "/v1/workers/acquire", json={"tasks": list(self.tasks), "wait": 0, **known, **asked}, timeout=40
+        )
+
+    async def acquire(self, **asked: Any) -> list[dict[str, Any]]:
+        response = await self.ask(**asked)
+        assert response.status_code == 200, response.text
+        self.worker_id = response.json()["worker_id"]
+        runs: list[dict[str, Any]] = response.json()["runs"]
+        return runs
+
+    async def one(self, **asked: Any) -> dict[str, Any]:
+        (run,) = await self.acquire(**asked)
+        return run
+
+    async def beat(self, **said: Any) -> httpx.Response:
+        return await self.api.http.post(f"/v1/workers/{self.worker_id}/heartbeat", json=said)
+
+    async def report(self, run: dict[str, Any], verb: str, **said: Any) -> httpx.Response:
+        body = {"lease": run["lease"], **said}
+        return await self.api.http.post(f"/v1/runs/{run['run_id']}/{verb}", json=body)
