@@ -123,7 +123,7 @@ async def test_what_nobody_waits_for_is_done_every_ten_minutes_and_at_once_where
     between.statements.clear()
     rig.move(REST_S)
     await janitor.run_once()
-    assert between.statements == ["expire_keys", "expire_unique_keys", "expire", "due_for_replay"]
+    assert between.statements == ["expire_keys", "expire_unique_keys", "expire", "due_for_replay", "submit_held"]
     rig.move(100 * DAY_S)
     async with connection.transaction():
         await connection.fetch("SELECT FROM sexton.executions LIMIT 1")

@@ -25,15 +25,22 @@ from . import (
     overview,
     previews,
     queues,
+    remote_workers,
+    reports,
+    subscriptions,
     tenants,
     why,
 )
+from .acquiring import Acquiring
+from .doorbell import Doorbell
 from .gate import Gate
 from .grouping import Grouping
 from .known_tasks import KnownTasks
+from .leases import Leases
 from .live import Live
 from .parts import Parts
 from .problems import answer_problem
+from .reporting import Reporting
 from .request_ids import RequestIds
 from .sites import refuse_other_sites
 
@@ -49,7 +56,10 @@ _RESOURCES = (
     queues,
     limits,
     fleet,
+    remote_workers,
+    reports,
     overview,
+    subscriptions,
     events,
     health,
 )
@@ -57,6 +67,9 @@ _SMALL_BODY = 64 * 1024  # of calls that take none
 
 
 def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, dice: Rng) -> Litestar:
+    gate = Gate(request_limit=settings.api_request_limit, body_bytes_limit=settings.api_body_mib * 2**20)
+    # The other half of the connections is for those who do not wait.
+    doorbell = Doorbell(database, clock=clock, emit=emit, dice=dice, limit=max(1, settings.api_connection_limit // 2))
     parts = Parts(
         database=database,
         settings=settings,
@@ -66,7 +79,11 @@ def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, 
         grouping=Grouping(database, clock, notify=settings.notify),
         known_tasks=KnownTasks(database, clock),
         live=Live(database, clock=clock, emit=emit, dice=dice),
-        gate=Gate(request_limit=settings.api_request_limit, body_bytes_limit=settings.api_body_mib * 2**20),
+        gate=gate,
+        leases=Leases(database),
+        doorbell=doorbell,
+        acquiring=Acquiring(database, settings, doorbell, gate, clock=clock, emit=emit, dice=dice),
+        reporting=Reporting(database, clock=clock, emit=emit, dice=dice),
     )
     app = Litestar(
         route_handlers=[handler for resource in _RESOURCES for handler in resource.HANDLERS],

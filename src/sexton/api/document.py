@@ -19,7 +19,7 @@ from .problems import KINDS, MEDIA_TYPE
 
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+):\w+\}")
-_IDS = ("job_id", "execution_id", "letter_id")
+_IDS = ("job_id", "execution_id", "letter_id", "run_id", "worker_id", "delivery_id")
 _ALWAYS = (500, 503)
 _TAGS = {
     "jobs": "Submit, look at, change, stop and repeat jobs.",
@@ -27,7 +27,9 @@ _TAGS = {
     "executions": "Every try of a run, with its output and its outcome.",
     "dead letters": "Jobs that will not be tried again by themselves.",
     "fleet": "Workers and schedulers.",
+    "remote workers": "The worker protocol for other languages, and for targets of long HTTP jobs that call back.",
     "sharing": "Who gets how much: tenants, queues and limits by key.",
+    "subscriptions": "Signed webhooks that tell what became of runs, the log of them, and replays.",
     "events": "What happens, as it happens.",
     "operations": "Health, and this document.",
 }

@@ -102,6 +102,25 @@ REPLAYS: dict[str, Any] = {
     "by_task": {"filter": {"handler": "demo.fail", "permanent": False}, "dry_run": True},
     "by_id": {"filter": {"ids": [JOB_ID]}},
 }
+SUBSCRIPTIONS: dict[str, Any] = {
+    "everything": {"url": "https://hooks.example/sexton", "signed_with": ["hooks"]},
+    "in_full": {
+        "url": "https://hooks.example/sexton",
+        "kinds": ["completed", "dead_lettered", "missed"],
+        "filter": {"tenant": "acme", "queue": "default"},
+        "headers": {"Authorization": {"secret": "hooks_login", "prefix": "Bearer "}},
+        "signed_with": ["hooks", "hooks_next"],
+        "queue": "default",
+        "priority": "low",
+        "retry": {"max_attempts": 8, "base": "10s", "max": "6h"},
+        "timeout": "15s",
+        "paused": False,
+    },
+}
+DELIVERIES_REPLAYS: dict[str, Any] = {
+    "all_that_failed": {},
+    "a_range": {"status": None, "from": "2026-03-01T00:00:00Z", "until": "2026-03-02T00:00:00Z", "dry_run": True},
+}
 DISCARDS: dict[str, Any] = {"by_tenant": {"filter": {"tenant": "acme"}, "dry_run": True}}
 JOB: dict[str, Any] = {
     "id": JOB_ID,

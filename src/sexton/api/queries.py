@@ -100,6 +100,19 @@ class LimitsQuery(Query, frozen=True, kw_only=True):
     cursor: Annotated[str, Meta(max_length=2000, description="`next_cursor` of the page before.")] | None = None
 
 
+class SubscriptionsQuery(Query, frozen=True, kw_only=True):
+    limit: Limit = 100
+    cursor: Annotated[str, Meta(max_length=200, description="`next_cursor` of the page before.")] | None = None
+
+
+class DeliveriesQuery(Query, frozen=True, kw_only=True):
+    status: JobStatus | None = None
+    submitted_from: Instant | None = None
+    submitted_until: Instant | None = None
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
 class EventsQuery(Query, frozen=True, kw_only=True):
     job_id: UUID | None = None
     tenant: Word | None = None

@@ -48,6 +48,7 @@ COMMANDS = {
     "queues": Command("queues", "app", "List, set, pause and resume queues."),
     "tenants": Command("tenants", "app", "List, set, pause and resume tenants."),
     "limits": Command("limits", "app", "List, show, set and remove limits by key."),
+    "subscriptions": Command("subscriptions", "app", "Webhooks that tell what became of runs, their log, and replays."),
     "stats": Command("fleet", "stats", "The whole cluster at a glance."),
     "config": Command("config", "app", "Show every setting and where it comes from."),
     "doctor": Command("doctor", "doctor", "Check the database and the cluster for what would hurt."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sexton.clock import Clock
 from sexton.errors import Contention
-from sexton.store import dead_letters, failures, fleet, retention, run_payloads, runs
+from sexton.store import dead_letters, failures, fleet, retention, run_payloads, runs, subscriptions
 from sexton.store.database import Database
 from sexton.telemetry.events import Emit
 
@@ -12,6 +12,7 @@ REST_S = 60.0
 SELDOM_S = 600.0  # between two passes over what nobody waits for
 DAY_S = 86_400.0
 KEY_PASSES = 200  # batches of expired keys in one pass at most: a million, or half a minute
+HELD_LIMIT = 1_000  # deliveries per pass that could not be submitted when their run ended
 REPLAY_LIMIT = 200  # letters per pass, so that what failed together does not come back as one wave
 
 
@@ -38,6 +39,7 @@ class Janitor:
                     break
             await dead_letters.expire(connection, keep_s=self._dead_letter_s, now=now)
             due = await dead_letters.due_for_replay(connection, limit=1, now=now)
+            await subscriptions.submit_held(connection, limit=HELD_LIMIT, now=now)
         if due:
             await self._replay_transient()
         return REST_S

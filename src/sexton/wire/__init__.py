@@ -85,6 +85,15 @@ from .sharing import (
     TenantSettings,
     TenantView,
 )
+from .subscriptions import (
+    DeliveriesReplay,
+    DeliveriesReplayed,
+    Delivery,
+    RunFilter,
+    SubscriptionRemoved,
+    SubscriptionSettings,
+    SubscriptionView,
+)
 
 __all__ = [
     "RULE_FIELDS",
@@ -98,6 +107,9 @@ __all__ = [
     "Check",
     "DeadLetter",
     "DeadLetterFilter",
+    "DeliveriesReplay",
+    "DeliveriesReplayed",
+    "Delivery",
     "Discard",
     "DiscardRequest",
     "DstRule",
@@ -141,6 +153,7 @@ __all__ = [
     "ResumePreview",
     "RetryPolicy",
     "Rule",
+    "RunFilter",
     "RunRequest",
     "Schedule",
     "ScriptHandler",
@@ -151,6 +164,9 @@ __all__ = [
     "StatusChange",
     "Stretch",
     "Submitted",
+    "SubscriptionRemoved",
+    "SubscriptionSettings",
+    "SubscriptionView",
     "TenantSettings",
     "TenantView",
     "UniqueRule",

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 from uuid import UUID
 
 import httpx
@@ -22,7 +22,7 @@ from sexton.domain.targets import Target
 from sexton.errors import InvalidSubmission
 from sexton.ids import entropy
 
-from . import calls, sharing
+from . import calls, sharing, subscriptions
 from .address import DEFAULT_URL, TIMEOUT_S, is_local, shown, timeouts, validated
 from .call import Call
 from .calls import PAGE, EventFilters, ExecutionFilters, JobFilters, LetterFilters
@@ -30,6 +30,7 @@ from .persistence import RETRIES, Persistence
 from .problems import error_in
 from .sharing import LimitWords, QueueWords, TenantWords
 from .stream import READ_TIMEOUT_S, EventStream
+from .subscriptions import DeliveryFilters, SubscriptionWords
 from .waiting import BREATH_S, ENDED, Patience, result_of
 
 T = TypeVar("T")
@@ -312,6 +313,47 @@ class AsyncClient:
     async def remove_limit(self, key: str) -> wire.Removed:
         """`NotAllowedIn` while runs wait for it."""
         return await self._send(sharing.remove_limit(key))
+
+    async def set_subscription(self, name: str, url: str, **settings: Unpack[SubscriptionWords]) -> wire.SubscriptionView:
+        """Makes it or replaces all of it: the URL is told what becomes of runs. `tenant`, `run_queue` and `job_id` say of
+        which."""
+        return await self._send(subscriptions.put(name, url, settings))
+
+    def subscriptions(self, *, limit: int | None = None) -> AsyncIterator[wire.SubscriptionView]:
+        """By name."""
+        return self._walk(subscriptions.subscriptions, limit)
+
+    async def subscription(self, name: str) -> wire.SubscriptionView:
+        return await self._send(subscriptions.subscription(name))
+
+    async def remove_subscription(self, name: str) -> wire.SubscriptionRemoved:
+        """What it has not delivered yet is cancelled."""
+        return await self._send(subscriptions.remove(name))
+
+    def deliveries(
+        self, name: str, *, limit: int | None = None, **filters: Unpack[DeliveryFilters]
+    ) -> AsyncIterator[wire.Delivery]:
+        """The log of a subscription, newest first."""
+        return self._walk(lambda cursor, size: subscriptions.deliveries(name, filters, cursor, size), limit)
+
+    async def replay_delivery(self, name: str, delivery_id: UUID | str) -> wire.DeliveriesReplayed:
+        """Sends it again, under the id the message had. `NotAllowedIn` while it is on its way."""
+        return await self._send(subscriptions.replay(name, delivery_id))
+
+    async def replay_deliveries(
+        self,
+        name: str,
+        *,
+        status: Literal["failed", "completed", "cancelled"] | None = "failed",
+        from_at: datetime | None = None,
+        until: datetime | None = None,
+        dry_run: bool = False,
+        limit: int = 1_000,
+    ) -> wire.DeliveriesReplayed:
+        """Sends those again that ended so, the newest first; with `status=None` all that have ended."""
+        return await self._send(
+            subscriptions.replay_many(name, status=status, from_at=from_at, until=until, dry_run=dry_run, limit=limit)
+        )
 
     async def stats(self) -> wire.Stats:
         return await self._send(calls.stats())
