@@ -1,0 +1,162 @@
+"""Jobs that call a URL: how many one worker makes per second, how late they arrive at a given pace, and what becomes of a live
+host's jobs while ten thousand of two dead hosts are queued: one refuses connections, one swallows them.
+
+A job's lag is from when it was due to when its request has arrived at the server. `onset` is when the dead hosts'
+jobs arrive: each of them is claimed and sent away once, in the order of their due times, before jobs that are due later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+
+from bench import record
+from bench.bed import Bed, Process
+from bench.scenario import Figures, Options, Scenario, Target, costs, lags, percentile
+from sexton.client.request import Request
+from sexton.domain.targets import HttpTarget
+
+RATE = 1_500.0
+SPAN_S = 20.0
+QUEUED = 20_000  # for the throughput
+DEAD_JOBS = 10_000  # of both dead hosts
+BESIDE_RATE = 300.0
+BESIDE_SPAN_S = 40.0
+TICK_S = 0.02
+AHEAD_S = 0.5
+FILLERS = 8  # connections that nobody accepts, and behind them there is no room for another
+
+
+async def run(bed: Bed, options: Options) -> Figures:
+    jobs = options.jobs or QUEUED
+    span_s = 2.0 if options.quick else SPAN_S
+    beside_s = 3.0 if options.quick else BESIDE_SPAN_S
+    url = _start_target(bed)
+    bed.start_scheduler()
+    await bed.until_ready()
+    drained = await _drain(bed, url, jobs)
+    await _stream(bed, url, 10 * jobs, 50.0, 2.0)  # opens connections on every side
+    held = await _stream(bed, url, 20 * jobs, RATE, span_s)
+    alone = await _stream(bed, url, 30 * jobs, BESIDE_RATE, beside_s)
+    with _black_hole() as swallowing, _refusing() as refusing:
+        dead = [f"http://127.0.0.1:{port}" for port in (swallowing, refusing)]
+        dead_jobs = jobs if options.quick else DEAD_JOBS
+        bed.say(f"{dead_jobs:,} jobs for two dead hosts arrive")
+        onset, _ = await asyncio.gather(
+            _stream(bed, url, 40 * jobs, BESIDE_RATE, beside_s / 4),
+            bed.submit([_request(bed, dead[n % 2], n) for n in range(dead_jobs)]),
+        )
+        beside = await _stream(bed, url, 50 * jobs, BESIDE_RATE, beside_s)
+    return {
+        **drained,
+        **lags(held),
+        "lag_ratio": percentile(beside, 99) / percentile(alone, 99),
+        "lag_ratio_p50": percentile(beside, 50) / percentile(alone, 50),
+        "alone_lag_p50_s": percentile(alone, 50),
+        "alone_lag_p99_s": percentile(alone, 99),
+        "beside_lag_p50_s": percentile(beside, 50),
+        "beside_lag_p99_s": percentile(beside, 99),
+        "onset_lag_p50_s": percentile(onset, 50),
+        "onset_lag_max_s": max(onset),
+        **await _spent(bed),
+    }
+
+
+def _start_target(bed: Bed) -> str:
+    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+        port = probe.getsockname()[1]
+    log = bed.record.path.with_name("target.log")
+    environment = {**os.environ, record.VARIABLE: str(bed.record.path)}
+    bed.processes.append(Process("target", [str(port)], environment, log, module="bench.http_target"))
+    return f"http://127.0.0.1:{port}"
+
+
+def _request(bed: Bed, url: str, number: int, run_at: datetime | None = None) -> Request:
+    return bed.app.request(HttpTarget(f"{url}/{number}"), {"n": number}, run_at=run_at)
+
+
+async def _drain(bed: Bed, url: str, jobs: int) -> Figures:
+    bed.say(f"submitting {jobs:,} jobs that call a URL")
+    await bed.submit([_request(bed, url, number) for number in range(jobs)])
+    await bed.server.monitor.execute("VACUUM ANALYZE sexton.runs")
+    bed.say("calling")
+    before = await bed.server.counters()
+    bed.start_worker({"SEXTON_OUTBOUND_ALLOW": "127.0.0.1:*"})
+    await bed.until_started(1, within_s=30)
+    missed, usage_since = bed.record.count, bed.meter()
+    await bed.until_started(jobs, within_s=60 + jobs / 200)
+    await bed.until_empty()
+    usage = usage_since()
+    after = await bed.server.counters()
+    starts = bed.record.first_starts().values()
+    return {
+        "jobs_per_s": (jobs - 1) / (max(starts) - min(starts)),
+        **bed.record.tally(),
+        **costs(usage, before, after, jobs, metered=jobs - missed),
+    }
+
+
+async def _stream(bed: Bed, url: str, first: int, rate: float, span_s: float) -> list[float]:
+    """The lags of a steady stream, each job submitted a moment before it is due."""
+    bed.say(f"{rate:,.0f} calls per second for {span_s:.0f} s")
+    already, count = bed.record.count, int(rate * span_s)
+    begin = time.time() + AHEAD_S
+    due = [begin + n / rate for n in range(count)]
+    given = 0
+    while given < count:
+        ready = min(count, int((time.time() + AHEAD_S - begin) * rate))
+        if ready > given:
+            numbers = range(given, ready)
+            await bed.submit([_request(bed, url, first + n, datetime.fromtimestamp(due[n], UTC)) for n in numbers])
+            given = ready
+        await asyncio.sleep(TICK_S)
+    await bed.until_started(already + count, within_s=30 + span_s)
+    starts = dict(reversed(bed.record.rows()[already:]))
+    return [starts[first + n] - due[n] for n in range(count)]
+
+
+async def _spent(bed: Bed) -> Figures:
+    """How the dead hosts' runs were spared: tries that counted, and those that were sent away without."""
+    rows = await bed.server.monitor.fetch("SELECT status, count(*) AS count FROM sexton.executions GROUP BY status")
+    counts = {row["status"]: row["count"] for row in rows}
+    return {"dead_parked": counts.get("snoozed", 0), "dead_tried": counts.get("failed", 0) + counts.get("timed_out", 0)}
+
+
+@contextmanager
+def _black_hole() -> Iterator[int]:
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as listening:
+        port = listening.getsockname()[1]
+        fillers = [_connecting(port) for _ in range(FILLERS)]
+        try:
+            yield port
+        finally:
+            for filler in fillers:
+                filler.close()
+
+
+def _connecting(port: int) -> socket.socket:
+    filler = socket.socket()
+    filler.setblocking(False)
+    filler.connect_ex(("127.0.0.1", port))
+    return filler
+
+
+@contextmanager
+def _refusing() -> Iterator[int]:
+    """A port that is taken, so that nobody else gets it, and where nobody listens."""
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+SCENARIO = Scenario(
+    "http",
+    "20,000 jobs that call a URL; 1,500 a second; 300 a second beside 10,000 jobs for two dead hosts",
+    {"jobs_per_s": Target(1_500.0, 2_000.0), "lag_p99_s": Target(1.0, 0.25), "lag_ratio": Target(1.2, 1.05)},
+    run,
+)
