@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Gets what the tests want from the machine itself: PgBouncer, a PostgreSQL 15 (the wheel carries only 16 and 18), and for chaos
-# a library that sets a process's clock.
+# Gets what the tests want from the machine itself: PgBouncer, a PostgreSQL 15 (the wheel carries only 16 and 18), curl and Node
+# for the example workers, and for chaos a library that sets a process's clock.
 # Installs it where it may (root on Debian or a kin), else says in one line what is missing; tests then skip, loudly.
 set -euo pipefail
 
 missing=()
 command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
 [ -x /usr/lib/postgresql/15/bin/postgres ] || missing+=(postgresql-15)
+command -v curl >/dev/null || missing+=(curl)
+command -v node >/dev/null || missing+=(nodejs)
 compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || missing+=(libfaketime)
 [ ${#missing[@]} -eq 0 ] && exit 0
 

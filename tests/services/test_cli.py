@@ -113,7 +113,7 @@ class TestWhatIsWrong:
         with pytest.raises(SextonError, match="no database"):
             cli.main()
 
-    @pytest.mark.parametrize("arguments", [["dance"], ["worker"], ["scheduler", "--fast"]])
+    @pytest.mark.parametrize("arguments", [["dance"], ["worker", "--fast"], ["scheduler", "--fast"]])
     def test_a_command_that_is_not_understood_is_two(self, call: Call, arguments: list[str]) -> None:
         """E6."""
         assert call(*arguments)[0] == 2
