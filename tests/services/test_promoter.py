@@ -241,3 +241,18 @@ class TestMark:
         led[0] = [await partition_of(rig, older)]
         await one.run_once()
         assert await rig.state(older) == "ready"
+
+
+async def test_it_goes_round_all_keys_of_limits_before_it_rests(rig: Rig) -> None:
+    """C10, rule 5: a look is at 1,000 keys, and those of the first may be full for ever."""
+    limited = [submission("a", {}, limit={"key": f"k{n:04}", "running": 1}) for n in range(1001)]
+    async with rig.database.connection() as connection:
+        await jobs.submit(connection, limited, now=rig.clock.database_now())
+        await connection.fetch(
+            "INSERT INTO sexton.slots (key, n, run_id) SELECT key, 1, gen_random_uuid() FROM sexton.limits WHERE key < 'k1000'"
+        )
+    one = promoter(rig)
+    assert await one.run_once() == 0.0
+    assert await ready(rig) == []
+    assert await one.run_once() > 0.0
+    assert len(await ready(rig)) == 1

@@ -53,7 +53,7 @@ HOT: dict[tuple[str, str], tuple[list[Any], str]] = {
 
 # A peek at what recurring jobs have to decide and at what waits for a limit goes with every promotion, by partial indexes; a
 # beat and a sweeper's look peek at all that might be due.
-_PARTIAL = ("runs_due_beside", "runs_blocked", "runs_parked", "runs_in_order")
+_PARTIAL = ("runs_due_beside", "runs_blocked", "runs_parked", "runs_parked_by_task", "runs_in_order")
 ALSO = {
     ("runs", "promote"): _PARTIAL,
     ("fleet", "beat"): ("runs_ready", "runs_due", *_PARTIAL),

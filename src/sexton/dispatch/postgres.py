@@ -39,6 +39,7 @@ class PostgresTransport:
         if beside is None:
             self._whole_looks |= {True: WholeLooks(), False: WholeLooks()}
         self._looking = {ahead: Looking(whole_looks) for ahead, whole_looks in self._whole_looks.items()}
+        self._looked_at_keys = pacing.FIRST
 
     async def take(self, worker_id: UUID, tasks: Sequence[str], limit: int, *, ahead: bool) -> list[Claimed]:
         marks, looking, began_s = self._marks[ahead], self._looking[ahead], self._clock.monotonic()
@@ -74,7 +75,9 @@ class PostgresTransport:
             await self._plan(connection)
             promoted_count = done.promoted_count
             if done.to_release:
-                promoted_count += (await pacing.release(connection, now=self._clock.database_now())).released_count
+                released = await pacing.release(connection, after=self._looked_at_keys, now=self._clock.database_now())
+                self._looked_at_keys = released.stopped_at
+                promoted_count += released.released_count
         if not done.to_decide:
             return promoted_count
         admitted = await admission.admit(self._database, partition.ALL, limit=RESCUE_LIMIT, now=self._clock.database_now())

@@ -39,6 +39,7 @@ class Promoter:
         self._looking = Looking()
         self._marked: frozenset[int] = frozenset()  # the partitions that the mark is of
         self._mark: datetime | None = None  # what was promoted last was due then
+        self._looked_at_keys = pacing.FIRST  # of limits, up to this one
 
     async def run_once(self) -> float:
         rest_s = await self._promote(self._led(), overdue_s=0.0)
@@ -85,9 +86,10 @@ class Promoter:
 
     async def _release(self) -> float:
         async with self._database.connection() as connection:
-            released = await pacing.release(connection, now=self._clock.database_now())
+            released = await pacing.release(connection, after=self._looked_at_keys, now=self._clock.database_now())
             if released.queues:
                 await runs.announce(connection, released.queues)
+        self._looked_at_keys = released.stopped_at
         if released.released_count:
             self._emit(Promoted(released.released_count, tuple(released.queues), overdue=False))
         return RELEASE_S_MAX if released.next_s is None else min(released.next_s, RELEASE_S_MAX)

@@ -11,11 +11,14 @@ from .sql import statements
 
 _SQL = statements("pacing")
 
+FIRST = ""  # before every key
+
 
 class Released(NamedTuple):
     queues: list[str]  # with something ready
     released_count: int
-    next_s: float | None  # until a bucket has filled enough to look again
+    next_s: float | None  # until a bucket has filled enough to look again; 0: there are more keys
+    stopped_at: str = FIRST  # the key after which the next look goes on
 
 
 class Tended(NamedTuple):
@@ -24,10 +27,10 @@ class Tended(NamedTuple):
     next_s: float | None
 
 
-async def release(connection: Connection, *, now: datetime | None = None) -> Released:
-    """Parked runs, as many as their limits have room for."""
-    (row,) = await connection.fetch(_SQL["release"], now)
-    return Released(row["queues"], row["released_count"], row["next_s"])
+async def release(connection: Connection, *, after: str = FIRST, now: datetime | None = None) -> Released:
+    """Parked runs, as many as their limits have room for: of 1,000 keys, those that come after the one given."""
+    (row,) = await connection.fetch(_SQL["release"], now, after)
+    return Released(row["queues"], row["released_count"], row["next_s"], row["stopped_at"])
 
 
 async def tend(connection: Connection, *, now: datetime | None = None) -> Tended:
