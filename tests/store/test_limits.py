@@ -11,13 +11,14 @@ from uuid import UUID
 import pytest
 
 from sexton.domain.job import submission
+from sexton.domain.limit import standing_limit
 from sexton.domain.outcome import Lost, Released, Succeeded
 from sexton.domain.run import report
 from sexton.errors import LimitExceeded, SextonError
-from sexton.store import editing, jobs, pacing, recurring, runs, schedules
+from sexton.store import editing, jobs, limits, pacing, recurring, runs, schedules
 from sexton.store.database import translated_errors
 
-from .support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, submit
+from .support import BROKEN, FLAKY, NOW, after, blocked_task, claim, enlist, finish, submit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from sexton.domain.outcome import Outcome
     from sexton.domain.run import Claimed
     from sexton.store.database import Connection, Postgres
+
+    from .support import Conn
 
 STRIPE = {"key": "stripe", "running": 2}
 IN_ORDER = {"key": "acme", "ordered": True}
@@ -265,6 +268,27 @@ async def test_an_ordered_key_runs_one_at_a_time_by_due_time_retries_included(co
     assert order == [second, third]
 
 
+async def test_a_key_that_is_made_ordered_has_one_at_a_time_though_several_held_slots(connection: Connection) -> None:
+    """C10: they are between two tries; one keeps its place, and the others get in line."""
+    worker_id = await enlist(connection)
+    await _limited(connection, 3, {"key": "acme", "running": 3})
+    taken = await _take(connection, worker_id)
+    assert len(taken) == 3
+    await limits.put(connection, standing_limit("acme", ordered=True), now=NOW)
+    for run in taken[:2]:
+        await finish(connection, run.lease, FLAKY)
+    await finish(connection, taken[2].lease, Released("draining"))
+    assert await _held(connection, "acme") == 1
+    now = after(hours=1)
+    await runs.promote(connection, partitions=range(64), limit=100, now=now)
+    count = 0
+    while taken := await _take(connection, worker_id, now=now):
+        (run,) = taken
+        count += 1
+        await finish(connection, run.lease, Succeeded(), now=now)
+    assert count == 3
+
+
 async def test_an_ordered_key_waits_for_one_that_is_due_earlier_and_was_not_promoted_yet(connection: Connection) -> None:
     """C10: its partition's scheduler may be late or dead."""
     worker_id = await enlist(connection)
@@ -454,6 +478,30 @@ async def test_slots_that_no_run_holds_are_found_and_freed(connection: Connectio
     assert await pacing.mend(connection) == 1
 
 
+async def test_a_slot_that_was_taken_since_the_first_look_is_not_mended(database: Postgres, rival: Conn) -> None:
+    """C10, rule 4: another has mended it, and a claim has it by now; the run it belongs to is younger than the first look."""
+    async with database.transaction() as connection:
+        worker_id = await enlist(connection)
+        await _limited(connection, 1)
+        await pacing.release(connection, now=NOW)
+        await connection.fetch("INSERT INTO sexton.slots (key, n, run_id) VALUES ('stripe', 1, gen_random_uuid())")  # by hand
+    body = await rival.fetchval("SELECT pg_get_functiondef('sexton.mend_slots'::regproc)")
+    first_look = "FROM slots s WHERE s.run_id IS NOT NULL"
+    assert body.count(first_look) == 1
+    waiting = body.replace(first_look, f"{first_look} AND pg_advisory_xact_lock_shared(4711) IS NOT NULL")
+    await rival.execute(waiting.replace("mend_slots", "mend_slots_later"))
+
+    async with database.transaction() as connection:
+        await connection.fetch("SELECT pg_advisory_xact_lock(4711)")
+        late = await blocked_task(connection, rival, rival.fetchval("SELECT sexton.mend_slots_later()"))
+        async with database.transaction() as other:
+            assert await pacing.mend(other) == 1
+            assert len(await claim(other, worker_id)) == 1
+    assert await late == 0
+    async with database.transaction() as connection:
+        assert await _held(connection) == 1
+
+
 async def test_a_schedule_takes_its_jitter_timeout_and_limit_from_its_queue_and_task(connection: Connection) -> None:
     """B7, C10, C11: what it says itself comes first, then its queue, then its tenant."""
     await _set_tenant(connection, "acme", jitter_s=30.0)
@@ -470,6 +518,17 @@ async def test_a_schedule_takes_its_jitter_timeout_and_limit_from_its_queue_and_
         assert (row["jitter_s"], row["limit_key"]) == (jitter_s, "stripe")
         assert timedelta(0) < row["spread"] <= timedelta(seconds=jitter_s)
         assert row["timeout_s"] == (300 if queue == "slow" else 30)
+
+
+async def test_the_limit_of_a_schedule_is_made_at_the_moment_of_the_statement(connection: Connection) -> None:
+    """C10: when it is written, and when it is edited."""
+    made_at = {}
+    for moment, key in ((NOW, "first"), (after(hours=1), "second")):
+        document = {"task": "a", "name": "nightly", "schedule": {"every": 60}, "limit": {"key": key, "running": 1}}
+        await recurring.submit(connection, [document], now=moment)
+        made_at[key] = moment
+    rows = await connection.fetch("SELECT key, updated_at FROM sexton.limits")
+    assert {row["key"]: row["updated_at"] for row in rows} == made_at
 
 
 async def test_a_fire_that_waits_for_a_limit_is_live_to_its_siblings_and_taken_back_by_a_pause(connection: Connection) -> None:

@@ -1,12 +1,13 @@
-"""Keeps the house: makes partitions ahead, drops old ones, expires keys and letters, replays what failed in passing."""
+"""Keeps the house: makes partitions ahead, drops old ones, expires keys and letters, replays what failed in passing,
+frees slots that nobody holds."""
 
 from __future__ import annotations
 
 from sexton.clock import Clock
 from sexton.errors import Contention
-from sexton.store import dead_letters, failures, fleet, retention, run_payloads, runs, subscriptions
+from sexton.store import dead_letters, failures, fleet, pacing, retention, run_payloads, runs, subscriptions
 from sexton.store.database import Database
-from sexton.telemetry.events import Emit
+from sexton.telemetry.events import Emit, SlotsMended
 
 REST_S = 60.0
 SELDOM_S = 600.0  # between two passes over what nobody waits for
@@ -61,6 +62,9 @@ class Janitor:
             await failures.forget(connection)
             await fleet.forget_workers(connection, now=now)
             await fleet.forget_nodes(connection, now=now)
+            mended_count = await pacing.mend(connection)
+        if mended_count:
+            self._emit(SlotsMended(mended_count))
         return tidied
 
     async def _replay_transient(self) -> None:

@@ -35,6 +35,12 @@ class Repaired(msgspec.Struct, frozen=True):
     late_count: int
 
 
+class SlotsMended(msgspec.Struct, frozen=True):
+    """Slots of limits were held by runs that were gone: somebody changed runs by hand, or it is a defect."""
+
+    count: int
+
+
 class PausedAfterFailures(msgspec.Struct, frozen=True):
     """A recurring job has failed as often in a row as its `pause_after` allows; nothing fires before a person resumes it."""
 
@@ -191,6 +197,7 @@ Event = (
     | Planned
     | FiresMissed
     | Repaired
+    | SlotsMended
     | PausedAfterFailures
     | ZonesFollowed
     | ZonesOlder

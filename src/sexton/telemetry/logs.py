@@ -21,6 +21,7 @@ _WARNINGS = (
     events.Reconciled,
     events.FiresMissed,
     events.Repaired,
+    events.SlotsMended,
     events.PausedAfterFailures,
     events.ZonesOlder,
     events.DatabaseLost,

@@ -238,5 +238,44 @@ BEGIN
 END
 $$;
 
+-- A key that allowed several at once and is now ordered: of the runs that hold its slots one keeps the first between its tries, and the
+-- others get in line. The name comes before `hold_back`, which has to see that the slot is gone.
+CREATE TRIGGER cede_slot BEFORE UPDATE OF state ON sexton.runs FOR EACH ROW
+WHEN (OLD.slot > 1 AND OLD.state = 'running' AND NEW.state <> 'running' AND NEW.slot IS NOT NULL) EXECUTE FUNCTION sexton.step_out();
+
+-- As before, at the moment of the statement that wrote the schedule.
+CREATE OR REPLACE FUNCTION sexton.make_limits_of_schedule() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM sexton.make_limits(
+    jsonb_build_array(jsonb_build_object('key', sexton.limit_key_of(NEW.policy, NEW.payload), 'limit', NEW.policy->'limit')),
+    coalesce((SELECT v.replaced_at FROM sexton.job_versions v WHERE v.job_id = NEW.id AND v.version = NEW.version - 1), NEW.submitted_at));
+  RETURN NULL;
+END
+$$;
+
+-- Frees slots whose run does not hold them: there are none, unless somebody changed runs by hand or a way of ending a run forgot its
+-- slot. Lock, then decide (rule 4): one that was taken since the first look belongs to a run that only a later look can see.
+CREATE OR REPLACE FUNCTION sexton.mend_slots() RETURNS int LANGUAGE plpgsql SET search_path = sexton, pg_temp
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+  suspects tid[];
+  mended int;
+BEGIN
+  SELECT array_agg(l.place) INTO suspects FROM (
+    SELECT s.ctid AS place FROM slots s WHERE s.run_id IS NOT NULL AND NOT EXISTS (
+      SELECT FROM runs r WHERE r.id = s.run_id AND (
+        (s.key = r.limit_key AND r.slot = s.n) OR (s.key = '@tenant:' || r.tenant AND r.tenant_slot = s.n)))
+    ORDER BY s.key, s.n FOR UPDATE SKIP LOCKED) l;
+  IF suspects IS NULL THEN
+    RETURN 0;
+  END IF;
+  UPDATE slots s SET run_id = NULL WHERE s.ctid = ANY (suspects) AND s.run_id IS NOT NULL AND NOT EXISTS (
+    SELECT FROM runs r WHERE r.id = s.run_id AND (
+      (s.key = r.limit_key AND r.slot = s.n) OR (s.key = '@tenant:' || r.tenant AND r.tenant_slot = s.n)));
+  GET DIAGNOSTICS mended = ROW_COUNT;
+  RETURN mended;
+END
+$$;
+
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA sexton FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION sexton.uuid7_floor(timestamptz) TO PUBLIC;
