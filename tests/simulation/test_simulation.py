@@ -33,6 +33,7 @@ MUST_BE_REACHED = {str(fault) for fault in Fault if fault is not Fault.NONE} | {
     "WorkerLost",
     "cancelled pending",
     "cancelled running",
+    "claim ahead of its marks only",
     "claimed by the second hand",
     "clock set back",
     "clock set forward",

@@ -14,19 +14,18 @@ from uuid import UUID
 import asyncpg
 
 from sexton import clock as product_clock
-from sexton.domain import marks
 from sexton.domain.schedule import zone
 from sexton.domain.sharing import TenantSettings
 from sexton.errors import Contention, DatabaseUnavailable
 from sexton.store import planning, schedules, tenants
 from sexton.store.database import Postgres
 from sexton.telemetry import events
-from sexton.worker import intake
 from tests import transitions
 
 from . import invariants, town, trouble, witness
 from .actors import NEWER, TASKS, Action, Actor, SchedulerActor, WorkerActor
 from .clocks import NodeClock, UnsteadyClock
+from .crowd import crowded
 from .faults import FLAWS_OF_THE_LINE, Crash, Draw, Fault, FaultyDatabase
 from .hints import Hints
 from .journal import Journal
@@ -49,8 +48,6 @@ TENDER, TENDER_ACTIONS = 4, {"submit", "intake", "second hand", "handler", "repo
 HALTS, HALT_RATE, HALT_S = ("plan", "unplanned"), 0.4, (0.1, 1.0, 6.0, 15.0)
 # Small against the life of a simulated schedule, so that it is planned many times.
 HORIZON, LEAD_S = timedelta(seconds=6), (1.0, 5.0)
-# What only a crowd brings about, in a small world: claims that begin at a mark, and a second claim beside the first.
-MARK_AFTER, LOOK_AGAIN_S, SECOND_HAND_MIN, CLAIM_LIMIT = 1, 2.0, 1, 3
 DAY_S = 86_400.0
 
 _PREPARE = """
@@ -113,7 +110,7 @@ class World:
         self.steward: StewardActor
         self._wall_clock = patch.object(product_clock, "host_now", self._read_wall_clock)
         self._usual = planning.HORIZON, planning.LEAD_S
-        self._usual_crowd = marks.MARK_AFTER, marks.LOOK_AGAIN_S, intake.SECOND_HAND_MIN, intake.CLAIM_LIMIT
+        self._crowd = crowded(self.journal.seen, is_dear=seed % 2 == 1)
         self.town_clock = town.TownClock()
         self._usual_release = zone.release
 
@@ -131,8 +128,7 @@ class World:
             await tenants.put(connection, OWNED, TenantSettings(running_max=2), now=START)
         self._wall_clock.start()
         planning.HORIZON, planning.LEAD_S = HORIZON, LEAD_S
-        marks.MARK_AFTER, marks.LOOK_AGAIN_S = MARK_AFTER, LOOK_AGAIN_S
-        intake.SECOND_HAND_MIN, intake.CLAIM_LIMIT = SECOND_HAND_MIN, CLAIM_LIMIT
+        self._crowd.__enter__()
         zone.release = town.OLD
         self.people, self.keeper, self.steward = PeopleActor(self), KeeperActor(self), StewardActor(self)
         self.actors = [self.people, self.keeper, self.steward]
@@ -143,7 +139,7 @@ class World:
 
     async def __aexit__(self, *_: object) -> None:
         planning.HORIZON, planning.LEAD_S = self._usual
-        marks.MARK_AFTER, marks.LOOK_AGAIN_S, intake.SECOND_HAND_MIN, intake.CLAIM_LIMIT = self._usual_crowd
+        self._crowd.__exit__(None, None, None)
         zone.release = self._usual_release
         self._wall_clock.stop()
         for actor in self.actors:
