@@ -26,6 +26,8 @@ from sexton.errors import (
     LimitExceeded,
 )
 
+from .silence import notice_silence
+
 STATEMENT_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 5
 CONNECT_TIMEOUT_S = 10
@@ -160,6 +162,10 @@ class Postgres:
 
 
 class _Connection(asyncpg.Connection):
+    def __init__(self, protocol: Any, transport: asyncio.BaseTransport, *args: Any) -> None:
+        super().__init__(protocol, transport, *args)
+        notice_silence(transport)
+
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109  (the driver's own signature)
         """One that leads nowhere cannot be closed politely; the driver has aborted it then, and nobody need hear of it."""
         with suppress(TimeoutError):
@@ -173,7 +179,9 @@ async def _keep_as_is(_connection: asyncpg.Connection) -> None:
 async def connect(url: str, **options: Any) -> asyncpg.Connection:
     """One connection of our own, outside any pool."""
     with translated_errors():
-        return await asyncpg.connect(url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0, **options)
+        return await asyncpg.connect(
+            url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0, connection_class=_Connection, **options
+        )
 
 
 async def is_direct(url: str) -> bool:
