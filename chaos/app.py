@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
-from typing import Any
 
 from sexton import App, Context, Retry
 from tests.process.journal import DIRECTORY_VARIABLE as FOLDER
 from tests.process.journal import note
 
 from .stalls import write_down
+from .tasks import OFTEN, Defined, app_of, flaky, nap
 
-OFTEN = 1_000
 EFFECTS = "CREATE TABLE public.effects (run_id uuid NOT NULL)"  # no key: a second effect must be seen, not refused
-
-
-async def nap(ctx: Context, seconds: float = 0.0) -> float:
-    await note("start", ctx)
-    if seconds:
-        await asyncio.sleep(seconds)
-    await note("end", ctx)
-    return seconds
-
-
-async def flaky(ctx: Context) -> int:
-    await note("start", ctx)
-    if ctx.attempt == 1:
-        raise ConnectionError("the first attempt always fails")
-    await note("end", ctx)
-    return ctx.attempt
 
 
 async def effect(ctx: Context) -> None:
@@ -47,7 +29,7 @@ async def once(ctx: Context, seconds: float = 0.0) -> None:
 
 # A fault may last longer than any plain retry budget: nothing here may end in the dead letters but what is at most once.
 _PATIENT = Retry.exponential(base="300ms", max="3s", max_attempts=200)
-_TASKS: list[tuple[Any, dict[str, Any]]] = [
+_TASKS: list[Defined] = [
     (nap, {"timeout": 0, "max_lost": OFTEN}),
     (flaky, {"timeout": "30s", "max_lost": OFTEN, "retry": Retry.exponential(base="200ms", max="1s", max_attempts=20)}),
     (effect, {"timeout": "30s", "max_lost": OFTEN, "retry": _PATIENT}),
@@ -56,11 +38,7 @@ _TASKS: list[tuple[Any, dict[str, Any]]] = [
 
 
 def make(database_url: str | None = None) -> App:
-    """The same app on both sides: with a URL for the harness that submits, without for the worker that reads its settings."""
-    made = App(database_url)
-    for function, options in _TASKS:
-        made.task(**options)(function)
-    return made
+    return app_of(_TASKS, database_url)
 
 
 if FOLDER in os.environ:  # in a worker, not in the harness

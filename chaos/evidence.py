@@ -8,20 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-import msgspec
-
-from sexton.domain.schedule import fires
-from sexton.domain.schedule.recurrence import seed_of
-from sexton.domain.schedule.rule import Schedule
 from tests.process import journal
 
 from .cast import Cast, End
 from .fault import Fault
 from .ground import Conn
+from .ledger import Fire, FireRow, promised, recorded
 from .load import RECURRING
 from .submissions import Submissions
 
@@ -44,17 +39,6 @@ class Tried(NamedTuple):
     reason: str | None = None
 
 
-class FireRow(NamedTuple):
-    """One row of the ledger of a recurring job: a fire that was started, or one that was not, or a gap of such."""
-
-    job_id: UUID
-    fire_at: datetime
-    run_id: UUID
-    status: str
-    is_started: bool
-    gap: tuple[datetime, datetime] | None = None
-
-
 @dataclass
 class Evidence:
     began_at: float
@@ -70,7 +54,7 @@ class Evidence:
     effects: Counter[UUID] = field(default_factory=Counter)
     doubled_keys: Sequence[str] = ()
     fire_rows: Sequence[FireRow] = ()
-    expected_fires: Collection[tuple[UUID, datetime]] = ()
+    expected_fires: Collection[Fire] = ()
     workers: Mapping[UUID, int] = field(default_factory=dict)  # worker id: process id
     pids: Mapping[int, str] = field(default_factory=dict)  # process id: member
     deaths: Mapping[int, float] = field(default_factory=dict)
@@ -119,7 +103,7 @@ async def gather(
         )
     ]
     recurring = list(submissions.ids(RECURRING))
-    found.fire_rows, found.expected_fires = await _ledger(connection, recurring), await _expected(connection, recurring)
+    found.fire_rows, found.expected_fires = await recorded(connection, recurring), await promised(connection, recurring)
     found.workers, found.pids, found.deaths = cast.workers_by_id(), cast.pids, cast.deaths
     found.own_ends, found.failures = cast.own_ends, _failures(cast)
     return found
@@ -153,40 +137,6 @@ async def _tries(connection: Conn, offset: float) -> list[Tried]:
 def made_at(uuid7: UUID) -> float:
     """The instant in an id that the database made: milliseconds, and their thousandths in the twelve bits after the version."""
     return (uuid7.int >> 80) / 1e3 + ((uuid7.int >> 64) & 0xFFF) / 4096 / 1e3
-
-
-async def _ledger(connection: Conn, job_ids: list[UUID]) -> list[FireRow]:
-    rows = await connection.fetch(
-        """SELECT job_id, fire_at, run_id, status, started_at, result::text AS told FROM sexton.executions
-           WHERE job_id = ANY ($1) AND origin = 'schedule' ORDER BY id""",
-        job_ids,
-    )
-    return [
-        FireRow(row["job_id"], row["fire_at"], row["run_id"], row["status"], row["started_at"] is not None, _gap(row["told"]))
-        for row in rows
-    ]
-
-
-def _gap(told: str | None) -> tuple[datetime, datetime] | None:
-    said: Any = msgspec.json.decode(told) if told else None
-    if isinstance(said, dict) and "first" in said:
-        return datetime.fromisoformat(said["first"]), datetime.fromisoformat(said["last"])
-    return None
-
-
-async def _expected(connection: Conn, job_ids: list[UUID]) -> set[tuple[UUID, datetime]]:
-    jobs = await connection.fetch(
-        "SELECT id, tenant, name, schedule::text AS rule, submitted_at FROM sexton.jobs WHERE id = ANY ($1)", job_ids
-    )
-    return {
-        (job["id"], fire_at)
-        for job in jobs
-        for fire_at in fires(
-            msgspec.json.decode(job["rule"], type=Schedule),
-            after=job["submitted_at"],
-            seed=seed_of(job["tenant"], job["name"], job["id"]),
-        )
-    }
 
 
 def _failures(cast: Cast) -> dict[str, int]:

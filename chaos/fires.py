@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from .evidence import FireRow
-
-Fire = tuple[UUID, datetime]
+from .ledger import Fire, FireRow
 
 
 @dataclass
@@ -24,9 +22,23 @@ class FireFindings:
     missing: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
+    late_s: float = 0.0
+
+    @property
+    def is_sound(self) -> bool:
+        return not (self.missing or self.doubled or self.unexpected)
+
+    def __str__(self) -> str:
+        why = ", ".join(f"{count} {status}" for status, count in self.explained.most_common()) or "none"
+        text = (
+            f"{self.expected_count} fires expected, {self.executed_count} executed (the latest {self.late_s:.1f} s late), "
+            f"{len(self.missing)} missing, {len(self.doubled)} doubled, {len(self.unexpected)} unexpected; explained: {why}"
+        )
+        return "\n  ".join([text, *self.missing[:10], *self.doubled[:10], *self.unexpected[:10]])
 
 
-def judge(expected: Collection[Fire], rows: Sequence[FireRow]) -> FireFindings:
+def judge(expected: Collection[Fire], rows: Sequence[FireRow], *, worked_twice: Collection[UUID] = ()) -> FireFindings:
+    """`worked_twice`: runs whose handler came to its end more than once, where nothing happened that excuses it."""
     findings = FireFindings(expected_count=len(expected))
     runs: defaultdict[Fire, set[UUID]] = defaultdict(set)
     unstarted: dict[Fire, str] = {}
@@ -34,14 +46,15 @@ def judge(expected: Collection[Fire], rows: Sequence[FireRow]) -> FireFindings:
     for row in rows:
         if row.gap is not None:
             gaps[row.job_id].append((*row.gap, row.status))
-        elif row.is_started:
+        elif row.started_at is not None:
             runs[row.job_id, row.fire_at].add(row.run_id)
+            findings.late_s = max(findings.late_s, (row.started_at - row.fire_at).total_seconds())
         else:
             unstarted[row.job_id, row.fire_at] = row.status
     for fire in sorted(expected, key=str):
         gap = next((status for first, last, status in gaps[fire[0]] if first <= fire[1] <= last), None)
         started = runs.get(fire, set())
-        if len(started) > 1 or (started and gap):
+        if len(started) > 1 or (started and gap) or not started.isdisjoint(worked_twice):
             findings.doubled.append(f"{fire[0]} at {fire[1]}: {len(started)} runs{', and missed as well' if gap else ''}")
         elif started:
             findings.executed_count += 1

@@ -5,24 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any
 
+from chaos.tasks import OFTEN, Defined, app_of, flaky, nap
 from sexton import App, Context, Retry
 
 from .journal import jot, note, note_sync
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-OFTEN = 1_000
-
-
-async def nap(ctx: Context, seconds: float = 0.0) -> float:
-    await note("start", ctx)
-    if seconds:
-        await asyncio.sleep(seconds)
-    await note("end", ctx)
-    return seconds
 
 
 async def tick(ctx: Context, seconds: float) -> None:
@@ -37,14 +24,6 @@ async def increment(ctx: Context) -> None:
     await note("start", ctx)
     async with ctx.transaction() as connection:
         await connection.execute("UPDATE public.counter SET value = value + 1")
-
-
-async def flaky(ctx: Context) -> int:
-    await note("start", ctx)
-    if ctx.attempt == 1:
-        raise ConnectionError("the first attempt always fails")
-    await note("end", ctx)
-    return ctx.attempt
 
 
 def busy(ctx: Context, seconds: float) -> int:
@@ -96,7 +75,7 @@ def child(ctx: Context, seconds: float = 60.0) -> None:
     note_sync("end", ctx)
 
 
-_TASKS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+_TASKS: list[Defined] = [
     (nap, {"timeout": 0, "max_lost": OFTEN}),
     (tick, {}),
     (increment, {"max_lost": OFTEN, "retry": Retry.after("100ms", "100ms", "100ms", "100ms", "100ms")}),
@@ -110,11 +89,7 @@ _TASKS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 
 
 def make(database_url: str | None = None) -> App:
-    """The same app on both sides: with a URL for the test that submits, without for the worker that reads its settings."""
-    made = App(database_url)
-    for function, options in _TASKS:
-        made.task(**options)(function)
-    return made
+    return app_of(_TASKS, database_url)
 
 
 app = make()

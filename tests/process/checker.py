@@ -12,11 +12,9 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-import msgspec
-
-from sexton.domain.schedule import fires
-from sexton.domain.schedule.recurrence import seed_of
-from sexton.domain.schedule.rule import Schedule
+from chaos.fires import FireFindings
+from chaos.fires import judge as judge_fires
+from chaos.ledger import promised, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -246,77 +244,11 @@ def _fits(claim: Try, work: _Work) -> bool:
     return claim.status in MAY_OVERLAP or work.began_wall <= claim.ended_at.timestamp() + HISTORY_SLACK_S
 
 
-@dataclass
-class FireFindings:
-    """Of recurring jobs, as in Jepsen's test of Chronos: expectations matched to what happened."""
-
-    expected_count: int = 0
-    executed_count: int = 0
-    explained: Counter[str] = field(default_factory=Counter)  # fires that did not run, by what the ledger says
-    missing: list[str] = field(default_factory=list)
-    doubled: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
-    late_s: float = 0.0
-
-    @property
-    def is_sound(self) -> bool:
-        return not (self.missing or self.doubled or self.unexpected)
-
-    def __str__(self) -> str:
-        why = ", ".join(f"{count} {status}" for status, count in self.explained.most_common()) or "none"
-        text = (
-            f"{self.expected_count} fires expected, {self.executed_count} executed (the latest {self.late_s:.1f} s late), "
-            f"{len(self.missing)} missing, {len(self.doubled)} doubled, {len(self.unexpected)} unexpected; explained: {why}"
-        )
-        return "\n  ".join([text, *self.missing[:10], *self.doubled[:10], *self.unexpected[:10]])
-
-
 async def check_fires(connection: Connection, directory: Path, job_ids: Collection[UUID]) -> FireFindings:
     """Matches every fire that the schedules promise to exactly one run that was executed, or to a row that says why not."""
-    findings = FireFindings()
-    rows = await connection.fetch(
-        """SELECT job_id, fire_at, run_id, status, started_at, result::text AS told FROM sexton.executions
-           WHERE job_id = ANY ($1) AND origin = 'schedule' ORDER BY id""",
-        list(job_ids),
+    ends = Counter(line.run_id for line in journal.read(directory) if line.what == "end")
+    return judge_fires(
+        await promised(connection, job_ids),
+        await recorded(connection, job_ids),
+        worked_twice={run_id for run_id, count in ends.items() if count > 1},
     )
-    works = Counter(line.run_id for line in journal.read(directory) if line.what == "end")
-    happened: defaultdict[tuple[UUID, datetime], set[UUID]] = defaultdict(set)
-    unstarted: dict[tuple[UUID, datetime], str] = {}
-    gaps: defaultdict[UUID, list[tuple[datetime, datetime, str]]] = defaultdict(list)
-    for row in rows:
-        told = msgspec.json.decode(row["told"]) if row["told"] else None
-        if isinstance(told, dict) and "first" in told:
-            span = datetime.fromisoformat(told["first"]), datetime.fromisoformat(told["last"])
-            gaps[row["job_id"]].append((*span, row["status"]))
-        elif row["started_at"] is None:
-            unstarted[row["job_id"], row["fire_at"]] = row["status"]
-        else:
-            happened[row["job_id"], row["fire_at"]].add(row["run_id"])
-            findings.late_s = max(findings.late_s, (row["started_at"] - row["fire_at"]).total_seconds())
-    jobs = await connection.fetch(
-        "SELECT id, tenant, name, schedule::text AS rule, submitted_at FROM sexton.jobs WHERE id = ANY ($1)", list(job_ids)
-    )
-    expected = {
-        (job["id"], fire_at)
-        for job in jobs
-        for fire_at in fires(
-            msgspec.json.decode(job["rule"], type=Schedule),
-            after=job["submitted_at"],
-            seed=seed_of(job["tenant"], job["name"], job["id"]),
-        )
-    }
-    findings.expected_count = len(expected)
-    for fire in sorted(expected, key=str):
-        run_ids = happened[fire]
-        gap = next((status for first, last, status in gaps[fire[0]] if first <= fire[1] <= last), None)
-        why_not = unstarted.get(fire) or gap
-        if len(run_ids) > 1 or (run_ids and why_not and gap) or any(works[run_id] > 1 for run_id in run_ids):
-            findings.doubled.append(f"{fire[0]} at {fire[1]}: {len(run_ids)} runs")
-        elif run_ids:
-            findings.executed_count += 1
-        elif why_not is not None:
-            findings.explained[why_not] += 1
-        else:
-            findings.missing.append(f"{fire[0]} at {fire[1]}")
-    findings.unexpected = [f"{job_id} at {at}" for job_id, at in (*happened, *unstarted) if (job_id, at) not in expected]
-    return findings

@@ -17,10 +17,11 @@ import pytest
 
 from chaos import evidence, fires, recovery, timeline
 from chaos.cast import joined
-from chaos.evidence import Evidence, FireRow, Tried
+from chaos.evidence import Evidence, Tried
 from chaos.fault import Fault
 from chaos.faults import KINDS
 from chaos.judgement import Verdict, judge
+from chaos.ledger import FireRow
 from chaos.nemesis import draw
 from chaos.network import proxied
 from chaos.plan import Plan
@@ -269,9 +270,9 @@ def test_every_promised_fire_is_one_run_or_the_ledger_says_why_not() -> None:
     promised = {(JOB, each) for each in at[:4]}
 
     def ran(number: int, run: UUID = ONE) -> FireRow:
-        return FireRow(JOB, at[number], run, "succeeded", is_started=True)
+        return FireRow(JOB, at[number], run, "succeeded", at[number])
 
-    gap = FireRow(JOB, at[3], TWO, "missed", is_started=False, gap=(at[2], at[3]))
+    gap = FireRow(JOB, at[3], TWO, "missed", gap=(at[2], at[3]))
     found = fires.judge(promised, [ran(0), ran(0), ran(1), gap])
     assert (found.missing, found.doubled, found.unexpected, found.explained) == ([], [], [], {"missed": 2})
     assert len(fires.judge(promised, [ran(0), ran(1), ran(2)]).missing) == 1
