@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SEQUENCES = size("SEQUENCES", 8)
 # As in tests/api/test_openapi.py: rules that no schema can say, and a partial batch, which answers 200 with problems inside.
 # What was deleted is kept and shown as cancelled, so it is there to be used again.
+ACQUIRE = "/v1/workers/acquire"
 EXCLUDED = ("positive_data_acceptance", "negative_data_rejection", "use_after_free", "ensure_resource_availability")
 
 
@@ -48,6 +49,8 @@ def _run(address: str) -> str:
     class Machine(made):  # type: ignore[misc]
         def get_call_kwargs(self, case: Any) -> dict[str, Any]:
             (case.query or {}).pop("wait", None)  # nobody runs anything here
+            if case.path == ACQUIRE and isinstance(case.body, dict):
+                case.body["wait"] = 0
             return {"timeout": 20}
 
         def validate_response(self, response: Any, case: Any, **given: Any) -> None:

@@ -35,6 +35,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LONG_S = 20.0
 SECRETS = Secrets({"SEXTON_SECRET_STRIPE": "sk_live_1"})
 WARM: list[bool] = []
+OTHERS: set[psutil.Process] = set()  # children before the test: servers of other tests
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
 
@@ -101,6 +102,12 @@ def is_running(process_id: int) -> bool:
         return False
 
 
+def brood() -> list[psutil.Process]:
+    """What the test has started, and what that has."""
+    mine = [child for child in psutil.Process().children() if child not in OTHERS]
+    return [*mine, *(grandchild for child in mine for grandchild in child.children(recursive=True))]
+
+
 async def gone(process_ids: list[int]) -> None:
     await until(lambda: not any(map(is_running, process_ids)))
 
@@ -112,10 +119,11 @@ async def nothing_left() -> AsyncIterator[None]:
         uvloop.new_event_loop().close()
         await shell("exit 0").ends()
         WARM.append(True)
-    process = psutil.Process()
-    children, files_count = set(process.children()), process.num_fds()  # servers of other tests may be among them
+    OTHERS.clear()
+    OTHERS.update(psutil.Process().children())
+    files_count = psutil.Process().num_fds()
     yield
-    await until(lambda: children.issuperset(process.children()) and process.num_fds() <= files_count)
+    await until(lambda: brood() == [] and psutil.Process().num_fds() <= files_count)
 
 
 @pytest.fixture
@@ -159,7 +167,7 @@ class TestWhatItIsTold:
         token = {"secret": "stripe", "prefix": "B "}
         running = shell('echo "${#TOKEN}"; read line < "$1"; exit 3', str(gate), environment={"TOKEN": token})
         assert await running.says(1) == [str(len("B sk_live_1"))]
-        seen = [line for child in psutil.Process().children(recursive=True) for line in child.cmdline()]
+        seen = [line for child in brood() for line in child.cmdline()]
         assert any("keeper.py" in line for line in seen)
         assert not any("sk_live_1" in line for line in seen)
         await asyncio.to_thread(gate.write_text, "go on\n")
@@ -339,8 +347,8 @@ class TestStopping:
         )
         running = shell(code)
         await running.says(1)
-        await until(lambda: len(psutil.Process().children(recursive=True)) == 4)  # its keeper, itself, two that sleep
-        everything = [child.pid for child in psutil.Process().children(recursive=True)]
+        await until(lambda: len(brood()) == 4)  # its keeper, itself, two that sleep
+        everything = [child.pid for child in brood()]
         running.handle.ask_to_stop()
         assert (await running.says(2))[1] == "heard"
         assert all(map(is_running, everything))
@@ -359,7 +367,7 @@ class TestStopping:
     async def test_stopped_while_it_starts_it_is_stopped(self) -> None:
         for stop in ("ask_to_stop", "force_stop"):
             running = shell("sleep 1000")
-            await until(lambda: psutil.Process().children() != [])
+            await until(lambda: brood() != [])
             getattr(running.handle, stop)()
             await running.stopped()
 
@@ -370,8 +378,8 @@ class TestNothingIsLeft:
         """Even if it holds on to the output, or has made a session of its own."""
         running = shell(f"""{how} echo here; read line < "$1"; echo '[1]'""", str(gate))
         await running.says(1)
-        await until(lambda: "sleep" in [child.name() for child in psutil.Process().children(recursive=True)])
-        everything = [child.pid for child in psutil.Process().children(recursive=True)]
+        await until(lambda: "sleep" in [child.name() for child in brood()])
+        everything = [child.pid for child in brood()]
         await asyncio.to_thread(gate.write_text, "go on\n")
         assert await running.ends() == [1]
         assert not any(map(is_running, everything))

@@ -56,6 +56,7 @@ from sexton.scheduler.leadership import BEAT_S, Leadership
 from sexton.scheduler.look_around import LookAround
 from sexton.scheduler.sweeper import Sweeper, _Sighting
 from sexton.store import runs, schedules, zones
+from sexton.store.fleet import Survey
 from sexton.worker import reporter
 from sexton.worker.execution import Execution, Phase
 from sexton.worker.heartbeat import Heartbeat
@@ -88,7 +89,7 @@ async def without_the_rule_of_cancel(world: World) -> None:
         world,
         "finish_runs",
         ("AND (x.next = 'end' OR r.cancel_requested_at IS NOT NULL)", "AND x.next = 'end'"),
-        ("AND r.cancel_requested_at IS NULL\n    RETURNING r.id, r.state", "\n    RETURNING r.id, r.state"),
+        ("AND r.cancel_requested_at IS NULL\n    RETURNING b.id", "\n    RETURNING b.id"),
     )
 
 
@@ -187,11 +188,11 @@ async def test_without_watching_an_outage_kills_the_living(
 ) -> None:
     """The sweeper believes its clock instead of what it saw."""
 
-    def believe_the_clock(self: Sweeper, beats: dict[UUID, int]) -> dict[UUID, int]:
-        now = self._clock.monotonic()
+    def believe_the_clock(self: Sweeper, survey: Survey) -> dict[UUID, int]:
+        now, beats = self._clock.monotonic(), survey.beats
         since: dict[tuple[UUID, int], float] = self.__dict__.setdefault("since", {})
         silent_s = {worker_id: now - since.setdefault((worker_id, beat), now) for worker_id, beat in beats.items()}
-        self._sightings = {worker_id: _Sighting(beat, silent_s[worker_id]) for worker_id, beat in beats.items()}
+        self._sightings = {worker_id: _Sighting(beat, self._lease_s, silent_s[worker_id]) for worker_id, beat in beats.items()}
         return {worker_id: beat for worker_id, beat in beats.items() if silent_s[worker_id] >= self._lease_s}
 
     async def one_outage_after_the_other(world: World) -> None:

@@ -35,14 +35,23 @@ class TownClock:
     """What the clock showed at each fire, by the data it was planned with."""
 
     def __init__(self) -> None:
-        self._decided: dict[
-            UUID, datetime
-        ] = {}  # by run, from its promotion on: from then on it is not taken back for new data
+        # By run, from its promotion on: from then on it is not taken back for new data.
+        self._decided: dict[UUID, datetime] = {}
         self._fired: dict[tuple[UUID, datetime], UUID] = {}
+        self._versions: dict[UUID, str] = {}  # by job, at the last look
 
     def saw(self, run_id: UUID, job_id: UUID, fire_at: datetime, version: str, *, begun: bool) -> str | None:
         """A run that is not waiting; answers with what is wrong."""
-        wall = self._decided.setdefault(run_id, wall_of(_CLOCKS[version], fire_at))
+        if run_id not in self._decided:
+            self._decided[run_id] = self._decide(job_id, fire_at, version)
+        wall = self._decided[run_id]
         if begun and self._fired.setdefault((job_id, wall), run_id) != run_id:
             return f"a wall time fires once: {job_id} fired at {wall:%H:%M:%S} before {fire_at:%H:%M:%S} UTC"
         return None
+
+    def _decide(self, job_id: UUID, fire_at: datetime, version: str) -> datetime:
+        """Between two looks it may have been promoted first, and the new data have come then: it was decided by the old."""
+        before = self._versions.get(job_id, version)
+        self._versions[job_id] = version
+        walls = [wall_of(_CLOCKS[each], fire_at) for each in (version, before)]
+        return next((wall for wall in walls if (job_id, wall) not in self._fired), walls[0])
