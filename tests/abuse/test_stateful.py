@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from .conftest import StartApi
 
 SEQUENCES = size("SEQUENCES", 8)
+ACQUIRE = "/v1/workers/acquire"
 # As in tests/api/test_openapi.py: rules that no schema can say, and a partial batch, which answers 200 with problems inside.
 # What was deleted is kept and shown as cancelled, so it is there to be used again.
-ACQUIRE = "/v1/workers/acquire"
 EXCLUDED = ("positive_data_acceptance", "negative_data_rejection", "use_after_free", "ensure_resource_availability")
 
 
