@@ -98,11 +98,11 @@ async def without_the_row_of_a_key(world: World) -> None:
 
 
 async def test_without_any_fence_a_late_report_ends_the_next_attempt(fresh_databases: FreshDatabases) -> None:
-    assert await found("stands in history under its own lease", fresh_databases, without_any_fence, first_seed=1003)
+    assert await found("stands in history under its own lease", fresh_databases, without_any_fence, first_seed=1007)
 
 
 async def test_without_the_token_a_worker_ends_its_own_next_attempt(fresh_databases: FreshDatabases) -> None:
-    assert await found("lease", fresh_databases, without_tokens, first_seed=1013)
+    assert await found("lease", fresh_databases, without_tokens, first_seed=1023)
 
 
 async def test_without_the_rule_of_cancel_a_cancelled_run_goes_on(fresh_databases: FreshDatabases) -> None:
@@ -110,7 +110,7 @@ async def test_without_the_rule_of_cancel_a_cancelled_run_goes_on(fresh_database
 
 
 async def test_without_the_row_of_a_key_a_submission_sent_again_is_a_second_job(fresh_databases: FreshDatabases) -> None:
-    assert await found("an idempotency key gives one job", fresh_databases, without_the_row_of_a_key, first_seed=1006)
+    assert await found("an idempotency key gives one job", fresh_databases, without_the_row_of_a_key, first_seed=1016)
 
 
 async def test_without_reconciliation_a_lost_reply_loses_the_run(
@@ -314,7 +314,7 @@ async def test_without_minding_what_has_fired_newer_zones_fire_it_again(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zones, "_moved", lambda _one, fire_at: (fire_at, fire_at))
-    assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1004)
+    assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1008)
 
 
 async def test_without_following_first_a_planner_fires_again_what_older_zones_fired(

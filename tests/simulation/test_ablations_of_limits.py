@@ -60,7 +60,7 @@ async def test_without_counting_what_is_beyond_a_lowered_limit_does_not_hold(fre
         crowd(world, SHARED)
         world.steward.keys, world.steward.is_hasty = [SHARED], True
 
-    assert await found("no limit of runs at once is exceeded", fresh_databases, forget, first_seed=1010)
+    assert await found("no limit of runs at once is exceeded", fresh_databases, forget, first_seed=1016)
 
 
 async def test_without_giving_slots_back_the_dead_hold_them(fresh_databases: FreshDatabases) -> None:
