@@ -83,7 +83,7 @@ def _settled(group: Sequence[Sibling]) -> Settled:
     def ids(chosen: Sequence[Sibling]) -> list[UUID]:
         return [one.run_id for one in chosen]
 
-    return settle(
+    settled = settle(
         _overlap(group[0].recurrence_json),
         live=ids([one for one in group if one.is_live]),
         queued=ids([one for one in group if one.state == "blocked" and not one.is_live]),
@@ -92,6 +92,20 @@ def _settled(group: Sequence[Sibling]) -> Settled:
         backfill=frozenset(one.run_id for one in group if one.origin == "backfill"),
         alone=frozenset(one.run_id for one in group if one.origin == "backfill" and one.overlap == 1),
     )
+    return _one_alone(group, settled)
+
+
+def _one_alone(group: Sequence[Sibling], settled: Settled) -> Settled:
+    """Of those that were to run alone when they were planned one lives at a time, whatever the job says by now: a replay is of
+    the version it replays, and the index that would refuse it (`one_live_run`) would refuse all that is decided with it."""
+    alone = {one.run_id for one in group if one.overlap == 1}
+    is_taken = any(one.is_live and one.run_id in alone for one in group)
+    for run_id in [one for one in settled.start if one in alone]:
+        if is_taken:
+            settled.start.remove(run_id)
+            settled.block.append(run_id)
+        is_taken = True
+    return settled
 
 
 def _overlap(recurrence_json: str | None) -> Overlap:
