@@ -98,9 +98,14 @@ def told(callers: list[Caller], **more: Any) -> dict[str, Any]:
 
 
 def _code(heard: bytes) -> str:
-    """Of the problem document, if it is one."""
+    """Of the problem document, if it is one and came whole."""
     head, _, body = heard.partition(b"\r\n\r\n")
-    return str(json.loads(body)["code"]) if b"application/problem+json" in head else "no problem document"
+    if b"application/problem+json" not in head:
+        return "no problem document"
+    try:
+        return str(json.loads(body)["code"])
+    except ValueError:
+        return "cut short"
 
 
 def silent(port: int, count: int, span_s: float) -> dict[str, Any]:
@@ -164,10 +169,11 @@ def endless_body(port: int, span_s: float, total: int, chunked: bool = False) ->
             caller.socket.sendall(b"10000\r\n" + piece + b"\r\n" if chunked else piece)
             caller.sent_bytes += len(piece)
             if not caller.heard:
-                caller.socket.setblocking(False)
-                caller.hear()
-                caller.socket.settimeout(span_s)
                 answered_bytes = caller.sent_bytes
+            caller.socket.setblocking(False)
+            caller.hear()  # to the end: head and body may come apart
+            caller.socket.settimeout(span_s)
+        listen([caller], span_s=0.5)
     except OSError:
         caller.hear()
         caller.is_closed = True
