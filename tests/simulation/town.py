@@ -37,6 +37,7 @@ class TownClock:
     def __init__(self) -> None:
         # By run, from its promotion on: from then on it is not taken back for new data.
         self._decided: dict[UUID, datetime] = {}
+        self._taken: set[tuple[UUID, datetime]] = set()
         self._fired: dict[tuple[UUID, datetime], UUID] = {}
         self._versions: dict[UUID, str] = {}  # by job, at the last look
 
@@ -50,8 +51,11 @@ class TownClock:
         return None
 
     def _decide(self, job_id: UUID, fire_at: datetime, version: str) -> datetime:
-        """Between two looks it may have been promoted first, and the new data have come then: it was decided by the old."""
+        """Between two looks it may have been promoted first, and the new data have come then: it was decided by the old.
+        A wall time that another run was promoted for, begun or not, is not what this one is for, if there is a choice."""
         before = self._versions.get(job_id, version)
         self._versions[job_id] = version
         walls = [wall_of(_CLOCKS[each], fire_at) for each in (version, before)]
-        return next((wall for wall in walls if (job_id, wall) not in self._fired), walls[0])
+        wall = next((wall for wall in walls if (job_id, wall) not in self._taken), walls[0])
+        self._taken.add((job_id, wall))
+        return wall
