@@ -33,6 +33,11 @@ BEGIN
         = to_jsonb(NEW) - ARRAY['worker_id', 'must_end_at', 'cancel_requested_at'] THEN
       RETURN NEW;
     END IF;
+    -- Whoever had sent it away can serve it after all: it is due earlier.
+    IF before = 'waiting' AND OLD.token > 0 AND NEW.due_at < OLD.due_at
+      AND to_jsonb(OLD) - 'due_at' = to_jsonb(NEW) - 'due_at' THEN
+      RETURN NEW;
+    END IF;
     -- Its tenant got a limit of what may wait.
     IF before <> 'running' AND NEW.counted AND to_jsonb(OLD) - 'counted' = to_jsonb(NEW) - 'counted' THEN
       RETURN NEW;

@@ -7,6 +7,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -91,6 +92,25 @@ async def test_when_it_is_back_one_run_finds_out_and_the_others_follow(calling: 
     first, second = caller.start(HttpTarget(server.url)), caller.start(HttpTarget(server.url))
     assert await outcomes([first, second]) == [dict, Snooze]
     assert await outcomes([caller.start(HttpTarget(server.url)) for _ in range(2)]) == [dict, dict]
+
+
+async def test_when_it_is_back_those_sent_away_are_called_two_with_each_answer(calling: Calling, server: Server) -> None:
+    """Those first who have been away longest; one that came back by itself is not called."""
+    clock = ManualClock(NOON)
+    called: list[tuple[UUID, int]] = []
+    caller = calling(patience=PATIENCE, clock=clock, hasten=called.extend)
+    server.says(answer(503))
+    await outcomes([caller.start(HttpTarget(server.url)) for _ in range(3)])
+    away = [caller.start(HttpTarget(server.url), run_id=UUID(int=n), token=n) for n in (10, 11, 12, 13)]
+    assert await outcomes([*away, caller.start(HttpTarget(server.url), run_id=UUID(int=10), token=14)]) == [Snooze] * 5
+    clock.move(timedelta(seconds=10))
+    server.says(answer(200))
+    assert await outcomes([caller.start(HttpTarget(server.url), run_id=UUID(int=12), token=15)]) == [dict]
+    assert called == [(UUID(int=11), 11), (UUID(int=13), 13)]
+    assert await outcomes([caller.start(HttpTarget(server.url))]) == [dict]
+    assert called[2:] == [(UUID(int=10), 14)]
+    assert await outcomes([caller.start(HttpTarget(server.url))]) == [dict]
+    assert len(called) == 3
 
 
 async def test_a_run_that_is_told_to_stop_after_a_long_silence_counts_against_the_host(

@@ -7,7 +7,7 @@ import asyncio
 from random import Random
 
 from sexton.handlers.breaker import Breaker, Patience
-from sexton.handlers.http.hosts import FIRST_SEATS, HOST_LIMIT, ROW_S, Host, Hosts, Parked
+from sexton.handlers.http.hosts import AWAY_RESTS, FIRST_SEATS, HOST_LIMIT, ROW_S, Host, Hosts, Parked
 
 PATIENCE = Patience(failures=3, rest_s=5.0, rest_max_s=60.0)
 
@@ -189,7 +189,7 @@ class TestAHost:
         assert isinstance(parked := waiting.result(), Parked)
         assert "is down" in parked.reason
 
-    async def test_while_it_is_down_everybody_is_sent_away_and_they_come_back_one_by_one(self) -> None:
+    async def test_while_it_is_down_everybody_is_sent_away_and_they_come_back_in_groups(self) -> None:
         dead = host()
         for _ in range(FIRST_SEATS):
             dead.admit(0.0)
@@ -198,9 +198,24 @@ class TestAHost:
         sent = [dead.admit(1.0) for _ in range(10_000)]
         delays = [parked.delay_s for parked in sent if isinstance(parked, Parked)]
         assert len(delays) == 10_000
-        assert max(delays) <= PATIENCE.rest_max_s
-        busiest = max(sum(second <= delay < second + 1 for delay in delays) for second in range(61))
-        assert busiest <= 700, "they would all come back at once"
+        assert max(delays) <= PATIENCE.rest_max_s * AWAY_RESTS
+        busiest = max(sum(second <= delay < second + 1 for delay in delays) for second in range(301))
+        assert busiest <= 100, "they would all come back at once"
+        assert len(set(delays)) <= 600, "to claim them one by one costs more than to claim them in groups"
+
+    async def test_when_it_is_back_nobody_new_waits_for_the_appointments_of_the_others(self) -> None:
+        dead = host()
+        for _ in range(FIRST_SEATS):
+            dead.admit(0.0)
+        for _ in range(FIRST_SEATS):
+            dead.failed(0.0, 0.0)
+        sent = [dead.admit(1.0) for _ in range(5_000)]
+        assert max(parked.delay_s for parked in sent if isinstance(parked, Parked)) > 200
+        assert dead.admit(20.0) is None
+        dead.answered(20.0, 0.1)
+        late = [parked for parked in (dead.admit(20.1) for _ in range(2_000)) if isinstance(parked, Parked)]
+        assert late
+        assert max(parked.delay_s for parked in late) < 20
 
     async def test_when_it_is_back_one_asks_and_then_all_may_go(self) -> None:
         dead = host()

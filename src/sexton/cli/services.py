@@ -20,6 +20,7 @@ from sexton.service import insist, unless_stopped
 from sexton.store import callbacks
 from sexton.store.database import Postgres
 from sexton.telemetry import logs
+from sexton.worker.hastener import Hastener
 from sexton.worker.process import WorkerProcess
 
 from .composition import Ground, ground, listening_on, load_registry, read_settings, serve
@@ -111,7 +112,8 @@ def scheduler_on(on: Ground) -> Scheduler:
 async def run_worker(on: Ground, registry: Registry, stop: asyncio.Event) -> None:
     token = await _callback_token(on, stop)
     transactions = await Postgres.open(on.database.url, size=on.settings.transaction_pool_size)
-    outside = Outside(on.settings, clock=on.clock, dice=on.dice, callback_token=token)
+    hastener = Hastener(on.database, clock=on.clock)
+    outside = Outside(on.settings, clock=on.clock, dice=on.dice, callback_token=token, hasten=hastener)
     try:
         await WorkerProcess(
             on.database,
@@ -124,6 +126,7 @@ async def run_worker(on: Ground, registry: Registry, stop: asyncio.Event) -> Non
             dice=on.dice,
             sync=partial(sync, on.database, registry, registry.owner, now=on.clock.database_now()),
             outside=outside.handlers,
+            hastener=hastener,
         ).run(stop)
     finally:
         await outside.close()

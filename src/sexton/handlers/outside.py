@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain.targets import GRPC_TASK, HTTP_TASK
@@ -23,14 +24,21 @@ if TYPE_CHECKING:
 
 class Outside:
     def __init__(
-        self, settings: Settings, *, clock: Clock, dice: Rng, callback_token: Callable[[Call], str] | None = None
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        dice: Rng,
+        callback_token: Callable[[Call], str] | None = None,
+        hasten: Callable[[Sequence[tuple[UUID, int]]], None] = lambda _: None,
     ) -> None:
-        """`callback_token` signs the lease that a target which answers 202 calls back with."""
+        """`callback_token` signs the lease that a target which answers 202 calls back with. `hasten` makes runs due that were
+        sent away from a host which is back."""
         from .outbound import Outbound  # aiohttp takes 0.3 s to load, which other commands need not wait for
 
         self._outbound = Outbound(settings.outbound_rules)
         self._secrets = Secrets.from_environment(settings.secrets_dir, clock=clock)
-        self._http = self._http_calls(settings, clock, dice, callback_token)
+        self._http = self._http_calls(settings, clock, dice, callback_token, hasten)
         self._grpc = GrpcWhenCalled(settings, self._outbound, self._secrets, clock=clock, dice=dice)
         self.handlers: Mapping[str, Handler] = {
             HTTP_TASK: self._http,
@@ -44,7 +52,14 @@ class Outside:
         await self._grpc.close()
         self._outbound.close()
 
-    def _http_calls(self, settings: Settings, clock: Clock, dice: Rng, token: Callable[[Call], str] | None) -> HttpCalls:
+    def _http_calls(
+        self,
+        settings: Settings,
+        clock: Clock,
+        dice: Rng,
+        token: Callable[[Call], str] | None,
+        hasten: Callable[[Sequence[tuple[UUID, int]]], None],
+    ) -> HttpCalls:
         from .http import HttpCalls
 
         return HttpCalls(
@@ -58,4 +73,5 @@ class Outside:
             ca_file=settings.http_ca_file,
             public_url=settings.public_url,
             token=token,
+            hasten=hasten,
         )

@@ -193,6 +193,15 @@ async def tell(connection: Connection, worker_id: UUID, said: Sequence[object], 
     await connection.fetch(_SQL["tell"], now, worker_id, _encode(said).decode())
 
 
+async def hasten(connection: Connection, fences: Sequence[tuple[UUID, int]], *, now: datetime | None = None) -> list[UUID]:
+    """Those of them that wait for a later time are due now; each is named by its id and the token it was last claimed under."""
+    ids, tokens = zip(*fences, strict=True) if fences else ((), ())
+    rows = await connection.fetch(_SQL["hasten"], now, list(ids), list(tokens))
+    if rows:
+        await announce(connection, (), due_soon=True)
+    return [row["id"] for row in rows]
+
+
 async def forget_output(connection: Connection, *, now: datetime | None = None) -> None:
     await connection.fetch(_SQL["forget_output"], now)
 

@@ -23,6 +23,7 @@ from sexton.store.database import Postgres
 from sexton.store.wakeups import CANCEL, READY, Listener
 from sexton.telemetry.events import Emit, ServiceFailed
 
+from .hastener import Hastener
 from .heartbeat import OwnThread, idle_beat_s
 from .worker import Worker
 
@@ -43,11 +44,12 @@ class WorkerProcess:
         dice: Rng,
         sync: Callable[[], Awaitable[object]] | None = None,
         outside: Mapping[str, Handler] | None = None,
+        hastener: Hastener | None = None,
     ) -> None:
         """`transactions` is a second pool, for the handlers' own. `direct_url` is a way proven to be direct; without one,
         wake-ups turn to polling. `sync` writes the schedules that the app's code declares. `outside` are the tasks that are no
-        Python functions; whoever made them closes them."""
-        self._sync = sync
+        Python functions; whoever made them closes them. `hastener` is told by them, if they have one."""
+        self._sync, self._hastener = sync, hastener
         self._database, self._settings, self._direct_url = database, settings, direct_url
         self._clock, self._emit, self._dice = clock, emit, dice
         self.worker = Worker(
@@ -83,6 +85,8 @@ class WorkerProcess:
         reporter = self._repeat(worker.reporter, worker.reporter.wake)
         intakes = [self._repeat(hand, hand.wake) for intake in worker.intakes for hand in intake.hands]
         others = [self._repeat(worker.teller, Wake())]
+        if self._hastener is not None:
+            others.append(self._repeat(self._hastener, self._hastener.wake))
         if self._sync is not None:
             others.append(asyncio.create_task(self._declare(self._sync), name="sexton sync"))
         if self._direct_url is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
+from uuid import UUID
 
 import aiohttp
 from yarl import URL
@@ -33,6 +34,7 @@ DOWN = (502, 503, 504)  # said by whoever stands before a host that is not there
 _FOLLOWED = (301, 302, 303, 307, 308)
 
 Token = Callable[[Call], str]
+Hasten = Callable[[Sequence[tuple[UUID, int]]], None]  # runs by id and token
 Verdict = Literal["answered", "failed"]
 
 
@@ -47,7 +49,8 @@ class _Visit:
 
 
 class HttpCalls:
-    """`public_url` and `token` let a target that answers 202 end its run later by calling back."""
+    """`public_url` and `token` let a target that answers 202 end its run later by calling back. `hasten` makes runs due that
+    were sent away from a host which is back."""
 
     def __init__(
         self,
@@ -62,11 +65,12 @@ class HttpCalls:
         ca_file: Path | None = None,
         public_url: str | None = None,
         token: Token | None = None,
+        hasten: Hasten = lambda _: None,
     ) -> None:
         self._outbound, self._secrets, self._clock, self._dice = outbound, secrets, clock, dice
         self._proxy, self._trusted = proxy, trusted(ca_file)
         self._public_url = None if public_url is None else public_url.rstrip("/")
-        self._token = token
+        self._token, self._hasten = token, hasten
         chosen = patience or Patience()
         self._hosts = Hosts(lambda name: Host(name, seat_limit, chosen, dice))
         self._session: aiohttp.ClientSession | None = None
@@ -79,9 +83,10 @@ class HttpCalls:
         self._vet(url)
         now = self._clock.monotonic()
         host = self._hosts.get(_origin(url))
+        host.came(call.run_id)
         admitted = host.admit(now)
         if isinstance(admitted, Parked):
-            return _ParkedHandle(admitted)
+            return _ParkedHandle(self._sent_away(admitted, host, call))
         visit = _Visit(host, now, admitted)
         task = asyncio.get_running_loop().create_task(self._visit(call, context, target, url, visit))
         task.add_done_callback(lambda ended: self._end(visit, ended))
@@ -95,7 +100,7 @@ class HttpCalls:
         if visit.waiting is not None:
             parked = await self._wait(visit, visit.waiting)
             if parked is not None:
-                raise Snooze(parked.delay_s, parked.reason)
+                raise self._sent_away(parked, visit.host, call)
             visit.waiting, visit.began_at = None, self._clock.monotonic()
         what = named(target.method, url)
         sent = sending(call, context, target, self._secrets, self._dice, self._callback(call, target))
@@ -114,6 +119,10 @@ class HttpCalls:
         if answer.status == 202 and is_entrusted and self._calls_back and target.calls_back:
             raise HandedOver
         return result_of(answer, shown)
+
+    def _sent_away(self, parked: Parked, host: Host, call: Call) -> Snooze:
+        host.sent_away(call.run_id, call.token)
+        return Snooze(parked.delay_s, parked.reason)
 
     async def _wait(self, visit: _Visit, waiting: asyncio.Future[Parked | None]) -> Parked | None:
         tired = asyncio.get_running_loop().call_later(ROW_S, lambda: visit.host.tire(waiting, self._clock.monotonic()))
@@ -202,6 +211,8 @@ class HttpCalls:
             host.give_up(visit.waiting, now)
         elif visit.verdict == "answered":
             host.answered(now, took_s)
+            if called := host.called():
+                self._hasten(called)
         elif visit.verdict == "failed":
             host.failed(now, took_s)
         else:
@@ -213,9 +224,9 @@ class _ParkedHandle:
 
     __slots__ = ("done",)
 
-    def __init__(self, parked: Parked) -> None:
+    def __init__(self, sent_away: Snooze) -> None:
         self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.done.set_exception(Snooze(parked.delay_s, parked.reason))
+        self.done.set_exception(sent_away)
 
     @property
     def freed(self) -> asyncio.Future[Any]:

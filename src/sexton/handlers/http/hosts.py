@@ -8,9 +8,12 @@ Hosts that answer earn more seats with every answer; one that is new or failing 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
+from uuid import UUID
 
 from sexton.handlers.breaker import Breaker, Patience
 from sexton.ids import Rng
@@ -18,7 +21,11 @@ from sexton.ids import Rng
 FIRST_SEATS = 8
 ROW_S = 0.25  # to wait for a seat; a slot that waits is lost to others
 SOONEST_S = 0.05  # an appointment is a row written and read again: not for less
-PARKED_PER_S = 50.0  # how fast those sent away by a dead host come back to ask again; each time costs 0.3 ms of CPU
+PARKED_PER_S = 20.0  # how fast those sent away by a dead host come back to ask again
+AWAY_RESTS = 5  # the longest anybody is sent away for, in longest rests; they are called once there is room
+AWAY_LIMIT = 20_000  # remembered, to be called
+CALLED_PER_ANSWER = 2  # at most: as the host shows that it can take them
+TOGETHER = 0.1  # of a rest: delays are rounded up to it
 TOOK_S = 0.1  # of a call, before any has ended
 TOOK_S_MIN = 0.001
 RISE = 1.05  # with every call: the shortest of late is what calls take. A mean would send hundreds far away after one hiccup
@@ -40,7 +47,9 @@ class Host:
         self.name = name
         self._seat_limit = seat_limit
         self._seats = min(FIRST_SEATS, seat_limit)
-        self._park_max_s = patience.rest_max_s
+        self._away_max_s = patience.rest_max_s * AWAY_RESTS
+        self._away: dict[UUID, int] = {}  # runs by their tokens
+        self._together_s = patience.rest_s * TOGETHER
         self._dice = dice
         self._breaker = Breaker(patience, dice)
         self._busy = 0
@@ -54,6 +63,22 @@ class Host:
         """Nothing of it is under way: forgotten, it is only to be learned again."""
         return not self._busy and not self._row
 
+    def came(self, run_id: UUID) -> None:
+        """By itself, or because it was called."""
+        self._away.pop(run_id, None)
+
+    def sent_away(self, run_id: UUID, token: int) -> None:
+        """It was given an appointment."""
+        self._away[run_id] = token
+        if len(self._away) > AWAY_LIMIT:
+            del self._away[next(iter(self._away))]
+
+    def called(self) -> list[tuple[UUID, int]]:
+        """Who need not stay away any longer, since a call was answered: those first who have been away longest."""
+        room = self._seats - self._busy - len(self._row)
+        longest = list(islice(self._away, max(0, min(CALLED_PER_ANSWER, room))))
+        return [(run_id, self._away.pop(run_id)) for run_id in longest]
+
     def admit(self, now: float) -> Parked | asyncio.Future[Parked | None] | None:
         """`None`: go, the seat is taken. A future: wait for what it says. Whoever goes must `leave`."""
         rest_s = self._breaker.rest_left_s(now)
@@ -62,7 +87,7 @@ class Host:
         if self._busy < self._seats or self._breaker.is_open:  # asking a host that was down needs no free seat
             self._take_seat(now)
             return None
-        if len(self._row) < self._seats * ROW_S / max(self._took_s, now - self._heard_at):
+        if len(self._row) < self._seats * ROW_S / self._takes_s(now):
             waiting: asyncio.Future[Parked | None] = asyncio.get_running_loop().create_future()
             self._row.append(waiting)
             return waiting
@@ -87,6 +112,8 @@ class Host:
         self._seats = min(self._seats + 1, self._seat_limit)
         self._breaker.answered()
         self._leave(now, took_s)
+        # Whoever is away will be called: nobody new need come after their appointments.
+        self._next_at = min(self._next_at, now + len(self._away) * self._took_s / self._seats)
 
     def failed(self, now: float, took_s: float) -> None:
         """Nobody was there, or nothing came back."""
@@ -124,18 +151,29 @@ class Host:
 
     def _put_off(self, now: float) -> Parked:
         reason = f"{self.name} has {self._busy} calls of this worker under way"
-        return Parked(self._appointment_s(now, SOONEST_S, self._took_s / self._seats), reason)
+        delay_s = self._appointment_s(now, SOONEST_S, self._takes_s(now) / self._seats)
+        return Parked(_rounded_up(delay_s, SOONEST_S), reason)
 
     def _sent_away(self, now: float, rest_s: float) -> Parked:
-        return Parked(self._appointment_s(now, rest_s, 1 / PARKED_PER_S), f"{self.name} is down")
+        delay_s = self._appointment_s(now, rest_s, 1 / PARKED_PER_S)
+        return Parked(_rounded_up(delay_s, self._together_s), f"{self.name} is down")
+
+    def _takes_s(self, now: float) -> float:
+        """A call, as far as we know: no less than the host has been silent for."""
+        return max(self._took_s, now - self._heard_at)
 
     def _appointment_s(self, now: float, soonest_s: float, spacing_s: float) -> float:
         """One after the other, no faster than they can be served. Whoever would have to wait too long comes back to ask."""
         at = max(now + soonest_s, self._next_at)
-        if at - now > self._park_max_s:
-            return self._park_max_s * self._dice.uniform(0.5, 1.0)
+        if at - now > self._away_max_s:
+            return self._away_max_s * self._dice.uniform(0.5, 1.0)
         self._next_at = at + spacing_s
         return at - now
+
+
+def _rounded_up(delay_s: float, to_s: float) -> float:
+    """Those who go together come back together, and are claimed for little more than the price of one."""
+    return math.ceil(delay_s / to_s) * to_s
 
 
 class Hosts:
