@@ -7,12 +7,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from sexton.domain.targets import HttpTarget
+from sexton.handlers.http.hosts import FIRST_SEATS
 from tests.services.http_target import Received, answer, serving
 
 from .cluster import SHORT, StartCluster
 
 if TYPE_CHECKING:
     from sexton import App
+    from tests.store.support import Conn
 
 
 async def test_a_worker_killed_between_the_call_and_its_report_costs_no_second_effect(
@@ -46,3 +48,27 @@ async def test_a_worker_killed_between_the_call_and_its_report_costs_no_second_e
     assert first["idempotency-key"] == second["idempotency-key"]
     assert first["sexton-run"] == second["sexton-run"]
     assert list(effects.values()) == [b'{"amount": 7}']
+
+
+async def test_a_target_that_is_back_gets_all_it_missed_long_before_their_appointments(
+    app: App, start_cluster: StartCluster, connection: Conn
+) -> None:
+    """C10: at 20 a second the last of them would come back half a minute after it was sent away."""
+    cluster = start_cluster(**SHORT, outbound_allow="127.0.0.1:*", http_host_rest_s=1.0)
+
+    async def all_are_away() -> bool:
+        return bool(await connection.fetchval("SELECT count(*) = 600 FROM sexton.runs WHERE state = 'waiting'"))
+
+    async def only_those_who_failed_are_left() -> bool:
+        return bool(await connection.fetchval("SELECT count(*) <= $1 FROM sexton.runs", FIRST_SEATS))
+
+    async with serving() as target:
+        target.says(answer(503))
+        cluster.scheduler("scheduler")
+        cluster.worker("worker")
+        await cluster.until_ready()
+        await app.submit_many([app.request(HttpTarget(f"{target.url}/{n}")) for n in range(600)])
+        await cluster.until(all_are_away, "all to be sent away")
+        target.says(answer(200))
+        took_s = await cluster.until(only_those_who_failed_are_left, "all to be served")
+    assert took_s < 15
