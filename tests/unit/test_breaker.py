@@ -103,10 +103,12 @@ class TestAHost:
 
     async def test_whoever_finds_no_place_comes_back_when_there_will_be_one(self) -> None:
         full = host()
-        fill(full)
+        full.admit(0.0)
+        full.answered(1.0, 0.1)
+        fill(full, 1.0)
         while not isinstance(first := full.admit(1.0), Parked):
             pass
-        second = full.admit(1.0)
+        second = [full.admit(1.0) for _ in range(10)][-1]
         assert isinstance(second, Parked)
         assert first.delay_s < second.delay_s < 1.0
         assert "calls of this worker under way" in first.reason
@@ -202,6 +204,16 @@ class TestAHost:
         busiest = max(sum(second <= delay < second + 1 for delay in delays) for second in range(301))
         assert busiest <= 100, "they would all come back at once"
         assert len(set(delays)) <= 600, "to claim them one by one costs more than to claim them in groups"
+
+    async def test_a_host_that_was_never_heard_of_puts_off_in_groups_and_one_that_answers_finely(self) -> None:
+        strange, busy = host(), host()
+        busy.admit(0.0)
+        busy.answered(0.1, 0.1)
+        for one in (strange, busy):
+            sent = [parked for parked in (one.admit(0.2) for _ in range(400)) if isinstance(parked, Parked)]
+            steps = {round(parked.delay_s, 6) for parked in sent}
+            assert len(sent) > 300
+            assert (len(steps) < 12) is (one is strange), steps
 
     async def test_when_it_is_back_nobody_new_waits_for_the_appointments_of_the_others(self) -> None:
         dead = host()

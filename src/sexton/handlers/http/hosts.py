@@ -55,6 +55,7 @@ class Host:
         self._busy = 0
         self._row: deque[asyncio.Future[Parked | None]] = deque()
         self._took_s = TOOK_S
+        self._is_answering = False  # to the last call that ended
         self._heard_at = 0.0  # when it last answered anybody, or was first called after a rest
         self._next_at = 0.0  # the first appointment that is still free
 
@@ -110,6 +111,7 @@ class Host:
 
     def answered(self, now: float, took_s: float) -> None:
         self._seats = min(self._seats + 1, self._seat_limit)
+        self._is_answering = True
         self._breaker.answered()
         self._leave(now, took_s)
         # Whoever is away will be called: nobody new need come after their appointments.
@@ -118,6 +120,7 @@ class Host:
     def failed(self, now: float, took_s: float) -> None:
         """Nobody was there, or nothing came back."""
         self._seats = max(1, min(self._seats // 2, FIRST_SEATS))
+        self._is_answering = False
         self._breaker.failed(now)
         self._leave(now, took_s)
 
@@ -152,7 +155,8 @@ class Host:
     def _put_off(self, now: float) -> Parked:
         reason = f"{self.name} has {self._busy} calls of this worker under way"
         delay_s = self._appointment_s(now, SOONEST_S, self._takes_s(now) / self._seats)
-        return Parked(_rounded_up(delay_s, SOONEST_S), reason)
+        is_busy = self._is_answering and now - self._heard_at <= ROW_S  # rather than gone, for all we know
+        return Parked(_rounded_up(delay_s, SOONEST_S if is_busy else self._together_s), reason)
 
     def _sent_away(self, now: float, rest_s: float) -> Parked:
         delay_s = self._appointment_s(now, rest_s, 1 / PARKED_PER_S)
