@@ -53,7 +53,7 @@ async def test_a_worker_killed_between_the_call_and_its_report_costs_no_second_e
 async def test_a_target_that_is_back_gets_all_it_missed_long_before_their_appointments(
     app: App, start_cluster: StartCluster, connection: Conn
 ) -> None:
-    """C10: at 20 a second the last of them would come back half a minute after it was sent away."""
+    """C10: at 10 a second the last of them would come back a minute after it was sent away."""
     cluster = start_cluster(**SHORT, outbound_allow="127.0.0.1:*", http_host_rest_s=1.0)
 
     async def all_are_away() -> bool:

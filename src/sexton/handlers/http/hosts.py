@@ -21,11 +21,11 @@ from sexton.ids import Rng
 FIRST_SEATS = 8
 ROW_S = 0.25  # to wait for a seat; a slot that waits is lost to others
 SOONEST_S = 0.05  # an appointment is a row written and read again: not for less
-PARKED_PER_S = 20.0  # how fast those sent away by a dead host come back to ask again
+PARKED_PER_S = 10.0  # how fast those sent away by a dead host come back to ask again
 AWAY_RESTS = 5  # the longest anybody is sent away for, in longest rests; they are called once there is room
 AWAY_LIMIT = 20_000  # remembered, to be called
 CALLED_PER_ANSWER = 2  # at most: as the host shows that it can take them
-TOGETHER = 0.1  # of a rest: delays are rounded up to it
+TOGETHER = 0.2  # of a rest: delays are rounded up to it
 TOOK_S = 0.1  # of a call, before any has ended
 TOOK_S_MIN = 0.001
 RISE = 1.05  # with every call: the shortest of late is what calls take. A mean would send hundreds far away after one hiccup
