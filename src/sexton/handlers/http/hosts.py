@@ -25,7 +25,7 @@ PARKED_PER_S = 10.0  # how fast those sent away by a dead host come back to ask 
 AWAY_RESTS = 5  # the longest anybody is sent away for, in longest rests; they are called once there is room
 AWAY_LIMIT = 20_000  # remembered, to be called
 CALLED_PER_ANSWER = 2  # at most: as the host shows that it can take them
-TOGETHER = 0.2  # of a rest: delays are rounded up to it
+TOGETHER_S = 5.0  # what they are told is rounded up to: hundreds at a time, now and then, are felt less than a few all the time
 TOOK_S = 0.1  # of a call, before any has ended
 TOOK_S_MIN = 0.001
 RISE = 1.05  # with every call: the shortest of late is what calls take. A mean would send hundreds far away after one hiccup
@@ -49,7 +49,7 @@ class Host:
         self._seats = min(FIRST_SEATS, seat_limit)
         self._away_max_s = patience.rest_max_s * AWAY_RESTS
         self._away: dict[UUID, int] = {}  # runs by their tokens
-        self._together_s = patience.rest_s * TOGETHER
+        self._together_s = min(TOGETHER_S, patience.rest_s)
         self._dice = dice
         self._breaker = Breaker(patience, dice)
         self._busy = 0
@@ -154,13 +154,17 @@ class Host:
 
     def _put_off(self, now: float) -> Parked:
         reason = f"{self.name} has {self._busy} calls of this worker under way"
-        delay_s = self._appointment_s(now, SOONEST_S, self._takes_s(now) / self._seats)
-        is_busy = self._is_answering and now - self._heard_at <= ROW_S  # rather than gone, for all we know
-        return Parked(_rounded_up(delay_s, SOONEST_S if is_busy else self._together_s), reason)
+        spacing_s = self._takes_s(now) / self._seats
+        if self._is_answering and now - self._heard_at <= ROW_S:
+            return Parked(_rounded_up(self._appointment_s(now, SOONEST_S, spacing_s), SOONEST_S), reason)
+        # Not heard of yet, or silent: for all we know, nobody is there.
+        delay_s = self._appointment_s(now, SOONEST_S, max(spacing_s, 1 / PARKED_PER_S))
+        return Parked(_rounded_up(delay_s, self._together_s), reason)
 
     def _sent_away(self, now: float, rest_s: float) -> Parked:
+        will_ask = self._next_at <= now + rest_s  # as soon as it may; the others come later, together
         delay_s = self._appointment_s(now, rest_s, 1 / PARKED_PER_S)
-        return Parked(_rounded_up(delay_s, self._together_s), f"{self.name} is down")
+        return Parked(delay_s if will_ask else _rounded_up(delay_s, self._together_s), f"{self.name} is down")
 
     def _takes_s(self, now: float) -> float:
         """A call, as far as we know: no less than the host has been silent for."""
