@@ -14,7 +14,7 @@ from sexton.store.database import Database
 
 BATCH = 1000
 PENDING_LIMIT = 20_000  # beyond, they come back by themselves
-AGAIN_S = 0.5  # by then, whoever was only just sent away has been reported so
+AGAIN_S = 0.25  # by then, whoever was only just sent away has been reported so
 REST_S = 60.0
 
 Fence = tuple[UUID, int]

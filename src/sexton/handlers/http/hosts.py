@@ -21,6 +21,7 @@ from sexton.ids import Rng
 FIRST_SEATS = 8
 ROW_S = 0.25  # to wait for a seat; a slot that waits is lost to others
 SOONEST_S = 0.05  # an appointment is a row written and read again: not for less
+SILENT_S = 5.0  # longer than a hiccup, of whoever has answered so far
 PARKED_PER_S = 10.0  # how fast those sent away by a dead host come back to ask again
 AWAY_RESTS = 5  # the longest anybody is sent away for, in longest rests; they are called once there is room
 AWAY_LIMIT = 20_000  # remembered, to be called
@@ -155,9 +156,9 @@ class Host:
     def _put_off(self, now: float) -> Parked:
         reason = f"{self.name} has {self._busy} calls of this worker under way"
         spacing_s = self._takes_s(now) / self._seats
-        if self._is_answering and now - self._heard_at <= ROW_S:
+        if self._is_answering and now - self._heard_at <= SILENT_S:
             return Parked(_rounded_up(self._appointment_s(now, SOONEST_S, spacing_s), SOONEST_S), reason)
-        # Not heard of yet, or silent: for all we know, nobody is there.
+        # Not heard of yet, or not for long: for all we know, nobody is there.
         delay_s = self._appointment_s(now, SOONEST_S, max(spacing_s, 1 / PARKED_PER_S))
         return Parked(_rounded_up(delay_s, self._together_s), reason)
 
@@ -181,7 +182,7 @@ class Host:
 
 def _rounded_up(delay_s: float, to_s: float) -> float:
     """Those who go together come back together, and are claimed for little more than the price of one."""
-    return math.ceil(delay_s / to_s) * to_s
+    return math.ceil(round(delay_s / to_s, 6)) * to_s
 
 
 class Hosts:
