@@ -430,14 +430,14 @@ async def test_sweeper_and_worker_cannot_both_end_a_run(connection: Conn, rival:
 
 
 async def test_two_finishers_of_the_same_runs_in_opposite_order_do_not_deadlock(connection: Conn, rival: Conn) -> None:
-    """Rule 16: locks are taken in id order, whatever order the reports came in."""
+    """Rule 16: locks are taken in id order, whatever order the reports came in, and whichever side leads the join."""
     worker_id = await enlist(connection)
-    await submit_many(connection, [submission("a", {})] * 100)
-    reports = [
-        run.report(one.lease, FLAKY if n % 2 else Succeeded(), DICE) for n, one in enumerate(await claim(connection, worker_id))
-    ]
-    one, other = await asyncio.gather(runs.finish(connection, reports, now=NOW), runs.finish(rival, reports[::-1], now=NOW))
-    assert len(one) + len(other) == 100
+    for _ in range(5):
+        await submit_many(connection, [submission("a", {})] * 1000)
+        claimed = await claim(connection, worker_id, limit=1000)
+        reports = [run.report(one.lease, FLAKY if n % 2 else Succeeded(), DICE) for n, one in enumerate(claimed)]
+        one, other = await asyncio.gather(runs.finish(connection, reports, now=NOW), runs.finish(rival, reports[::-1], now=NOW))
+        assert len(one) + len(other) == 1000
 
 
 # Bad data.
