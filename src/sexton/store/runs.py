@@ -114,8 +114,8 @@ async def finish(connection: Connection, reports: Sequence[Report], *, now: date
 
 
 def finish_statement(reports: Sequence[Report], *, now: datetime | None = None) -> tuple[str, tuple[datetime | None, str]]:
-    """The same, for a connection of the caller's."""
-    return _FINISH, (now, _encode(reports).decode())
+    """The same, for a connection of the caller's. Rule 16: where the reports lead the join, runs are locked in their order."""
+    return _FINISH, (now, _encode(sorted(reports, key=_by_id)).decode())
 
 
 async def promote(
@@ -204,6 +204,10 @@ async def hasten(connection: Connection, fences: Sequence[tuple[UUID, int]], *, 
 
 async def forget_output(connection: Connection, *, now: datetime | None = None) -> None:
     await connection.fetch(_SQL["forget_output"], now)
+
+
+def _by_id(report: Report) -> int:
+    return report.run_id.int
 
 
 def _overdue(row: Row) -> Overdue:

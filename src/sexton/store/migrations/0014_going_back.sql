@@ -21,7 +21,6 @@ BEGIN
       run_id uuid, worker_id uuid, token bigint, next text, status text, ending text, started_s float8, took_s float8,
       delay_s float8, spends text, reason text, error jsonb, result jsonb, progress jsonb, output text, permanent boolean,
       replay_s float8, key text)
-    ORDER BY x.run_id  -- rule 16: whichever side leads the join below, runs are locked in the order of their ids
   ), ended AS (
     DELETE FROM runs r USING reported x
     WHERE r.id = ANY (ARRAY(SELECT reported.run_id FROM reported WHERE reported.run_id IS NOT NULL))
