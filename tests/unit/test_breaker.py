@@ -82,6 +82,16 @@ def host(seat_limit: int = 32) -> Host:
     return Host("https://a.example", seat_limit, PATIENCE, Random(1))
 
 
+def dead_host() -> Host:
+    """All its seats were taken at 0, and all of these calls have failed."""
+    dead = host()
+    for _ in range(FIRST_SEATS):
+        dead.admit(0.0)
+    for _ in range(FIRST_SEATS):
+        dead.failed(0.0, 0.0)
+    return dead
+
+
 def fill(host: Host, now: float = 0.0) -> int:
     """Calls until somebody has to wait or is sent away; answers with how many went."""
     count = 0
@@ -192,11 +202,7 @@ class TestAHost:
         assert "is down" in parked.reason
 
     async def test_while_it_is_down_everybody_is_sent_away_and_they_come_back_in_groups(self) -> None:
-        dead = host()
-        for _ in range(FIRST_SEATS):
-            dead.admit(0.0)
-        for _ in range(FIRST_SEATS):
-            dead.failed(0.0, 0.0)
+        dead = dead_host()
         sent = [dead.admit(1.0) for _ in range(10_000)]
         delays = [parked.delay_s for parked in sent if isinstance(parked, Parked)]
         assert len(delays) == 10_000
@@ -218,11 +224,7 @@ class TestAHost:
             assert first_s == (TOGETHER_S if one is strange else SOONEST_S)
 
     async def test_when_it_is_back_nobody_new_waits_for_the_appointments_of_the_others(self) -> None:
-        dead = host()
-        for _ in range(FIRST_SEATS):
-            dead.admit(0.0)
-        for _ in range(FIRST_SEATS):
-            dead.failed(0.0, 0.0)
+        dead = dead_host()
         sent = [dead.admit(1.0) for _ in range(5_000)]
         assert max(parked.delay_s for parked in sent if isinstance(parked, Parked)) > 200
         assert dead.admit(20.0) is None
@@ -232,11 +234,7 @@ class TestAHost:
         assert max(parked.delay_s for parked in late) < 20
 
     async def test_when_it_is_back_one_asks_and_then_all_may_go(self) -> None:
-        dead = host()
-        for _ in range(FIRST_SEATS):
-            dead.admit(0.0)
-        for _ in range(FIRST_SEATS):
-            dead.failed(0.0, 0.0)
+        dead = dead_host()
         assert dead.admit(20.0) is None
         assert isinstance(dead.admit(20.0), Parked)
         dead.answered(20.1, 0.1)

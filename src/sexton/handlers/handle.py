@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+from uuid import UUID
 
 from .context import Call, Context
+
+Hasten = Callable[[Sequence[tuple[UUID, int]]], None]  # makes runs due, by id and token, that a handler had sent away
 
 
 class Handle(Protocol):

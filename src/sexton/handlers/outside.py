@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain.targets import GRPC_TASK, HTTP_TASK
@@ -14,7 +13,7 @@ from sexton.settings import Settings
 from .breaker import Patience
 from .context import Call
 from .grpc_when_called import GrpcWhenCalled
-from .handle import Handler
+from .handle import Handler, Hasten
 from .script import scripts
 from .secrets import Secrets
 
@@ -30,7 +29,7 @@ class Outside:
         clock: Clock,
         dice: Rng,
         callback_token: Callable[[Call], str] | None = None,
-        hasten: Callable[[Sequence[tuple[UUID, int]]], None] = lambda _: None,
+        hasten: Hasten = lambda _: None,
     ) -> None:
         """`callback_token` signs the lease that a target which answers 202 calls back with. `hasten` makes runs due that were
         sent away from a host which is back."""
@@ -58,7 +57,7 @@ class Outside:
         clock: Clock,
         dice: Rng,
         token: Callable[[Call], str] | None,
-        hasten: Callable[[Sequence[tuple[UUID, int]]], None],
+        hasten: Hasten,
     ) -> HttpCalls:
         from .http import HttpCalls
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
-from uuid import UUID
 
 import aiohttp
 from yarl import URL
@@ -19,7 +18,7 @@ from sexton.domain.targets.http import has_status
 from sexton.errors import HandedOver, OutboundRefused, PermanentError, SextonError, Snooze
 from sexton.handlers.breaker import Patience
 from sexton.handlers.context import Call, Context
-from sexton.handlers.handle import Handle
+from sexton.handlers.handle import Handle, Hasten
 from sexton.handlers.outbound import Outbound, trusted
 from sexton.handlers.python_function import TaskHandle
 from sexton.handlers.secrets import Secrets
@@ -34,7 +33,6 @@ DOWN = (502, 503, 504)  # said by whoever stands before a host that is not there
 _FOLLOWED = (301, 302, 303, 307, 308)
 
 Token = Callable[[Call], str]
-Hasten = Callable[[Sequence[tuple[UUID, int]]], None]  # runs by id and token
 Verdict = Literal["answered", "failed"]
 
 
