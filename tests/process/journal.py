@@ -96,10 +96,12 @@ def note_sync(what: str, ctx: Attempt, text: str = "") -> None:
 
 
 def read(directory: Path) -> list[Line]:
-    """All lines of all processes in the order of time. A line torn by kill -9 was never waited for, so it does not count."""
-    lines = []
+    """All lines of all processes up to now, in the order of time. A line torn by kill -9 was never waited for, so it does not
+    count. What is written while the files are read, one after the other, is left out: the last file would tell of starts, and
+    the first not yet of the ends that made room for them."""
+    lines, now = [], time.monotonic()
     for path in directory.glob("*.journal"):
         for text in path.read_bytes().split(b"\n")[:-1]:
             what, job_id, run_id, *facts = json.loads(text)
             lines.append(Line(what, UUID(job_id), UUID(run_id), *facts))
-    return sorted(lines, key=lambda line: line.at)
+    return sorted((line for line in lines if line.at <= now), key=lambda line: line.at)
