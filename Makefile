@@ -36,14 +36,19 @@ dev: setup ## Run Sexton here: API, scheduler and worker over an embedded Postgr
 	@exec $(BIN)/sexton dev $(ARGS)
 
 .PHONY: test
-test: lint system ## Lint, then the tests on PostgreSQL 18, then the store's on 15 and 16 (PYTEST_ARGS=…)
-	$(BIN)/pytest -n 2 --ignore=tests/process $(PYTEST_ARGS)
-	@# Process tests mostly wait for leases to run out: the other versions of PostgreSQL have the second core meanwhile.
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-process test-versions
+test: lint system ## Lint, then the tests on PostgreSQL 18, then the store's on 15, the oldest that is supported (PYTEST_ARGS=…)
+	$(BIN)/pytest -n 2 --ignore=tests/process --ignore=tests/simulation $(PYTEST_ARGS)
+	@# Process tests mostly wait for leases to run out: the others have the second core meanwhile.
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-process test-beside
 
 .PHONY: test-process
 test-process: setup ## Only the tests with real processes: SIGKILL, SIGSTOP, outages, PgBouncer
 	$(BIN)/pytest tests/process $(PYTEST_ARGS)
+
+.PHONY: test-beside
+test-beside: setup
+	$(BIN)/pytest tests/simulation $(PYTEST_ARGS)
+	$(BIN)/pytest $(STORE_TESTS) --postgres=15 $(PYTEST_ARGS)
 
 .PHONY: test-versions
 test-versions: setup ## Only the store's tests, on PostgreSQL 15 and 16
