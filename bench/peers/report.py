@@ -78,8 +78,10 @@ def table(rows: Sequence[Sequence[str]], caption: str) -> Table:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Without the columns of phases that were not asked for."""
     lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    shown = [index for index in range(len(COLUMNS)) if any(row[index] != NONE for row in rows)]
+    return "\n".join(f"| {' | '.join(line[index] for index in shown)} |" for line in lines)
 
 
 def failures(measured: Measured) -> list[str]:

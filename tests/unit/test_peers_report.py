@@ -79,9 +79,13 @@ def test_who_is_missing_or_failed_has_a_row_that_says_so() -> None:
 
 
 def test_the_markdown_has_a_head_a_rule_and_a_line_per_peer() -> None:
-    lines = report.markdown(report.rows([SEXTON, CELERY], {}, missing={"celery": "why"})).splitlines()
+    measured = {"sexton": {"drain1": [drained(900)], "timer": [waited("lag_p99_s", 0.1, lag_p50_s=0.05)]}}
+    lines = report.markdown(report.rows([SEXTON, CELERY], measured, missing={"celery": "why"})).splitlines()
     assert len(lines) == 4
-    assert {line.count("|") for line in lines} == {len(report.COLUMNS) + 1}
+    assert len({line.count("|") for line in lines}) == 1
+    assert "drain, 1 worker" in lines[0]
+    assert "spread over 5 s" in lines[0]
+    assert "2 workers" not in lines[0], "nobody asked for that phase"
 
 
 def test_a_slow_peer_drains_as_many_as_it_does_in_a_while_and_a_quick_one_all() -> None:
