@@ -52,7 +52,7 @@ async def run(bed: Bed, options: Options) -> Figures:
 
 async def _beside_the_dead(bed: Bed, url: str, streams: Iterator[int], options: Options) -> Figures:
     beside_s, onset_s = (3.0, 1.0) if options.quick else (BESIDE_SPAN_S, ONSET_S)
-    dead_jobs = options.jobs or DEAD_JOBS
+    dead_count = options.jobs or DEAD_JOBS
     alone: list[float] = []
     beside: list[float] = []
     onset: list[float] = []
@@ -60,21 +60,21 @@ async def _beside_the_dead(bed: Bed, url: str, streams: Iterator[int], options: 
     async def measure(lags: list[float], span_s: float) -> None:
         lags += await _stream(bed, url, next(streams), BESIDE_RATE, span_s)
 
-    async def bury() -> None:
-        bed.say(f"{dead_jobs:,} jobs for two dead hosts arrive")
-        requests = [_request(bed, dead[n % 2], n) for n in range(dead_jobs)]
+    async def dead_jobs_arrive() -> None:
+        bed.say(f"{dead_count:,} jobs for two dead hosts arrive")
+        requests = [_request(bed, dead[n % 2], n) for n in range(dead_count)]
         await asyncio.gather(measure(onset, onset_s), bed.submit(requests))
 
     with _black_hole() as swallowing, _refusing() as refusing:
         dead = [f"http://127.0.0.1:{port}" for port in (swallowing, refusing)]
         await measure(alone, beside_s)
-        await bury()
+        await dead_jobs_arrive()
         await measure(beside, beside_s)
         await measure(beside, beside_s)
         await _forget_all(bed)
         await measure(alone, beside_s)
         await measure(alone, beside_s)
-        await bury()
+        await dead_jobs_arrive()
         await measure(beside, beside_s)
     return {
         "lag_ratio": _typical_p99(beside) / _typical_p99(alone),
