@@ -55,7 +55,7 @@ async def test_without_a_number_of_slots_too_many_run_at_once(fresh_databases: F
 async def test_without_counting_what_is_beyond_a_lowered_limit_does_not_hold(fresh_databases: FreshDatabases) -> None:
     async def forget(world: World) -> None:
         await let_all_through(world)
-        beyond = "NOT EXISTS (SELECT FROM slots o WHERE o.key = k.key AND o.n > k.max AND o.run_id IS NOT NULL)"
+        beyond = "NOT EXISTS (SELECT FROM slots o WHERE o.key = k.key AND o.n > k.max AND o.run_id IS NOT NULL OFFSET 0)"
         await rewrite(world, "take_slots", (beyond, "true"))
         crowd(world, SHARED)
         world.steward.keys, world.steward.is_hasty = [SHARED], True
@@ -73,7 +73,7 @@ async def test_without_giving_slots_back_the_dead_hold_them(fresh_databases: Fre
 async def test_without_slots_of_a_tenant_it_takes_more_than_it_may(fresh_databases: FreshDatabases) -> None:
     async def allow_any_number(world: World) -> None:
         await rewrite(world, "standing", ("o.running_max - (", "1000 - ("))
-        await rewrite(world, "admit_runs", ("t.running_max AS tenant_max", "1000 AS tenant_max"))
+        await rewrite(world, "admit_runs", ("t.running_max AS max", "1000 AS max"))
 
     assert await found("no tenant has more runs at once than it may", fresh_databases, allow_any_number, first_seed=1001)
 

@@ -16,7 +16,7 @@ import pytest
 from sexton.domain import run
 from sexton.domain.job import Submission, Unique, submission
 from sexton.domain.outcome import Snoozed, Succeeded
-from sexton.store import dead_letters, fleet, jobs, retention, runs
+from sexton.store import dead_letters, fleet, jobs, pacing, retention, runs
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
 from tests.store.support import BROKEN, NOW, after, claim, enlist, submit_many
@@ -173,6 +173,21 @@ async def test_a_claim_compares_no_list_with_a_list(as_service: Conn) -> None:
     assert min(took_s[12]) < 4 * min(took_s[4])
 
 
+async def test_a_claim_reads_only_the_slots_of_its_own_keys(as_service: Conn) -> None:
+    """C10: planned while there were few slots, a claim went through those of all keys to see whether any is beyond a lowered
+    limit."""
+    worker_id = await enlist(as_service)
+    await submit_many(as_service, [submission("a", {}, limit={"key": f"k{n}", "running": 5}) for n in range(30)])
+    await pacing.release(as_service, now=NOW)
+    assert len(await claim(as_service, worker_id, limit=10)) == 10
+    await as_service.execute("VACUUM ANALYZE sexton.slots")
+    assert len(await claim(as_service, worker_id, limit=10)) == 10  # planned now
+    await as_service.execute("INSERT INTO sexton.slots SELECT 'other ' || n, 1 FROM generate_series(1, 2000) n")
+    before = await _rows_read(as_service)
+    assert len(await claim(as_service, worker_id, limit=10)) == 10
+    await _assert_reads_few(as_service, before, 60 + 10 * 12)
+
+
 async def test_the_cost_of_an_idle_promotion_does_not_grow_with_what_waits(as_service: Conn) -> None:
     """B10, B12: the B-tree is the timer; a peek at the earliest is a probe."""
     await _analyze(as_service)
@@ -188,8 +203,8 @@ async def _rows_read(connection: Conn) -> dict[str, int]:
     rows = await connection.fetch(
         """SELECT t.relname, t.seq_tup_read + coalesce(t.idx_tup_fetch, 0)
              + coalesce((SELECT sum(i.idx_tup_read) FROM pg_stat_user_indexes i WHERE i.relid = t.relid), 0)::bigint AS read
-           FROM pg_stat_user_tables t WHERE t.schemaname = 'sexton'
-           AND t.relname ~ '^(runs|jobs|executions|endings|dead_letters|idempotency_keys|unique_keys|live_output)'"""
+           FROM pg_stat_user_tables t WHERE t.schemaname = 'sexton' AND t.relname ~
+             '^(runs|jobs|executions|endings|dead_letters|idempotency_keys|unique_keys|live_output|limits|slots)'"""
     )
     return {row["relname"]: row["read"] for row in rows}
 
