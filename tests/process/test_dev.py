@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -191,6 +192,29 @@ async def test_a_server_killed_as_well_is_repaired_by_the_next_start(start_dev: 
     await second.until_ready()
     assert second.job(job_id)["status"] == "completed"
     await second.interrupt()
+
+
+async def test_a_server_killed_under_it_is_started_again(start_dev: StartDev, figure: Figure) -> None:
+    """D1: as when the kernel runs out of memory; what was acknowledged before is there, and jobs go on."""
+    dev = start_dev()
+    await dev.until_ready()
+    job_id = dev.submit("demo.echo", a=1)
+    pid = int((dev.data_dir / "postmaster.pid").read_text().split()[0])
+    psutil.Process(pid).kill()
+    took_s = await dev.until(lambda: "embedded restarted" in dev.log, "the server to be started again")
+    assert int((dev.data_dir / "postmaster.pid").read_text().split()[0]) != pid
+    await dev.until(lambda: _answers(dev), "the API to reach it")
+    assert await dev.until_completed(job_id) == {"a": 1}
+    assert await dev.until_completed(dev.submit("demo.echo", a=2)) == {"a": 2}
+    figure(f"sexton dev: its PostgreSQL is back {took_s:.1f} s after kill -9")
+    await dev.interrupt()
+
+
+def _answers(dev: Dev) -> bool:
+    try:
+        return bool(dev.ask("/v1/jobs"))
+    except urllib.error.HTTPError:
+        return False
 
 
 async def test_a_second_start_finds_the_running_server_and_the_last_one_stops_it(start_dev: StartDev) -> None:

@@ -35,6 +35,7 @@ EXAMPLES: list[tuple[events.Event, str, str]] = [
     (events.DatabaseLost("reporter", "connection refused"), "warning", "database lost"),
     (events.DatabaseAwaited("database", "connection refused", 30.0), "warning", "database awaited"),
     (events.DatabaseBack("reporter", 1.5), "info", "database back"),
+    (events.EmbeddedRestarted("/home/ada/.local/share/sexton"), "warning", "embedded restarted"),
     (events.ServiceFailed("intake", ValueError("a bug")), "error", "service failed"),
     (events.LoopStalled(ID, 5.0), "warning", "loop stalled"),
     (events.Drained(ID, 0), "info", "drained"),

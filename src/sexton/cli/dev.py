@@ -12,9 +12,10 @@ from pydantic import SecretStr
 from sexton.client.location import embedded
 from sexton.handlers.parent_death import die_with_parent
 from sexton.registry import Registry
-from sexton.service import unless_stopped
+from sexton.service import Wake, repeat, unless_stopped
 from sexton.settings import Settings
 from sexton.store import migrate
+from sexton.store.embedded import EmbeddedPostgres
 from sexton.telemetry import logs
 from sexton.telemetry.events import Event, WorkerJoined
 
@@ -32,6 +33,7 @@ from .composition import (
 )
 from .exits import report
 from .greeting import Greeting, tell_ended
+from .revival import Revival
 from .services import Adopt, Host, LogLevel, Port, api_on, run_worker, scheduler_on
 
 DEMO = "sexton.demo:app"
@@ -95,7 +97,11 @@ async def run(stop: asyncio.Event, settings: Settings, registry: Registry, *, ad
                 joined.set()
 
         async with ground(settings, adopt=adopt, stop=stop, hear=[hear, tell_ended]) as on:
-            await _run_all(stop, on, registry, joined, greeting, again=again)
+            await together(
+                stop,
+                _run_all(stop, on, registry, joined, greeting, again=again),
+                *([_revive(stop, on, server)] if server else []),
+            )
     finally:
         if server is not None:
             await asyncio.to_thread(server.leave)
@@ -117,6 +123,11 @@ async def _run_all(
         await stop.wait()
 
     await together(stop, api_on(on).run(stop, ready=listening.set_result), others())
+
+
+async def _revive(stop: asyncio.Event, on: Ground, server: EmbeddedPostgres) -> None:
+    revival = Revival(server, emit=on.emit)
+    await unless_stopped(stop, repeat(revival, Wake(), clock=on.clock, emit=on.emit, dice=on.dice))
 
 
 async def _migrate(settings: Settings) -> list[str]:

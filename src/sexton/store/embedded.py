@@ -13,7 +13,7 @@ import re
 import shlex
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from . import embedded_folder as folder
 from . import embedded_users as users
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 # Where the wheel keeps its binaries. Importing it to ask would create lock files and touch runtime directories.
 WHEEL_DIRECTORIES: Final = MappingProxyType({16: "pginstall", 18: "pginstall18"})
@@ -112,6 +112,13 @@ class EmbeddedPostgres:
         self.stop()
         self._launch(shared=self._membership is not None)
 
+    def revive(self) -> None:
+        """Start it again under the same URLs if it has ended without being asked to."""
+        if not folder.is_made(self.data_dir):
+            raise EmbeddedUnavailable(f"{self.data_dir} is gone, and the embedded PostgreSQL with it; start anew")
+        with self._in_its_folder():
+            self._ensure_running()
+
     def url(self, database: str = "sexton") -> str:
         """A URL over the unix socket that asyncpg and libpq both understand."""
         return f"postgresql://postgres@/{quote(database)}?host={quote(str(self._socket_dir))}&port={self._socket_port}"
@@ -120,6 +127,14 @@ class EmbeddedPostgres:
         if self.port is None:
             raise EmbeddedUnavailable(f"the PostgreSQL in {self.data_dir} was started without a port")
         return f"postgresql://postgres@127.0.0.1:{self.port}/{quote(database)}"
+
+    @property
+    def is_alive(self) -> bool:
+        """As far as its lock file and the kernel tell, without asking it."""
+        try:
+            return _is_postgres(int(self._postmaster()[0]))
+        except (FileNotFoundError, ValueError, IndexError):
+            return False
 
     @property
     def pid(self) -> int | None:
@@ -134,17 +149,23 @@ class EmbeddedPostgres:
             self.stop()
 
     def _launch(self, *, shared: bool) -> None:
+        with self._in_its_folder():
+            if shared:
+                self._membership = users.join(self.data_dir)
+            self._ensure_running()
+            if shared:
+                users.ensure_keeper(self.data_dir, self.bin_dir)
+
+    @contextmanager
+    def _in_its_folder(self) -> Iterator[None]:
+        """Made if it is absent, and nobody else starts a server in it meanwhile."""
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.require_ours(self.data_dir)
             if os.geteuid() == 0:
                 folder.open_to_service_user(self.data_dir, self.bin_dir)
             with folder.locked(self.data_dir):
-                if shared:
-                    self._membership = users.join(self.data_dir)
-                self._ensure_running()
-                if shared:
-                    users.ensure_keeper(self.data_dir, self.bin_dir)
+                yield
         except OSError as error:
             raise EmbeddedUnavailable(
                 f"{self.data_dir} cannot hold the embedded PostgreSQL: {error.strerror or error}; "
@@ -210,10 +231,7 @@ class EmbeddedPostgres:
     def _is_running(self) -> bool:
         if self._execute("pg_ctl", "status", f"--pgdata={self.data_dir}").returncode != 0:
             return False
-        try:
-            return _is_postgres(int(self._postmaster()[0]))
-        except FileNotFoundError:
-            return False
+        return self.is_alive
 
     def _major_version(self) -> str:
         return self._run("postgres", "--version").split()[2].partition(".")[0]

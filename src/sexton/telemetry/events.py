@@ -162,6 +162,12 @@ class DatabaseBack(msgspec.Struct, frozen=True):
     away_s: float
 
 
+class EmbeddedRestarted(msgspec.Struct, frozen=True):
+    """The embedded PostgreSQL had ended without being asked to, killed by the kernel for its memory, as a rule."""
+
+    data_dir: str
+
+
 class ServiceFailed(msgspec.Struct, frozen=True):
     """A pass raised something nobody foresaw; the service goes on after a pause."""
 
@@ -214,6 +220,7 @@ Event = (
     | DatabaseLost
     | DatabaseAwaited
     | DatabaseBack
+    | EmbeddedRestarted
     | ServiceFailed
     | LoopStalled
     | Drained

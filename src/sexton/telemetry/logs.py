@@ -26,6 +26,7 @@ _WARNINGS = (
     events.ZonesOlder,
     events.DatabaseLost,
     events.DatabaseAwaited,
+    events.EmbeddedRestarted,
     events.LoopStalled,
     events.ApiExposed,
 )
