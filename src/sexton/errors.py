@@ -163,6 +163,12 @@ class ForeignDatabase(SextonError):
     code = "foreign_database"
 
 
+class InvalidSetting(SextonError):
+    """A setting is missing or cannot be used; the message names its variable."""
+
+    code = "invalid_setting"
+
+
 class EmbeddedUnavailable(SextonError):
     """The embedded PostgreSQL is not installed or could not be started."""
 

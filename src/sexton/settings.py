@@ -25,7 +25,13 @@ from sexton.domain.targets.command import Command, commands
 class Settings(BaseSettings):
     """Every default is here, with its unit and its reason."""
 
-    model_config = SettingsConfigDict(env_prefix="SEXTON_", toml_file="sexton.toml", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix="SEXTON_",
+        env_ignore_empty=True,  # SEXTON_API_PORT= in a compose file means that nobody has said
+        toml_file="sexton.toml",
+        frozen=True,
+        extra="forbid",
+    )
 
     database_url: SecretStr | None = None  # services need it; none: App, dev and the commands use the embedded one in data_dir
     direct_url: SecretStr | None = None  # a way around the pooler, for LISTEN and advisory locks

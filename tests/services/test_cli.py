@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -60,21 +61,40 @@ class TestWhatIsWrong:
         monkeypatch.setenv("SEXTON_POOL_SIZE", "many")
         monkeypatch.setenv("SEXTON_LEASE_S", "-3")
         code, out, err = call("scheduler")
-        assert (code, out) == (1, "")
+        assert (code, out) == (2, "")
         assert "SEXTON_POOL_SIZE" in one_line(err)
         assert "SEXTON_LEASE_S" in err
+
+    def test_an_empty_variable_says_nothing(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        """E6, F2: as a compose file writes it for what the environment does not have."""
+        monkeypatch.setenv("SEXTON_API_PORT", "")
+        code, out, _ = call("config", "show", "--json")
+        assert code == 0
+        (port,) = (setting for setting in json.loads(out) if setting["variable"] == "SEXTON_API_PORT")
+        assert (port["value"], port["origin"]) == (8474, "default")
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"), [(["why"], "'ID'"), (["stats", "--bogus"], "--bogus"), (["jobs", "bogus"], "bogus")]
+    )
+    def test_a_mistake_is_json_where_json_was_asked_for(self, call: Call, arguments: list[str], said: str) -> None:
+        """E6, F2: whoever reads the one reads the other."""
+        code, out, err = call(*arguments, "--json")
+        assert (code, out) == (2, "")
+        problem = json.loads(err)
+        assert problem["code"] == "usage"
+        assert said in problem["detail"]
 
     def test_a_file_that_cannot_be_read_is_one_line_that_names_it(self, call: Call, folder: Path) -> None:
         """E6, F2."""
         (folder / "sexton.toml").write_text("pool_size = = 5\n")
         code, _, err = call("scheduler")
-        assert code == 1
+        assert code == 2
         assert "sexton.toml" in one_line(err)
         assert "line 1" in err
 
     def test_no_database_is_one_line_that_says_what_to_set(self, call: Call) -> None:
         code, _, err = call("migrate")
-        assert code == 1
+        assert code == 2
         assert "SEXTON_DATABASE_URL" in one_line(err)
 
     def test_a_database_that_cannot_be_reached_is_one_line_without_its_password(
@@ -104,7 +124,7 @@ class TestWhatIsWrong:
         """F2, F5: nor a part of it, which is what an unescaped character in a password makes of the host and the port."""
         monkeypatch.setenv("SEXTON_DATABASE_URL", url)
         code, _, err = call(command)
-        assert code == 1
+        assert code == 2
         assert "SEXTON_DATABASE_URL" in one_line(err)
         assert "hunter2" not in err
 

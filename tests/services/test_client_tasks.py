@@ -70,7 +70,7 @@ def test_arguments_become_a_payload_by_name() -> None:
         (lambda: plain.request(user=1), "/payload/user", "has no such argument; it takes user_id, lang"),  # type: ignore[call-overload]
         (lambda: plain.request(lang="en"), "/payload/user_id", "needs this argument"),  # type: ignore[call-overload]
         (lambda: plain.request(1, user_id=2), "/payload/user_id", "given twice"),  # type: ignore[call-overload]
-        (lambda: plain.request(1, "en", 3), "/payload", "takes 2 positional arguments, 3 were given"),  # type: ignore[call-overload]
+        (lambda: plain.request(1, "en", 3), "/payload", "takes 2 positional arguments after its context, 3 were given"),  # type: ignore[call-overload]
         (lambda: charge.request(1.0, "EUR"), "/payload", "takes 1 positional arguments"),  # type: ignore[call-overload]
         (lambda: anything.request(x=object()), "/payload", "cannot be written as JSON"),
         (lambda: anything.request(x=float("nan")), "/payload/x", "has no JSON form"),

@@ -174,7 +174,7 @@ class TestWhatIsWrong:
         [
             ("postgresql://sexton:hunter2@127.0.0.1:1/db", 3, "cannot connect by SEXTON_DATABASE_URL"),
             ("postgresql://sexton:hunter2@no-such-host.invalid/db", 3, "cannot connect by SEXTON_DATABASE_URL"),
-            ("mysql://sexton:hunter2@host/db", 1, "is not an address of PostgreSQL"),
+            ("mysql://sexton:hunter2@host/db", 2, "is not an address of PostgreSQL"),
         ],
     )
     @pytest.mark.parametrize("command", ["dev", "migrate"])
@@ -218,7 +218,7 @@ class TestWhatIsWrong:
     def test_no_queue_to_work_for(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SEXTON_WORKER_QUEUES", " , ")
         code, _, err = call("worker", "sexton.demo:app")
-        assert code == 1
+        assert code == 2
         assert "SEXTON_WORKER_QUEUES" in one_line(err)
         assert "names no queue" in err
 

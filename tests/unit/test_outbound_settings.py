@@ -63,5 +63,5 @@ async def test_certificates_that_cannot_be_read_are_told_at_the_start(tmp_path: 
     path = tmp_path / "roots.pem"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(SextonError, match="http_ca_file"):
+    with pytest.raises(SextonError, match="SEXTON_HTTP_CA_FILE"):
         Outside(Settings(http_ca_file=path), clock=SystemClock(), dice=Random(1))

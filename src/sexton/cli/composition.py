@@ -20,7 +20,7 @@ import uvloop
 from sexton.client.app import App
 from sexton.client.location import address
 from sexton.clock import Clock, SystemClock
-from sexton.errors import SextonError
+from sexton.errors import InvalidSetting, SextonError
 from sexton.ids import Rng, entropy
 from sexton.registry import Registry
 from sexton.service import AskedToStop, insist, unless_stopped
@@ -50,7 +50,7 @@ class Ground:
 
 def database_url(settings: Settings) -> str:
     if settings.database_url is None:
-        raise SextonError(
+        raise InvalidSetting(
             "no database: set SEXTON_DATABASE_URL, for example postgresql://user@host/dbname; `sexton dev` brings its own"
         )
     return settings.database_url.get_secret_value()
@@ -60,7 +60,7 @@ def read_settings() -> Settings:
     try:
         settings = Settings()
     except tomllib.TOMLDecodeError as error:
-        raise SextonError(f"sexton.toml: {error}") from error
+        raise InvalidSetting(f"sexton.toml: {error}") from error
     for variable in unknown_variables(os.environ):
         close = difflib.get_close_matches(variable, _VARIABLES, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""

@@ -60,7 +60,7 @@ def described(settings: Settings) -> list[Setting]:
     file = settings.model_config.get("toml_file")
     path = Path(str(file))
     in_file = set(tomllib.loads(path.read_text(encoding="utf-8"))) if path.is_file() else set()
-    in_environment = {name.upper() for name in os.environ}
+    in_environment = {name.upper() for name, value in os.environ.items() if value}
     answer = []
     for name, field in type(settings).model_fields.items():
         variable = f"SEXTON_{name.upper()}"

@@ -35,6 +35,7 @@ _CODES: dict[type[errors.SextonError], Exit] = {
     errors.DatabaseUnavailable: Exit.UNREACHABLE,
     errors.EmbeddedUnavailable: Exit.UNREACHABLE,
     errors.InvalidSubmission: Exit.USAGE,
+    errors.InvalidSetting: Exit.USAGE,
     NotUnderstood: Exit.USAGE,
     errors.NotFound: Exit.NOT_FOUND,
     errors.UnknownTask: Exit.NOT_FOUND,
@@ -54,6 +55,8 @@ _CODES: dict[type[errors.SextonError], Exit] = {
 
 
 def exit_code(error: Exception) -> Exit:
+    if _is_invalid_settings(error):
+        return Exit.USAGE
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), Exit.FAILED)
 
 

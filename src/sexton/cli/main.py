@@ -16,8 +16,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from .exits import report
+from .exits import NotUnderstood, report
 
+_MISTAKE: Any = typer.BadParameter.__base__  # click's UsageError, from wherever this version of typer has it
 MARKUP = None  # plain help pages: quick to make, and the same in a pipe
 
 EXIT_CODES = """
@@ -41,6 +42,7 @@ COMMANDS = {
     "sync": Command("sync", "sync", "Create and update the schedules that an app's code declares."),
     "submit": Command("submit", "submit", "Submit a job, or a file of them."),
     "jobs": Command("jobs", "app", "List, show, watch, change and cancel jobs."),
+    "why": Command("foresight", "why", "Tell why a job has or has not run."),
     "cron": Command("cron", "app", "Explain a cron expression: in words, and when it fires."),
     "dead": Command("dead", "app", "List, show, replay and discard dead letters."),
     "workers": Command("fleet", "workers", "List the workers."),
@@ -125,11 +127,15 @@ def main() -> None:
     """Exit codes: `EXIT_CODES`."""
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    as_json = "--json" in arguments
     try:
-        app(arguments, prog_name="sexton", standalone_mode=True)
+        code = app(arguments, prog_name="sexton", standalone_mode=not as_json)  # alone, it tells mistakes in words
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except _MISTAKE as mistake:
+        raise SystemExit(report(NotUnderstood(mistake.format_message()), as_json=as_json)) from None
     except Exception as error:
         if debug:
             raise
-        raise SystemExit(report(error, as_json="--json" in arguments)) from None
+        raise SystemExit(report(error, as_json=as_json)) from None
+    raise SystemExit(code if isinstance(code, int) else 0)

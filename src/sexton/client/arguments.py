@@ -47,7 +47,8 @@ class Parameters:
         """The arguments by name. Defaults are left out: they are the function's business when it runs."""
         if len(args) > len(self.positional):
             raise InvalidSubmission(
-                "/payload", f"{self.owner} takes {len(self.positional)} positional arguments, {len(args)} were given"
+                "/payload",
+                f"{self.owner} takes {len(self.positional)} positional arguments after its context, {len(args)} were given",
             )
         bound = dict(zip(self.positional, args, strict=False))
         if kwargs:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sexton.errors import DatabaseUnavailable, DataRefused, SextonError
+from sexton.errors import DatabaseUnavailable, DataRefused, InvalidSetting
 from sexton.settings import Settings
 from sexton.store import migrate
 from sexton.store.database import Postgres
@@ -49,7 +49,7 @@ def address(name: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, DataRefused):
-        raise SextonError(
+        raise InvalidSetting(
             f"{name} is not an address of PostgreSQL, such as postgresql://user:password@host:5432/dbname; "
             "without a driver's name such as +asyncpg; special characters in the password are written as %2F, %40 and so on"
         ) from None

@@ -20,7 +20,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from sexton.domain.outbound import Rules
 from sexton.domain.outbound.addresses import literal
-from sexton.errors import OutboundRefused, SextonError
+from sexton.errors import InvalidSetting, OutboundRefused
 
 LOOKUP_THREADS = 16  # a name server that does not answer holds one for half a minute
 REMEMBERED_S = 10  # what was looked up
@@ -106,7 +106,7 @@ def trusted(ca_file: Path | None) -> ssl.SSLContext | bool:
     try:
         return ssl.create_default_context(cafile=str(ca_file))
     except OSError as error:  # of ssl too
-        raise SextonError(f"http_ca_file: {ca_file} cannot be read: {error.strerror or error}") from None
+        raise InvalidSetting(f"SEXTON_HTTP_CA_FILE: {ca_file} cannot be read: {error.strerror or error}") from None
 
 
 def _look_up(host: str, port: int) -> list[str]:
