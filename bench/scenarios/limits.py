@@ -16,7 +16,7 @@ JOBS = 100_000
 JOBS_EACH = 100
 RUNNING = 1_000  # of each key: more than there are
 MANY_SLOTS = 1_000
-PASSES = 4  # of each kind, there and back again, so that slow minutes of the machine hit all of them
+PASSES = 6  # of each kind, there and back again, so that slow minutes of the machine hit all of them
 SETTLE_S = 1.2
 
 
