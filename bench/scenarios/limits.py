@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from bench.app import PAD
 from bench.bed import Bed
@@ -16,8 +16,15 @@ JOBS = 100_000
 JOBS_EACH = 100
 RUNNING = 1_000  # of each key: more than there are
 MANY_SLOTS = 1_000
+WORK_S = 0.01
 PASSES = 6  # of each kind, there and back again, so that slow minutes of the machine hit all of them
 SETTLE_S = 1.2
+
+
+class Kind(NamedTuple):
+    is_limited: bool
+    slots: int
+    work_s: float  # that a handler takes
 
 
 class Cost(NamedTuple):
@@ -30,25 +37,30 @@ class Cost(NamedTuple):
 
 
 async def run(bed: Bed, options: Options) -> Figures:
-    """With the slots that a worker has by default, and with many: limited runs are never taken ahead (rule 11)."""
+    """With the slots that a worker has by default, and with many: limited runs are never taken ahead (rule 11). And by default
+    again, with handlers that take as long as a quick call to somewhere else."""
     jobs = options.jobs or JOBS
     keys = max(1, jobs // JOBS_EACH)
     bed.start_scheduler()
     await bed.until_ready()
-    kinds = [("free", bed.concurrency), ("limited", bed.concurrency), ("free", MANY_SLOTS), ("limited", MANY_SLOTS)]
-    costs: dict[tuple[str, int], list[Cost]] = {kind: [] for kind in kinds}
+    pairs = {"": (bed.concurrency, 0.0), "_many_slots": (MANY_SLOTS, 0.0), "_at_work": (bed.concurrency, WORK_S)}
+    kinds = [Kind(is_limited, *pair) for pair in pairs.values() for is_limited in (False, True)]
+    costs: dict[Kind, list[Cost]] = {kind: [] for kind in kinds}
     first = 0
     for passed in range(1, PASSES + 1):
-        for kind, slots in kinds if passed % 2 else reversed(kinds):
-            bed.say(f"draining {jobs:,} jobs: {kind}, {slots} slots ({passed} of {PASSES})")
+        for kind in kinds if passed % 2 else reversed(kinds):
+            bed.say(f"draining {jobs:,} jobs: {_words(kind)} ({passed} of {PASSES})")
             numbers = range(first, first + jobs)
-            requests = [_request(bed, number, keys if kind == "limited" else 0) for number in numbers]
-            costs[kind, slots].append(await _drain(bed, requests, slots))
+            requests = [_request(bed, number, keys if kind.is_limited else 0, kind.work_s) for number in numbers]
+            costs[kind].append(await _drain(bed, requests, kind.slots))
             first += jobs
     starts = bed.record.first_starts()
     return {
-        **_compared(costs, bed.concurrency, ""),
-        **_compared(costs, MANY_SLOTS, "_many_slots"),
+        **{
+            name: figure
+            for suffix, pair in pairs.items()
+            for name, figure in _compared(costs[Kind(False, *pair)], costs[Kind(True, *pair)], suffix).items()
+        },
         "keys": keys,
         "jobs_seen": len(starts),
         "jobs_repeated": len(bed.record.rows()) - len(starts),
@@ -56,10 +68,15 @@ async def run(bed: Bed, options: Options) -> Figures:
     }
 
 
-def _compared(costs: Mapping[tuple[str, int], Sequence[Cost]], slots: int, suffix: str) -> Figures:
+def _words(kind: Kind) -> str:
+    limit = "limited" if kind.is_limited else "free"
+    return f"{limit}, {kind.slots} slots" + (f", {kind.work_s * 1000:g} ms each" if kind.work_s else "")
+
+
+def _compared(free: Sequence[Cost], limited: Sequence[Cost], suffix: str) -> Figures:
     figures: Figures = {}
-    for kind in ("free", "limited"):
-        parts = zip(Cost._fields, zip(*costs[kind, slots], strict=True), strict=True)
+    for kind, seen in (("free", free), ("limited", limited)):
+        parts = zip(Cost._fields, zip(*seen, strict=True), strict=True)
         figures |= {f"{name}_{kind}{suffix}": _mean(values) for name, values in parts}
     free_cpu, limited_cpu = figures[f"cpu_us_free{suffix}"], figures[f"cpu_us_limited{suffix}"]
     return {
@@ -69,10 +86,9 @@ def _compared(costs: Mapping[tuple[str, int], Sequence[Cost]], slots: int, suffi
     }
 
 
-def _request(bed: Bed, number: int, keys: int) -> Request:
-    if not keys:
-        return bed.note.request(number, PAD)
-    return bed.note.request(number, PAD, limit={"key": f"key-{number % keys}", "running": RUNNING})
+def _request(bed: Bed, number: int, keys: int, work_s: float) -> Request:
+    options: dict[str, Any] = {"limit": {"key": f"key-{number % keys}", "running": RUNNING}} if keys else {}
+    return bed.doze.request(number, work_s, PAD, **options) if work_s else bed.note.request(number, PAD, **options)
 
 
 async def _drain(bed: Bed, requests: Sequence[Request], slots: int) -> Cost:
@@ -113,6 +129,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
 SCENARIO = Scenario(
     "limits",
     "1,000 keys with 100 jobs each and a limit that does not bind, against the same jobs without",
-    {"time_ratio": Target(1.3, 1.1), "time_ratio_many_slots": Target(1.3, 1.1)},
+    {"time_ratio": Target(1.3, 1.1), "time_ratio_many_slots": Target(1.3, 1.1), "time_ratio_at_work": Target(1.3, 1.1)},
     run,
 )
