@@ -64,6 +64,8 @@ class TestWhatIsWrong:
         assert (code, out) == (2, "")
         assert "SEXTON_POOL_SIZE" in one_line(err)
         assert "SEXTON_LEASE_S" in err
+        code, _, err = call("stats", "--json")
+        assert (code, json.loads(err)["code"]) == (2, "invalid_setting")
 
     def test_an_empty_variable_says_nothing(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         """E6, F2: as a compose file writes it for what the environment does not have."""

@@ -55,13 +55,12 @@ _CODES: dict[type[errors.SextonError], Exit] = {
 
 
 def exit_code(error: Exception) -> Exit:
-    if _is_invalid_settings(error):
-        return Exit.USAGE
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), Exit.FAILED)
 
 
 def report(error: Exception, *, as_json: bool) -> Exit:
     """Says on stderr what is wrong; with `--json` as the API says it."""
+    error = _ours(error)
     if as_json:
         import msgspec
 
@@ -74,8 +73,6 @@ def report(error: Exception, *, as_json: bool) -> Exit:
 def plain(error: Exception) -> str:
     if isinstance(error, errors.SextonError):
         return str(error)
-    if _is_invalid_settings(error):
-        return "; ".join(f"{_variable(fault['loc'])}{fault['msg']}" for fault in error.errors())  # type: ignore[attr-defined]
     return f"{type(error).__name__}: {error} (unexpected; add --debug to see where)"
 
 
@@ -91,9 +88,12 @@ def _problem(error: Exception) -> Any:
     )
 
 
-def _is_invalid_settings(error: Exception) -> bool:
-    """Asked by name: importing pydantic to ask costs 300 ms."""
-    return type(error).__name__ == "ValidationError" and type(error).__module__.startswith("pydantic")
+def _ours(error: Exception) -> Exception:
+    """Settings that are refused, in our words. Asked by name: importing pydantic to ask costs 300 ms."""
+    if type(error).__name__ != "ValidationError" or not type(error).__module__.startswith("pydantic"):
+        return error
+    faults = error.errors()  # type: ignore[attr-defined]
+    return errors.InvalidSetting("; ".join(f"{_variable(fault['loc'])}{fault['msg']}" for fault in faults))
 
 
 def _variable(location: tuple[int | str, ...]) -> str:
