@@ -181,7 +181,7 @@ def test_a_year_of_downtime_of_a_dense_schedule_costs_little(schedule: Schedule,
         plans.append(_plan(schedule, DAWN, now, CatchUp(policy, window_s=40_000_000)))
         spent.append(time.process_time() - began)
     found = plans[0]
-    assert min(spent) < 0.15
+    assert min(spent) < 0.5
     assert len(found.fires) <= 220
     assert len(found.missed) == 1
     assert found.missed[0].first == next(fires(schedule, after=DAWN))

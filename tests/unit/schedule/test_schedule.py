@@ -184,7 +184,7 @@ def test_a_schedule_that_is_always_silent_costs_little() -> None:
         with pytest.raises(Invalid, match="never fires"):
             make(now=NOW, cron="0 3 * * *", timezone="America/New_York", exclude=["22:00-06:00"])
         spent.append(process_time() - began)
-    assert min(spent) < 0.1
+    assert min(spent) < 0.25
 
 
 def test_jitter_is_stable_bounded_and_even() -> None:
