@@ -15,7 +15,7 @@ from sexton.errors import KeyReused, NotAllowedIn
 from sexton.store import dead_letters, editing, jobs
 
 from .actors import EAGER, EFFECT, NEVER_S, NEWER, PLAIN, QUEUES, Action, Actor
-from .steward import BOTH, HOLD_S, ORDERED, OWNED, PLAIN_TENANT, RATED, SHARED, limit_named_by
+from .steward import BOTH, HOLD_S, ORDERED, OWNED, PACED, PLAIN_TENANT, RATED, SHARED, limit_named_by
 
 if TYPE_CHECKING:
     from sexton.store.database import Connection
@@ -34,7 +34,7 @@ class PeopleActor(Actor):
         self.limited_rate = 0.4  # jobs that name a limit
         self.is_hasty = False  # pauses and edits all the time
         self.insisted: Callable[[], dict[str, Any]] = dict  # what every job says, whatever the dice say
-        self.keys = [SHARED, SHARED, ORDERED, ORDERED, RATED, BOTH]
+        self.keys = [SHARED, SHARED, ORDERED, PACED, RATED, BOTH]
         self.actions = [
             Action("submit", self._submit, weight=lambda: 1 if world.faults_on else EAGER),
             Action("cancel", self._cancel),

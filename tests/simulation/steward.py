@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .world import World
 
-SHARED, ORDERED, RATED, BOTH = "stripe", "ledger", "mail", "bank"  # keys, each of its own kind
+SHARED, ORDERED, RATED, BOTH, PACED = "stripe", "ledger", "mail", "bank", "till"  # keys, each of its own kind
 OWNED, PLAIN_TENANT = "acme", "zeta"  # the first has a limit from the beginning
 HOLD_S = (1.0, 15.0)  # a pause ends, so that a life has an end
 
@@ -30,6 +30,8 @@ def limit_named_by(key: str, dice: Random) -> dict[str, Any]:
     match key:
         case "ledger":
             return {"key": ORDERED, "ordered": True}
+        case "till":
+            return {"key": PACED, "ordered": True, "count": 2, "per": 4, "burst": 1}
         case "mail":
             return {"key": RATED, "count": dice.choice([2, 4]), "per": 4, "burst": dice.choice([1, 2])}
         case "bank":

@@ -10,6 +10,7 @@
 | a run keeps the slot of an ordered key until it is over | `test_without_keeping_its_place_…`: one at a time |
 | an ordered key waits for what is due before | `test_without_waiting_for_what_is_due_before_…`: in order of due time |
 | who steps out of line lets go of the slot | `test_without_stepping_out_of_line_…`: a slot is held by a live run |
+| a retry that its rate held back is not in its own way | `test_without_a_way_past_itself_…`: every job ends |
 | a start takes a token | `test_without_tokens_…`: no rate is exceeded |
 
 That two claims at once share the slots (rule 4) is shown with two connections in `tests/store/test_limits.py`.
@@ -25,7 +26,7 @@ from sexton.scheduler.look_around import LookAround
 from sexton.store import pacing
 
 from .ablation import FreshDatabases, found, rewrite
-from .steward import BOTH, ORDERED, RATED, SHARED
+from .steward import BOTH, ORDERED, PACED, RATED, SHARED
 from .world import World
 
 pytestmark = pytest.mark.timeout(300)
@@ -125,10 +126,17 @@ async def test_without_stepping_out_of_line_a_paused_run_holds_up_the_others(fre
     assert await found("a slot is held by a live run that knows of it", fresh_databases, stay, first_seed=1005)
 
 
+async def test_without_a_way_past_itself_a_retry_waits_for_its_own_slot(fresh_databases: FreshDatabases) -> None:
+    async def stay(world: World) -> None:
+        await rewrite(world, "release_parked", ("room <= 0 AND known.running = 1", "false"))
+        crowd(world, PACED)
+
+    assert await found("every job ends", fresh_databases, stay)
+
+
 async def test_without_tokens_more_start_than_the_rate_allows(fresh_databases: FreshDatabases) -> None:
     async def grant_all(world: World) -> None:
-        few = "least(room, sexton.tokens(known.bucket_at, known.count / known.per_s, known.burst, moment))"
-        await rewrite(world, "release_parked", (few, "room"))
+        await rewrite(world, "release_parked", ("least(room, tokens)", "room"))
         await rewrite(world, "take_tokens", ("coalesce(w.nth <= b.tokens, false)", "true"))
         crowd(world, RATED, BOTH)
 

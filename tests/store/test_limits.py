@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import timedelta
 from random import Random
@@ -10,9 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from sexton.domain.job import submission
+from sexton.domain.job import Lane, submission
 from sexton.domain.limit import standing_limit
 from sexton.domain.outcome import Lost, Released, Succeeded
+from sexton.domain.retry import Retry
 from sexton.domain.run import report
 from sexton.errors import LimitExceeded, SextonError
 from sexton.store import editing, jobs, limits, pacing, recurring, runs, schedules
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 STRIPE = {"key": "stripe", "running": 2}
 IN_ORDER = {"key": "acme", "ordered": True}
+QUICK = Retry.after("1s", "1s", jitter=0)
 
 
 async def _limited(connection: Connection, count: int, limit: dict[str, Any] = STRIPE, **options: Any) -> list[UUID]:
@@ -357,6 +360,74 @@ async def test_one_that_is_paused_between_two_tries_makes_way_as_well(connection
     await finish(connection, run.lease, Succeeded(), now=after(hours=1))
     (run,) = await _take(connection, worker_id, now=after(hours=1))
     assert run.lease.job_id == first
+
+
+@pytest.mark.parametrize("stays_ordered", [True, False])
+async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection: Connection, stays_ordered: bool) -> None:
+    """C10, rule 5: it keeps the slot of its ordered key meanwhile, and once was in its own way for good."""
+    worker_id = await enlist(connection)
+    limit = {"key": "acme", "ordered": True, "count": 1, "per": "1m"}
+    first, second = await _limited(connection, 2, limit, retry=QUICK)
+    (run,) = await _take(connection, worker_id)
+    await finish(connection, run.lease, FLAKY)
+    now = after(seconds=5)
+    await runs.promote(connection, partitions=range(64), limit=100, now=now)
+    assert await _take(connection, worker_id, now=now) == []
+    assert await _states(connection, [first, second]) == ["parked", "parked"]
+    if not stays_ordered:
+        await limits.put(connection, standing_limit("acme", running=1, count=1, per="1m"), now=now)
+    (run,) = await _take(connection, worker_id, now=after(minutes=5))
+    assert (run.lease.job_id, run.lease.attempt) == (first, 2)
+    assert await _take(connection, worker_id, now=after(minutes=10)) == []  # the slot is taken
+    await finish(connection, run.lease, Succeeded(), now=after(minutes=11))
+    (run,) = await _take(connection, worker_id, now=after(minutes=12))
+    assert run.lease.job_id == second
+
+
+async def test_one_that_is_paused_while_its_rate_holds_it_back_makes_way(connection: Connection) -> None:
+    """C10: its place as well as its slot."""
+    worker_id = await enlist(connection)
+    limit = {"key": "acme", "ordered": True, "count": 1, "per": "1m"}
+    first, second = await _limited(connection, 2, limit, retry=QUICK)
+    (run,) = await _take(connection, worker_id)
+    await finish(connection, run.lease, FLAKY)
+    await runs.promote(connection, partitions=range(64), limit=100, now=after(seconds=5))
+    assert await _take(connection, worker_id, now=after(seconds=5)) == []
+    await editing.pause(connection, first, note=None, by="test", now=after(seconds=6))
+    (run,) = await _take(connection, worker_id, now=after(minutes=5))
+    assert run.lease.job_id == second
+    await editing.resume(connection, first, now=after(minutes=6))
+    assert await _take(connection, worker_id, now=after(minutes=10)) == []
+    await finish(connection, run.lease, Succeeded(), now=after(minutes=11))
+    (run,) = await _take(connection, worker_id, now=after(minutes=12))
+    assert run.lease.job_id == first
+
+
+async def test_two_claims_that_want_buckets_in_opposite_order_do_not_wait_for_each_other(connection: Conn, rival: Conn) -> None:
+    """Rule 16: a claim goes lane by lane, and keeps what it has locked."""
+    worker_id = await enlist(connection)
+    for key, priority in (("b", "critical"), ("a", "normal")):
+        await submit(connection, limit={"key": key, "count": 10, "per": "1s"}, priority=priority)
+    await pacing.release(connection, now=NOW)
+    async with rival.transaction():
+        await rival.fetch("SELECT FROM sexton.limits WHERE key = 'a' FOR UPDATE")
+        async with asyncio.timeout(3):
+            (taken,) = await claim(connection, worker_id)
+        assert taken.lane == Lane.CRITICAL
+    (taken,) = await _take(connection, worker_id)
+    assert taken.lane == Lane.NORMAL
+
+
+async def test_a_lower_number_does_not_wait_for_a_claim_that_waits_for_it(connection: Conn, rival: Conn) -> None:
+    """Rule 16: the claim has a slot and wants a token; whoever sets the number has the bucket and forgets free slots."""
+    worker_id = await enlist(connection)
+    await submit(connection, limit={"key": "a", "running": 3, "count": 10, "per": "1s"})
+    (taken,) = await _take(connection, worker_id)
+    await finish(connection, taken.lease, Succeeded())
+    async with rival.transaction():
+        await rival.fetch("SELECT FROM sexton.slots WHERE key = 'a' FOR UPDATE")  # as a claim has it
+        async with asyncio.timeout(3), connection.transaction():
+            await limits.put(connection, standing_limit("a", count=10, per="1s"), now=NOW)
 
 
 async def test_a_tenant_runs_no_more_than_its_limit_and_others_take_what_it_leaves(connection: Connection) -> None:

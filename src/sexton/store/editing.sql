@@ -52,9 +52,9 @@ UPDATE sexton.jobs j SET paused_at = coalesce($1::timestamptz, clock_timestamp()
 UPDATE sexton.jobs j SET note = $2::text WHERE j.id = $1
 
 -- name: pause_run
--- It steps out of line: one that waits for its next try may have the slot of an ordered key; of one that is ready a trigger sees to it.
+-- It steps out of line: one that waits for its next try, or for its rate, may have the slot of an ordered key; of one that is ready a trigger sees to it.
 WITH held AS MATERIALIZED (
-  SELECT r.limit_key, r.slot FROM sexton.runs r WHERE r.id = $1 AND r.state = 'waiting' AND r.slot IS NOT NULL
+  SELECT r.limit_key, r.slot FROM sexton.runs r WHERE r.id = $1 AND r.state IN ('waiting', 'parked') AND r.slot IS NOT NULL
 ), freed AS (
   UPDATE sexton.slots s SET run_id = NULL FROM held h WHERE s.key = h.limit_key AND s.n = h.slot AND s.run_id = $1
 )

@@ -49,8 +49,9 @@ ON CONFLICT (key) DO UPDATE SET running = excluded.running, count = excluded.cou
       greatest(0, extract(epoch FROM excluded.updated_at - l.bucket_at)::float8 * l.count / l.per_s)) * excluded.per_s / excluded.count) END
 
 -- name: forget_slots
--- Those that nobody holds: they are made again when they are needed. $1 key, $2 keep the first so many
-DELETE FROM sexton.slots s WHERE s.key = $1 AND s.n > $2 AND s.run_id IS NULL
+-- Those that nobody holds: they are made again when they are needed. A claim that is about to take one may wait for the limit that we hold. $1 key, $2 keep the first so many
+DELETE FROM sexton.slots s WHERE s.ctid = ANY (ARRAY(
+  SELECT o.ctid FROM sexton.slots o WHERE o.key = $1 AND o.n > $2 AND o.run_id IS NULL FOR UPDATE SKIP LOCKED))
 
 -- name: remove
 DELETE FROM sexton.limits l WHERE l.key = $1

@@ -1,5 +1,6 @@
 -- Limits cost a claim less (docs/adr/020): what was seen of a run when it was picked is handed on instead of being looked up again, slots
--- beyond a lowered limit are looked for key by key, never through those of all keys, and a report wakes nobody where nobody waits.
+-- beyond a lowered limit are looked for key by key, never through those of all keys, and a report wakes nobody where nobody waits. And no two
+-- claims wait for each other's buckets.
 
 -- Whose turn it is: up to `wanted` ready runs of one queue and lane, locked, in the order they are to start.
 --
@@ -212,12 +213,42 @@ BEGIN
 END
 $$;
 
+-- One token for each of these keys, as far as their buckets go. A claim that holds some already does not wait for others: two that want them in
+-- opposite order would wait for each other (rule 16). What it does not get is parked, and looked at again.
+DROP FUNCTION sexton.take_tokens(text[], timestamptz);
+CREATE FUNCTION sexton.take_tokens(keys text[], moment timestamptz, waits boolean) RETURNS boolean[]
+LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
+DECLARE
+  granted boolean[];
+  locked text[];
+BEGIN
+  -- Lock, then look: buckets are shared by all workers.
+  IF waits THEN
+    locked := ARRAY(SELECT l.key FROM limits l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE);
+  ELSE
+    locked := ARRAY(SELECT l.key FROM limits l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE SKIP LOCKED);
+  END IF;
+  WITH wanted AS (
+    SELECT w.key, w.ord, row_number() OVER (PARTITION BY w.key ORDER BY w.ord) AS nth FROM unnest(keys) WITH ORDINALITY AS w(key, ord)
+  ), buckets AS MATERIALIZED (
+    SELECT l.key, sexton.tokens(l.bucket_at, l.count / l.per_s, l.burst, moment) AS tokens
+    FROM limits l WHERE l.key = ANY (locked)
+  ), drawn AS (
+    UPDATE limits l SET bucket_at = sexton.drawn(l.bucket_at, l.count / l.per_s, l.burst, moment, least(b.tokens, w.wanted)::int)
+    FROM buckets b JOIN (SELECT key, count(*) AS wanted FROM wanted GROUP BY key) w ON w.key = b.key
+    WHERE l.key = b.key AND b.tokens > 0
+  )
+  SELECT array_agg(coalesce(w.nth <= b.tokens, false) ORDER BY w.ord) INTO granted FROM wanted w LEFT JOIN buckets b ON b.key = w.key;
+  RETURN granted;
+END
+$$;
+
 -- Which of these runs, picked and locked by a claim, their limits let through (null: all), and with which slots. What the limit of its key keeps
 -- back is parked; what its tenant's keeps back stays ready, and the tenant is passed over until it has room. `picked_keys` and `held` are what
--- sexton.pick_runs saw: the keys of their limits, and the slots that the first in line of ordered keys have already.
+-- sexton.pick_runs saw: the keys of their limits, and the slots that the first in line of ordered keys have already. `waits`: sexton.take_tokens.
 DROP FUNCTION sexton.admit_runs(uuid[], timestamptz);
 CREATE FUNCTION sexton.admit_runs(
-  ids uuid[], picked_keys text[], held int[], has_limited_tenant boolean, moment timestamptz, OUT admitted boolean[], OUT slots int[], OUT tenant_slots int[], OUT parked int)
+  ids uuid[], picked_keys text[], held int[], has_limited_tenant boolean, waits boolean, moment timestamptz, OUT admitted boolean[], OUT slots int[], OUT tenant_slots int[], OUT parked int)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
 DECLARE
   keys text[];
@@ -258,7 +289,7 @@ BEGIN
     RETURN;  -- all of them: there is nothing to sort out
   END IF;
   IF array_remove(rated, NULL) <> '{}' THEN
-    granted := sexton.take_tokens(rated, moment);
+    granted := sexton.take_tokens(rated, moment, waits);
   END IF;
 
   SELECT array_agg((tenant_keys[n] IS NULL OR tenant_slots[n] IS NOT NULL) AND (keys[n] IS NULL OR slots[n] IS NOT NULL)
@@ -302,6 +333,7 @@ DECLARE
   last_turn int;
   marks jsonb;
   is_ahead_only boolean;
+  has_admitted boolean := false;
   left_to_take int := wanted;
   left_to_look int := 100;
   allowed int;
@@ -350,7 +382,8 @@ BEGIN
       admitted := NULL; taken_slots := NULL; taken_tenant_slots := NULL; parked := 0;
       IF array_remove(picked.keys, NULL) <> '{}' OR picked.has_limited_tenant THEN
         SELECT a.admitted, a.slots, a.tenant_slots, a.parked INTO admitted, taken_slots, taken_tenant_slots, parked
-        FROM sexton.admit_runs(picked.ids, picked.keys, picked.held, picked.has_limited_tenant, moment) a;
+        FROM sexton.admit_runs(picked.ids, picked.keys, picked.held, picked.has_limited_tenant, NOT has_admitted, moment) a;
+        has_admitted := true;
       END IF;
       RETURN QUERY
       WITH claimed AS (
