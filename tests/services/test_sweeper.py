@@ -13,7 +13,7 @@ from sexton.errors import DatabaseUnavailable
 from sexton.scheduler.sweeper import Sweeper
 from sexton.store import fleet
 from sexton.telemetry.events import Swept, WorkerLost
-from tests.services.rig import LEASE_S, Between, HandWorker, Rig
+from tests.services.rig import LEASE_S, LONG_S, Between, HandWorker, Rig
 from tests.services.timetable import Timetable
 
 
@@ -301,6 +301,19 @@ class TestWhatFollowsALoss:
         await rig.execute("DELETE FROM sexton.workers")
         await rig.sweeper().run_once()
         assert [letter.status for letter in await rig.letters()] == ["lost"]
+
+    async def test_a_run_is_judged_by_the_version_of_its_job_that_it_is_of(self, rig: Rig) -> None:
+        """A6, rule 9: an edit is for the runs that follow."""
+        table = Timetable(rig, takes_s=LONG_S)
+        job_id = await table.write(policy={"max_lost": 3})
+        await table.until(15)
+        assert len(table.held) == 1
+        await table.edit(job_id, policy={"max_lost": 1})
+        await rig.execute("DELETE FROM sexton.workers")
+        await rig.sweeper().run_once()
+        assert await rig.letters() == []
+        (run, *_) = await rig.execute("SELECT state, lost_count FROM sexton.runs WHERE lost_count > 0")
+        assert (run["state"], run["lost_count"]) == ("ready", 1)
 
     async def test_a_requested_cancel_is_the_end_of_it(self, rig: Rig) -> None:
         """A5, rule 9: cancelled, not tried again and not buried."""

@@ -556,3 +556,19 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for child in plan.get("Plans", []):
         yield from _nodes(child)
+
+
+async def test_a_fire_and_its_backfill_rise_one_after_the_other(world: World) -> None:
+    """C7, rule 17: both at once would be one run twice, and once nothing rose that was asked for with them."""
+    await world.write()
+    await world.plan(at(2, 30))
+    (fire,) = await world.begin(at(3))
+    await world.end(fire, BROKEN, now=at(3, 1))
+    await world.ask(at(3), at(3, 5), now=at(3, 5), fires="all")
+    (again,) = await world.begin(at(3, 6))
+    assert (again.fire_at, again.lease.origin) == (at(3), "backfill")
+    await world.end(again, BROKEN, now=at(3, 7))
+    letters = [letter.id for letter in await dead_letters.find(world.connection, LETTERS)]
+    assert len(letters) == 2
+    assert len(await dead_letters.replay(world.connection, letters, now=at(3, 8))) == 1
+    assert len(await dead_letters.find(world.connection, LETTERS)) == 1

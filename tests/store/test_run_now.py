@@ -10,7 +10,7 @@ import msgspec
 
 from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL
-from sexton.store import admission, dead_letters, jobs, recurring, run_payloads, why
+from sexton.store import admission, dead_letters, jobs, pacing, recurring, run_payloads, why
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, plain
 
 if TYPE_CHECKING:
@@ -148,3 +148,31 @@ async def test_it_is_kept_as_long_as_its_history_and_while_it_may_be_replayed(da
     await connection.execute("DELETE FROM sexton.dead_letters")
     assert await kept(hours=23) == 1, "its history is there"
     assert await kept(days=2) == 0
+
+
+async def test_an_edit_leaves_it_under_the_limit_of_its_own_payload(connection: Conn) -> None:
+    """C10."""
+    limit = {"key": "account:{payload.n}", "running": 1}
+    job_id = await write(connection, limit=limit)
+    await fire(connection, job_id, {"n": 2})
+    async with connection.transaction():
+        await recurring.edit(connection, job_id, document(limit=limit, tags=["x"]), now=NOW)
+    (row,) = await connection.fetch("SELECT limit_key, job_version FROM sexton.runs WHERE origin = 'now'")
+    assert tuple(row) == ("account:2", 2)
+
+
+async def test_a_replay_is_under_the_limit_of_its_own_version(database: Postgres, connection: Conn) -> None:
+    """C10, rule 17: by today's policy its payload has no key, and with it no other letter rose."""
+    job_id, worker_id = await write(connection, limit={"key": "account:{payload.n}", "running": 1}), await enlist(connection)
+    await fire(connection, job_id)
+    await admission.admit(database, ALL, limit=100, now=NOW)
+    await pacing.release(connection, now=NOW)
+    (claimed,) = await claim(connection, worker_id)
+    await finish(connection, claimed.lease, BROKEN)
+    (letter,) = await dead_letters.find(connection, dead_letters.Filter())
+    new = document(payload={"customer": 3}, limit={"key": "customer:{payload.customer}", "running": 1})
+    async with connection.transaction():
+        await recurring.edit(connection, job_id, new, now=NOW)
+    assert len(await dead_letters.replay(connection, [letter.id], now=NOW)) == 1
+    (row,) = await connection.fetch("SELECT limit_key, job_version FROM sexton.runs WHERE origin = 'replay'")
+    assert tuple(row) == ("account:1", 1)

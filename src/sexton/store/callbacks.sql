@@ -11,7 +11,7 @@ WITH moment AS MATERIALIZED (
   WHERE r.id = ANY ($3) AND r.worker_id = $2 ORDER BY r.id FOR UPDATE OF r
 )
 UPDATE sexton.runs r SET worker_id = sexton.callbacks(), must_end_at =
-  sexton.callback_ends_at(r.claimed_at, r.timeout_s, r.deadline_at, r.cancel_requested_at, r.job_id, (SELECT now FROM moment))
+  sexton.callback_ends_at(r.claimed_at, r.timeout_s, r.deadline_at, r.cancel_requested_at, r.job_id, r.job_version, (SELECT now FROM moment))
 WHERE r.id = ANY (ARRAY(SELECT id FROM leaving))
 RETURNING r.id
 
@@ -24,7 +24,7 @@ WITH moment AS MATERIALIZED (
 ), held AS MATERIALIZED (
   SELECT r.id, r.token, r.worker_id, r.must_end_at, r.cancel_requested_at IS NOT NULL AS cancel_requested,
     CASE WHEN r.worker_id = sexton.callbacks() THEN sexton.callback_ends_at(
-      r.claimed_at, r.timeout_s, r.deadline_at, r.cancel_requested_at, r.job_id, (SELECT now FROM moment)) ELSE r.must_end_at END AS ends_at
+      r.claimed_at, r.timeout_s, r.deadline_at, r.cancel_requested_at, r.job_id, r.job_version, (SELECT now FROM moment)) ELSE r.must_end_at END AS ends_at
   FROM sexton.runs r WHERE r.id = $2 AND r.token = $3 AND r.worker_id IS NOT NULL FOR UPDATE OF r
 ), moved AS (
   UPDATE sexton.runs r SET must_end_at = h.ends_at FROM held h

@@ -23,6 +23,8 @@ WITH moment AS MATERIALIZED (
   SELECT d.id FROM sexton.dead_letters d
   WHERE d.id = ANY ($2::uuid[]) AND EXISTS (SELECT FROM sexton.jobs j WHERE j.id = d.job_id)
     AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id = d.job_id AND r.fire_at = d.fire_at)
+    -- A fire and its backfill may both lie here: one after the other.
+    AND NOT EXISTS (SELECT FROM sexton.dead_letters e WHERE e.job_id = d.job_id AND e.fire_at = d.fire_at AND e.id < d.id AND e.id = ANY ($2))
   ORDER BY d.id FOR UPDATE SKIP LOCKED
 ), risen AS (
   DELETE FROM sexton.dead_letters d WHERE d.id = ANY (ARRAY(SELECT id FROM locked)) RETURNING d.*
@@ -39,13 +41,14 @@ WITH moment AS MATERIALIZED (
 )
 INSERT INTO sexton.runs (id, job_id, fire_at, due_at, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state, origin, seq,
                          queue, tenant, task, job_version, overlap, limit_key)
-SELECT n.risen_id, n.job_id, n.fire_at, n.now, n.now + make_interval(secs => (j.policy->>'deadline_s')::float8), j.timeout_s,
-  (j.policy->>'lease_s')::real, n.lane, sexton.partition_of(n.job_id), j.at_most_once,
+SELECT n.risen_id, n.job_id, n.fire_at, n.now, n.now + make_interval(secs => (v.policy->>'deadline_s')::float8), j.timeout_s,
+  (v.policy->>'lease_s')::real, n.lane, sexton.partition_of(n.job_id), j.at_most_once,
   CASE WHEN j.schedule IS NULL THEN 'ready' ELSE 'waiting' END, 'replay',  -- of a recurring job: beside its fires, under its overlap policy
   CASE WHEN n.origin = 'replay' THEN n.seq + 1 ELSE 1 END, n.queue, n.tenant, n.task, n.job_version,
   CASE WHEN j.schedule IS NULL THEN 0 ELSE sexton.overlap_of(j.recurrence) END,
-  sexton.limit_key_of(j.policy, n.payload)
+  sexton.limit_key_of(v.policy, n.payload)
 FROM numbered n JOIN LATERAL (SELECT * FROM sexton.jobs WHERE jobs.id = n.job_id LIMIT 1) j ON true
+CROSS JOIN LATERAL (SELECT sexton.policy_of(n.job_id, n.job_version) AS policy) v
 ORDER BY n.id
 RETURNING id, job_id, queue
 

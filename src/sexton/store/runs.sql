@@ -97,10 +97,9 @@ WITH moment AS MATERIALIZED (
   ORDER BY r.worker_id LIMIT $3 FOR UPDATE OF r SKIP LOCKED  -- the order of the index, or a plan made on an empty table walks them all
 )
 SELECT f.id, f.job_id, f.worker_id, f.token, f.attempt, f.lost_count, f.at_most_once, f.seq, f.origin,
-  extract(epoch FROM f.deadline_at - moment.now)::float8 AS deadline_left_s, j.policy, o.progress, o.output,
+  extract(epoch FROM f.deadline_at - moment.now)::float8 AS deadline_left_s, sexton.policy_of(f.job_id, f.job_version) AS policy, o.progress, o.output,
   extract(epoch FROM moment.now - f.claimed_at)::float8 AS held_s
 FROM found f CROSS JOIN moment
-LEFT JOIN LATERAL (SELECT policy FROM sexton.jobs WHERE jobs.id = f.job_id LIMIT 1) j ON true
 LEFT JOIN sexton.live_output o ON o.run_id = f.id AND o.token = f.token
 ORDER BY f.id
 
@@ -114,14 +113,13 @@ WITH moment AS MATERIALIZED (
   WHERE r.state = 'running' AND r.must_end_at <= (SELECT now FROM moment)
     -- must_end_at knows the grace of the worker; a job that brings its own has that as well
     AND r.must_end_at + make_interval(secs => coalesce(
-      (SELECT (jobs.policy->>'grace_s')::float8 FROM sexton.jobs WHERE jobs.id = r.job_id LIMIT 1), 0)) <= (SELECT now FROM moment)
+      (sexton.policy_of(r.job_id, r.job_version)->>'grace_s')::float8, 0)) <= (SELECT now FROM moment)
   ORDER BY r.worker_id LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 SELECT f.id, f.job_id, f.worker_id, f.token, f.attempt, f.lost_count, f.at_most_once, f.seq, f.origin,
-  extract(epoch FROM f.deadline_at - moment.now)::float8 AS deadline_left_s, j.policy, o.progress, o.output,
+  extract(epoch FROM f.deadline_at - moment.now)::float8 AS deadline_left_s, sexton.policy_of(f.job_id, f.job_version) AS policy, o.progress, o.output,
   extract(epoch FROM moment.now - f.claimed_at)::float8 AS held_s, f.cancel_requested_at IS NOT NULL AS cancel_requested
 FROM found f CROSS JOIN moment
-LEFT JOIN LATERAL (SELECT policy FROM sexton.jobs WHERE jobs.id = f.job_id LIMIT 1) j ON true
 LEFT JOIN sexton.live_output o ON o.run_id = f.id AND o.token = f.token
 ORDER BY f.id
 
@@ -156,7 +154,7 @@ WITH moment AS MATERIALIZED (
 )
 UPDATE sexton.runs r SET cancel_requested_at = coalesce(r.cancel_requested_at, m.now),
   must_end_at = CASE WHEN r.worker_id = sexton.callbacks() THEN sexton.callback_ends_at(
-    r.claimed_at, r.timeout_s, r.deadline_at, coalesce(r.cancel_requested_at, m.now), r.job_id, m.now) ELSE r.must_end_at END
+    r.claimed_at, r.timeout_s, r.deadline_at, coalesce(r.cancel_requested_at, m.now), r.job_id, r.job_version, m.now) ELSE r.must_end_at END
 FROM moment m WHERE r.id = ANY ($2::uuid[]) AND r.state = 'running'
 RETURNING r.id, r.worker_id
 
