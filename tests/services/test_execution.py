@@ -500,6 +500,19 @@ class TestStopping:
         await rig.sweeper().run_once()
         await rig.cancel(job_id)
 
+    async def test_one_that_was_asked_to_stop_before_is_forced_as_soon(self, rig: Rig) -> None:
+        """C4: at its drain or its timeout it had a grace that it has no more."""
+        hand, job_id = await start(rig, timeout=0, listens=False, grace=60)
+        hand.held[0].release("the worker is draining")
+        hand.held[0].lose()
+        rig.move(0.9)
+        assert not hand.stage.handles[0].forced
+        rig.move(0.1)
+        assert hand.stage.handles[0].forced
+        await rig.execute("DELETE FROM sexton.workers")
+        await rig.sweeper().run_once()
+        await rig.cancel(job_id)
+
     async def test_a_lost_lease_inside_a_transaction_ends_as_lost(self, rig: Rig) -> None:
         """C6: whoever holds the run now decides about it; our report changes nothing."""
         hand, job_id = await start(rig)

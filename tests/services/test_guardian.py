@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
-from sexton.scheduler.guardian import FULL_S, REST_S
+import pytest
+
+from sexton.errors import DatabaseUnavailable
+from sexton.scheduler.guardian import AGAIN_S, FULL_S, REST_S
 from sexton.telemetry.events import Repaired
 from tests.services.rig import Between, Rig
 from tests.services.timetable import Timetable
@@ -99,3 +102,39 @@ async def test_one_that_was_cancelled_while_it_paused_stays_cancelled(rig: Rig) 
     rig.move(6 * 60)
     await table.guardian.run_once()
     assert (await table.show(job_id)).status == "cancelled"
+
+
+async def test_the_check_of_all_is_made_again_if_it_was_cut_short(rig: Rig) -> None:
+    """B7: not an hour later."""
+    between = Between(rig.database)
+    table = Timetable(rig, database=between)
+    await table.write()
+    between.refuse("unplanned")
+    with pytest.raises(DatabaseUnavailable):
+        await table.guardian.run_once()
+    await table.guardian.run_once()
+    assert between.statements.count("unplanned") == 2
+
+
+async def test_a_job_that_somebody_holds_does_not_keep_others_paused(rig: Rig) -> None:
+    """A6: the guardian comes back for it soon."""
+    table = Timetable(rig)
+    held, other = [await table.write() for _ in range(2)]
+    for minutes, job_id in enumerate((held, other), 4):
+        await table.pause(job_id, resume_at=table.now + timedelta(minutes=minutes))
+    rig.move(6 * 60)
+    async with rig.database.transaction() as somebody:
+        await somebody.fetch("SELECT FROM sexton.jobs WHERE id = $1 FOR UPDATE", held)
+        assert await table.guardian.run_once() == AGAIN_S
+        assert [(await table.show(job_id)).status for job_id in (held, other)] == ["paused", "pending"]
+    await table.guardian.run_once()
+    assert (await table.show(held)).status == "pending"
+
+
+async def test_two_pauses_that_end_soon_after_one_another_end_in_time(rig: Rig) -> None:
+    """A6."""
+    table = Timetable(rig)
+    for seconds in (300, 320):
+        await table.pause(await table.write(), resume_at=table.now + timedelta(seconds=seconds))
+    rig.move(300)
+    assert await table.guardian.run_once() == 20

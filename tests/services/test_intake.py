@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
 
+from sexton.dispatch.postgres import PostgresTransport
+from sexton.domain.queue_order import queue_order
 from sexton.errors import DatabaseUnavailable
 from sexton.store import pacing
+from sexton.store.wakeups import READY
 from sexton.telemetry.events import Claimed, LeaseLost
 from sexton.worker import intake
 from sexton.worker.execution import Phase
 from sexton.worker.intake import AHEAD_LIMIT, AHEAD_S, GATHER_S, LAST_LOOK_S, RESCUE_S, STALE_S, TURN_S
 from tests.services.rig import LEASE_S, Between, HandWorker, Rig, settle
+
+if TYPE_CHECKING:
+    from tests.store.support import Conn
 
 ROUND_S = 0.01
 
@@ -110,6 +116,18 @@ class TestIdle:
         assert await rig.state(job_id) == "ready"
         await hand.take()
         assert await rig.state(job_id) == "running"
+
+    async def test_what_is_rescued_is_told_to_the_workers_of_its_queue(self, rig: Rig, connection: Conn) -> None:
+        """B10: runs that a limit held back, and that this worker does not serve."""
+        heard: list[str] = []
+        await connection.add_listener(READY, lambda _connection, _pid, _channel, queue: heard.append(str(queue)))
+        transport = PostgresTransport(rig.database, queue_order("default"), grace_s=1.0, clock=rig.clock)
+        await rig.submit(queue="mail", limit={"key": "stripe", "running": 1})
+        await connection.fetch("SELECT 1")
+        heard.clear()
+        await transport.rescue()
+        await connection.fetch("SELECT 1")
+        assert heard == ["mail"]
 
     async def test_looking_for_the_overdue_is_rare(self, rig: Rig) -> None:
         """B10: once in five seconds, and not at all under load."""

@@ -15,13 +15,13 @@ import pytest
 
 from sexton.clock import SystemClock
 from sexton.domain.job import submission
-from sexton.errors import SextonError
+from sexton.errors import DatabaseUnavailable, SextonError
 from sexton.handlers.context import Context
 from sexton.registry import Definition, Registry
 from sexton.settings import Settings
 from sexton.store import fleet, jobs
 from sexton.store.database import Postgres
-from sexton.telemetry.events import Drained, Ended, Event, ServiceFailed, WorkerJoined
+from sexton.telemetry.events import DatabaseAwaited, Drained, Ended, Event, ServiceFailed, WorkerJoined
 from sexton.worker.process import WorkerProcess
 from tests.services.rig import LONG_S, Between, Kind
 
@@ -377,3 +377,21 @@ async def test_it_beats_from_a_thread_of_its_own(start: Start) -> None:
     assert (await worker.heard(Ended)).status == "succeeded"
     watching.join()
     assert len(set(seen)) >= 4
+
+
+async def test_nothing_is_taken_without_a_heartbeat(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B5: others would take its runs after a lease, while it goes on with them."""
+    open_pool = Postgres.open
+
+    async def no_connection_left(*args: Any, **options: Any) -> Postgres:
+        raise DatabaseUnavailable("sorry, too many clients already")
+
+    monkeypatch.setattr(Postgres, "open", no_connection_left)
+    worker = start(double)
+    job_id = await worker.submit("double", {"number": 4})
+    await worker.heard(DatabaseAwaited)
+    for intake in worker.process.worker.intakes:
+        await intake.run_once()
+    assert (await worker.show(job_id)).status == "pending"
+    monkeypatch.setattr(Postgres, "open", open_pool)
+    assert (await worker.heard(Ended)).status == "succeeded"

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sexton.store import runs
-from sexton.store.wakeups import CANCEL, DUE, READY, Listener
+import asyncpg
+
+from sexton.store import runs, wakeups
+from sexton.store.database import connect
+from sexton.store.wakeups import CANCEL, DUE, READY, Failed, Listener
 from tests.store.support import submit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    import pytest
 
     from tests.store.support import Conn
 
@@ -19,9 +24,13 @@ BACKENDS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'sexton li
 
 
 @asynccontextmanager
-async def _listening(url: str, *channels: str) -> AsyncIterator[tuple[Listener, asyncio.Queue[tuple[str, str]]]]:
+async def _listening(
+    url: str, *channels: str, failed: Failed = lambda _: None
+) -> AsyncIterator[tuple[Listener, asyncio.Queue[tuple[str, str]]]]:
     heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-    listener = Listener(url, channels, lambda channel, payload: heard.put_nowait((channel, payload)), retry_s=0.01)
+    listener = Listener(
+        url, channels, lambda channel, payload: heard.put_nowait((channel, payload)), failed=failed, retry_s=0.01
+    )
     task = asyncio.create_task(listener.run())
     try:
         yield listener, heard
@@ -77,3 +86,20 @@ async def test_a_cancelled_listener_leaves_no_connection(database_url: str, conn
     assert not listener.connected
     while await connection.fetch(BACKENDS):  # noqa: ASYNC110  (only the server knows)
         await asyncio.sleep(0.005)
+
+
+async def test_no_word_of_a_server_ends_the_listener(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D4: whoever may not connect for a while hears again afterwards, and it is told once why it did not."""
+    refusals = [asyncpg.InsufficientPrivilegeError("permission denied for database")] * 3
+
+    async def refused_at_first(*args: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await connect(*args, **options)
+
+    monkeypatch.setattr(wakeups, "connect", refused_at_first)
+    told: list[Exception] = []
+    async with _listening(database_url, READY, failed=told.append) as (listener, heard):
+        assert await heard.get() == (READY, "")
+        assert listener.connected
+    assert [type(error) for error in told] == [asyncpg.InsufficientPrivilegeError]

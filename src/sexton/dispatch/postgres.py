@@ -78,6 +78,8 @@ class PostgresTransport:
                 released = await pacing.release(connection, after=self._looked_at_keys, now=self._clock.database_now())
                 self._looked_at_keys = released.stopped_at
                 promoted_count += released.released_count
+                if released.queues:
+                    await runs.announce(connection, released.queues)
         if not done.to_decide:
             return promoted_count
         admitted = await admission.admit(self._database, partition.ALL, limit=RESCUE_LIMIT, now=self._clock.database_now())

@@ -13,6 +13,7 @@ from sexton.telemetry.events import Emit, Repaired, ZonesFollowed, ZonesOlder
 
 REST_S = 60.0
 FULL_S = 3600.0
+AGAIN_S = 1.0  # where somebody held a job whose pause was over
 RESUME_LIMIT = 500
 REPLAN_LIMIT = 200  # schedules per transaction: some 30 ms with their rows locked
 
@@ -32,18 +33,19 @@ class Guardian:
         async with self._database.connection() as connection:
             repaired = await schedules.repair(connection, now=now)
             found = list(repaired.forgotten)
-            if self._time_for_all():
+            began_at = self._clock.monotonic()
+            if self._checked_all_at is None or began_at - self._checked_all_at >= FULL_S:
                 await self._compare_zones(connection)
                 found += await schedules.unplanned(connection, now=now)
+                self._checked_all_at = began_at
             due = await schedules.due_to_resume(connection, limit=RESUME_LIMIT, now=now)
-            next_s = await schedules.next_resume_s(connection, now=now)
         if found or repaired.late_count:
             self._emit(Repaired(tuple(found), repaired.late_count))
         for job_id in due:
             await self._resume(job_id)
         if await self._follow_zones() or len(due) == RESUME_LIMIT:
             return 0.0
-        return REST_S if next_s is None or next_s <= 0 else min(next_s, REST_S)
+        return await self._until_resume_s()
 
     async def _compare_zones(self, connection: Connection) -> None:
         """Only newer data replan (rule 3), and whoever has the newest goes on with what another has begun."""
@@ -75,13 +77,12 @@ class Guardian:
             self._replanned, self._found_behind = zones.FIRST if self._found_behind else None, False
         return bool(behind)
 
+    async def _until_resume_s(self) -> float:
+        """Of the next that was not due, or that somebody held."""
+        async with self._database.connection() as connection:
+            next_s = await schedules.next_resume_s(connection, now=self._clock.database_now())
+        return REST_S if next_s is None else min(max(next_s, AGAIN_S), REST_S)
+
     async def _resume(self, job_id: UUID) -> None:
         async with self._database.transaction() as connection:
             await recurring.resume_due(connection, job_id, now=self._clock.database_now())
-
-    def _time_for_all(self) -> bool:
-        now = self._clock.monotonic()
-        if self._checked_all_at is not None and now - self._checked_all_at < FULL_S:
-            return False
-        self._checked_all_at = now
-        return True

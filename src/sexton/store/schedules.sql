@@ -212,7 +212,7 @@ SELECT id FROM sexton.jobs_recurring WHERE resume_at <= (SELECT coalesce($1::tim
 
 -- name: lock_due_to_resume
 SELECT resume_at FROM sexton.jobs_recurring
-WHERE id = $2 AND over_at IS NULL AND paused_at IS NOT NULL AND resume_at <= coalesce($1::timestamptz, clock_timestamp()) FOR UPDATE
+WHERE id = $2 AND over_at IS NULL AND paused_at IS NOT NULL AND resume_at <= coalesce($1::timestamptz, clock_timestamp()) FOR UPDATE SKIP LOCKED
 
 -- name: next_resume
 SELECT extract(epoch FROM resume_at - coalesce($1::timestamptz, clock_timestamp()))::float8 AS left_s

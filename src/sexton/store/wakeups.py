@@ -18,17 +18,29 @@ ASK_S = 15.0  # between two questions to a silent server
 ANSWER_S = 5.0
 
 Hear = Callable[[str, str], None]  # channel, payload
+Failed = Callable[[Exception], None]
 
 
 class Listener:
     """Keeps one listening connection open and comes back by itself after an outage. After every (re)connection each channel is
     heard once with an empty payload, because hints may have been missed."""
 
-    def __init__(self, url: str, channels: Collection[str], hear: Hear, *, retry_s: float = 1.0, ask_s: float = ASK_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        channels: Collection[str],
+        hear: Hear,
+        *,
+        failed: Failed = lambda _error: None,
+        retry_s: float = 1.0,
+        ask_s: float = ASK_S,
+    ) -> None:
+        """`failed` is told what nobody foresaw, once until the next connection."""
         self._url = url
         self._channels = tuple(channels)
-        self._hear = hear
+        self._hear, self._failed = hear, failed
         self._retry_s, self._ask_s = retry_s, ask_s
+        self._has_told = False
         self.connected = False
 
     async def run(self) -> None:
@@ -38,6 +50,10 @@ class Listener:
                 await self._listen()
             except DatabaseUnavailable:
                 pass
+            except Exception as error:  # a server under repair has many words, and its services come back as well
+                if not self._has_told:
+                    self._failed(error)
+                self._has_told = True
             finally:
                 self.connected = False
             await asyncio.sleep(self._retry_s)
@@ -54,7 +70,7 @@ class Listener:
             with translated_errors():
                 for channel in self._channels:
                     await connection.add_listener(channel, self._heard)
-            self.connected = True
+            self.connected, self._has_told = True, False
             for channel in self._channels:
                 self._hear(channel, "")
             await self._until(gone, connection)

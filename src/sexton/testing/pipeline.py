@@ -123,6 +123,7 @@ class Pipeline:
             return await self._work(worker)
         finally:
             await worker.processes.close()
+            worker.threads.close()
             async with self._database.connection() as connection:
                 await fleet.leave(connection, worker.worker_id)
 

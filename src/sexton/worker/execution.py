@@ -129,9 +129,14 @@ class Execution:
 
     def lose(self) -> None:
         """The lease has gone to somebody else: stop, and let the result go."""
-        if self.phase in (Phase.TAKEN, Phase.RUNNING):
-            self._lost = True
-            self._stop(Lost("the lease was lost"))
+        if self._lost or self.phase not in (Phase.TAKEN, Phase.RUNNING):
+            return
+        self._lost = True
+        lost = Lost("the lease was lost")
+        if self.stopping:  # on its way out, at an ease that it no longer has
+            self._timers.append(self._bench.timers.call_later(self._grace_s(lost), self.force))
+        else:
+            self._stop(lost)
 
     @property
     def stopping(self) -> bool:

@@ -63,6 +63,7 @@ class WorkerProcess:
             poll_s=settings.poll_s if direct_url is not None else settings.pooled_poll_s,
             transactions=transactions,
             looks_by_beat=direct_url is not None and settings.poll_s >= idle_beat_s(settings.beat_s, settings.lease_s),
+            needs_heartbeat=True,
             outside=outside,
         )
         self.worker.cut_off = self._renew
@@ -90,7 +91,8 @@ class WorkerProcess:
         if self._sync is not None:
             others.append(asyncio.create_task(self._declare(self._sync), name="sexton sync"))
         if self._direct_url is not None:
-            others.append(asyncio.create_task(Listener(self._direct_url, [READY, CANCEL], self._hear).run(), name="listener"))
+            listener = Listener(self._direct_url, [READY, CANCEL], self._hear, failed=self._listener_failed)
+            others.append(asyncio.create_task(listener.run(), name="listener"))
         try:
             await _first_of(stop, worker.exhausted)
         finally:
@@ -98,6 +100,7 @@ class WorkerProcess:
             await _cancel([*intakes, *others, reporter])
             await worker.flush()
             await worker.processes.close()
+            worker.threads.close()
             await self._leave()
             await heart.stop(patience_s=2.0)
         if worker.exhausted.is_set() and not stop.is_set():
@@ -150,6 +153,7 @@ class WorkerProcess:
             dice=self._dice,
         )
         heartbeat = self.worker.make_heartbeat(database, loop.call_soon_threadsafe)
+        loop.call_soon_threadsafe(self.worker.hear, "")  # from now on it may take work
         wake, own_loop = Wake(), asyncio.get_running_loop()
         self._beat_soon = partial(own_loop.call_soon_threadsafe, wake)
         beating = self._repeat(heartbeat, wake)
@@ -163,6 +167,9 @@ class WorkerProcess:
         self._beat_soon = lambda: None
         await _cancel([beating])
         await database.close()
+
+    def _listener_failed(self, error: Exception) -> None:
+        self._emit(ServiceFailed("listener", error))
 
     def _hear(self, channel: str, payload: str) -> None:
         if channel == READY:

@@ -55,14 +55,16 @@ class Worker:
         transactions: Database | None = None,
         new_id: Callable[[], UUID] = process_id,
         looks_by_beat: bool = False,
+        needs_heartbeat: bool = False,
         outside: Mapping[str, Handler] | None = None,
     ) -> None:
         """`handlers` stand in for the registry's functions, where a test wants to end them itself. `transactions` are for the
         handlers' own, so that a slow one cannot hold up claims and reports. `looks_by_beat`: hints reach it, so that an idle
-        intake may leave looking to the heartbeat. `outside` are the tasks that are no Python functions."""
+        intake may leave looking to the heartbeat. `needs_heartbeat`: takes nothing before it has one, or others would take it
+        for dead. `outside` are the tasks that are no Python functions."""
         self._outside = outside or {}
         self._lookouts: list[Lookout] = []
-        self._looks_by_beat = looks_by_beat
+        self._looks_by_beat, self._needs_heartbeat = looks_by_beat, needs_heartbeat
         self._new_id = new_id
         self.worker_id = new_id()
         self.enlisted = False
@@ -79,6 +81,7 @@ class Worker:
         self.reporter = Reporter(database, self.holdings, clock=clock, emit=emit, dice=dice)
         self.teller = Teller(database, self.holdings, lambda: self.worker_id, clock=clock)
         self.processes = ProcessPool(settings.worker_processes)
+        self.threads = ThreadSlots(settings.worker_concurrency + settings.worker_zombie_limit)
         self._bench = Bench(
             handlers=self._handlers() if handlers is None else handlers,
             clock=clock,
@@ -111,7 +114,7 @@ class Worker:
                 self.holdings,
                 worker_id=lambda: self.worker_id,
                 begin=self._begin,
-                may_claim=lambda: self._heartbeat is None or not self._heartbeat.is_overdue,
+                may_claim=self._may_claim,
                 unreported_count=lambda: self.reporter.pending_count,
                 takes_ahead=not is_process,
                 poll_s=poll_s,
@@ -122,6 +125,9 @@ class Worker:
             for name, is_process, limit in kinds
             if (tasks := self._tasks_of_kind(is_process))
         ]
+
+    def _may_claim(self) -> bool:
+        return not (self._needs_heartbeat if self._heartbeat is None else self._heartbeat.is_overdue)
 
     def _tasks_of_kind(self, is_process: bool) -> list[str]:
         named = [definition.name for definition in self._registry if definition.process is is_process]
@@ -143,7 +149,7 @@ class Worker:
         return self._lookouts[-1]
 
     def _handlers(self) -> dict[str, Handler]:
-        threads = ThreadSlots(self._settings.worker_concurrency + self._settings.worker_zombie_limit)
+        threads = self.threads
         functions = {
             definition.name: handler_for(
                 definition.fn,
