@@ -276,6 +276,13 @@ async def test_an_edit_that_does_not_fit_is_refused_by_its_field(api: Timed) -> 
     problem(await api.http.patch(path, json={"name": "taken"}), 409, "already_exists", "/name")
 
 
+@pytest.mark.parametrize("after", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z"])
+async def test_a_preview_of_no_time_at_all_is_no_fault_of_ours(api: Timed, after: str) -> None:
+    """F2."""
+    asked = {"cron": "0 * * * *", "jitter": "30s", "after": after}
+    assert (await api.http.post("/v1/schedules/preview", json=asked)).status_code in (200, 422)
+
+
 async def test_a_previewed_edit_tells_what_comes_and_goes_and_changes_nothing(api: Timed) -> None:
     """A7: fires added and removed in the next 30 days."""
     job = await api.submit(cron="0 9,18 * * *")

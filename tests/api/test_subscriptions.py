@@ -10,8 +10,10 @@ import pytest
 from sexton.domain import run
 from sexton.domain.outcome import ErrorInfo, Failed, Outcome, Succeeded
 from sexton.domain.targets import HTTP_TASK
+from sexton.errors import Contention
 from sexton.ids import entropy
 from sexton.store import runs
+from sexton.store import subscriptions as store
 from tests.api.support import Api, enlist, problem
 
 URL = "https://hooks.example/sexton"
@@ -228,3 +230,19 @@ async def test_what_a_removed_subscription_has_not_delivered_is_cancelled(api: A
     assert {done, waiting} < {one["id"] for one in kept}
     cancelled = (await api.http.get(f"/v1/jobs/{waiting}")).json()
     assert cancelled["last_execution"]["reason"] == "the subscription orders was removed"
+
+
+async def test_a_removal_that_failed_halfway_can_be_asked_for_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C15, F2: as the answer says."""
+    await subscribe(api)
+    await tell(api, Failed(ErrorInfo("OSError", "reset")))
+    cancel = store.cancel
+
+    async def contended(*args: Any, **options: Any) -> int:
+        monkeypatch.setattr(store, "cancel", cancel)
+        raise Contention("canceling statement due to lock timeout")
+
+    monkeypatch.setattr(store, "cancel", contended)
+    problem(await api.http.delete("/v1/subscriptions/orders"), 503, "contention")
+    assert (await api.http.delete("/v1/subscriptions/orders")).json()["cancelled_count"] == 1
+    problem(await api.http.delete("/v1/subscriptions/orders"), 404, "not_found")

@@ -21,6 +21,7 @@ from sexton import App, Context, PermanentError, Settings, testing
 from sexton.api.process import ApiProcess
 from sexton.cli import main as cli
 from sexton.cli.printing import fitting, safe, shown
+from sexton.client.remote import calls
 from sexton.clock import SystemClock
 from sexton.ids import entropy
 from sexton.store.database import Postgres
@@ -228,6 +229,16 @@ class TestSubmit:
         assert (code, out) == (1, "submitted 5, stood already 0, refused 1\n")
         assert "job 6" in err
         assert len(json.loads(call("jobs", "list", "--json")[1])) == 15
+
+    def test_what_was_submitted_before_a_fault_is_told(self, call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A11, E6: whatever the fault, or whoever tries again would submit the first ones twice."""
+        monkeypatch.setattr(calls, "BATCH_LIMIT", 2)
+        assert call("tenants", "set", "acme", "--waiting-max", "3")[0] == 0
+        (folder / "jobs.json").write_text(json.dumps([{"handler": "echo", "tenant": "acme"}] * 5, indent=2))
+        code, _, err = call("submit", "--file", "jobs.json")
+        assert code != 0
+        assert "the first 2 jobs were submitted; what follows them was not" in err
+        assert len(json.loads(call("jobs", "list", "--json")[1])) == 2
 
 
 class TestJobs:

@@ -244,6 +244,15 @@ async def test_a_large_submission_goes_in_chunks_and_is_counted_as_one(face: Fac
     assert len(await face.jobs()) == 6
 
 
+async def test_a_payload_over_many_lines_stays_one_payload(face: Face) -> None:
+    """A11, F2: batches go line by line, and a payload as it was written; a line of it once was a job of its own."""
+    payload = msgspec.Raw(b'[\n{"handler": "evil"},\n1.0000000000000000001\n]')
+    (item,) = await face.submit_many([face.client.request("echo", payload)], partial=True)
+    assert item.created
+    (job,) = await face.jobs()
+    assert (job.handler, msgspec.json.decode(job.payload)[0]) == ("echo", {"handler": "evil"})
+
+
 async def test_a_job_can_be_edited_paused_resumed_and_cancelled(face: Face) -> None:
     """A5, A6, A7."""
     handle = await face.submit("echo", {"a": 1}, delay="1h", name="old")

@@ -22,7 +22,7 @@ from . import examples
 from .answering import answer
 from .decoding import read
 from .describing import Answer, Call, body, described
-from .parameters import no_query
+from .parameters import no_query, within_history
 from .parts import ApiRequest, parts_of
 from .problems import Refused, invalid
 from .revisions import revision_of, rule_of
@@ -68,7 +68,7 @@ async def preview(request: ApiRequest) -> Response[bytes]:
     if seen is not None and seen.over_at is not None:
         found: list[datetime] = []
     else:
-        found = taken(forecast.due(rule, seed, after=asked.after or now, seen=seen), asked.count, parts.clock)
+        found = taken(forecast.due(rule, seed, after=within_history(asked.after) or now, seen=seen), asked.count, parts.clock)
     return answer(wire.Preview(description=describe(rule, seed), timezone=rule.timezone, fires=found))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sexton.errors import InvalidSubmission, JobFailed
+from sexton.errors import ApiUnavailable, DatabaseUnavailable, InvalidSubmission, JobFailed, SextonError
 
 from .asking import called_by, file_bytes, instant, payload_of, read
 from .exits import Exit, NotUnderstood
@@ -187,9 +187,11 @@ async def _submit_file(
             async for chunk in client.submit_chunks(requests, partial=partial, on_name=on_name):
                 items += chunk
                 advance(len(chunk))
-    except InvalidSubmission:
+    except SextonError as error:
         if items:
-            warn(f"the first {len(items):,} jobs were submitted; the chunk with the fault and what follows it were not")
+            is_open = isinstance(error, ApiUnavailable | DatabaseUnavailable)
+            rest = "whether the next ones were is not known" if is_open else "what follows them was not"
+            warn(f"the first {len(items):,} jobs were submitted; {rest}")
         raise
     refused = [item for item in items if item.problem is not None]
     batch = Batch(

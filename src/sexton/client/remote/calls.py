@@ -117,7 +117,7 @@ def batches(
     lines: list[bytes] = []
     size, first, keyed = 0, 0, True
     for asked in requests:
-        line = _encoded(asked)
+        line = _on_one_line(_encoded(asked))
         if lines and (len(lines) == BATCH_LIMIT or size + len(line) > CHUNK_BYTES):
             yield first, _batch(lines, partial, keyed, on_name)
             first += len(lines)
@@ -349,6 +349,11 @@ def _converted(name: str, value: Any, kind: type) -> Any:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
         raise InvalidSubmission(f"/{name}", str(error)) from None
+
+
+def _on_one_line(document: bytes) -> bytes:
+    """A payload is passed on as it was written, and may have been written over many."""
+    return msgspec.json.format(document, indent=-1) if b"\n" in document else document
 
 
 def _batch(lines: Sequence[bytes], partial: bool, keyed: bool, on_name: OnName) -> Call[wire.Batch]:
