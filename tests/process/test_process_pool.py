@@ -26,6 +26,7 @@ from sexton.handlers.handle import Handle
 from sexton.handlers.process_pool import ProcessDied, ProcessPool, RemoteError, info_of
 from sexton.handlers.python_function import ProcessFunction
 from sexton.handlers.said import Said
+from tests.services.open_files import many_open_files
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LONG_S = 20.0
@@ -217,6 +218,12 @@ async def test_it_returns(pool: ProcessPool) -> None:
     assert await run(pool, double, number=21) == 42
     assert await run(pool, double_async, number=21) == 42
     assert await run(pool, decorated) == "the function within"
+
+
+async def test_a_child_of_a_worker_with_many_open_files_lives(pool: ProcessPool) -> None:
+    """B5: it once looked at its lifeline in a way that knows only the first 1,024 descriptors."""
+    with many_open_files():
+        assert await run(pool, process_id) != os.getpid()
 
 
 async def test_the_facts_are_the_same_there(pool: ProcessPool) -> None:

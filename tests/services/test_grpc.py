@@ -16,7 +16,7 @@ import grpc
 import pytest
 import trustme
 import uvloop
-from google.protobuf import any_pb2, descriptor_pb2, duration_pb2
+from google.protobuf import any_pb2, descriptor_pb2, duration_pb2, json_format
 
 from sexton.clock import ManualClock
 from sexton.domain.outbound import Allowed, Ports, Rules
@@ -49,7 +49,7 @@ class Caller:
         self.clock = ManualClock(NOON)
         rules = Rules(tuple(Allowed.of(entry) for entry in allow), Ports.of(["443"]))
         self.outbound = Outbound(rules, lookup)
-        secrets = Secrets({"SEXTON_SECRET_SHOP": "s3cret-token", "SEXTON_SECRET_ODD": "schlüssel"})
+        secrets = Secrets({"SEXTON_SECRET_SHOP": "s3cret-token", "SEXTON_SECRET_ODD": "schlüssel", "SEXTON_SECRET_PIN": "4711"})
         self.calls = GrpcCalls(self.outbound, secrets, clock=self.clock, dice=Random(1), **options)
         self.context: Context | None = None
 
@@ -258,6 +258,28 @@ class TestWhatItsAnswerMeans:
             server.answer = lambda request, seen: seen.context.abort(Code.UNKNOWN, seen.metadata["authorization"])
             with pytest.raises(TargetFailed, match=r"UNKNOWN: Bearer \[secret\]$"):
                 await caller.call(server, metadata=metadata)
+
+    async def test_an_answer_that_cannot_be_kept_does_not_fail_the_run(
+        self, caller: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """D2: its effect has happened. As for a message of a type that the server does not describe."""
+
+        def undescribed(*_: object, **__: object) -> None:
+            raise TypeError("Can not find message descriptor by type_url: type.googleapis.com/a.B")
+
+        monkeypatch.setattr(json_format, "MessageToDict", undescribed)
+        async with shop() as server:
+            assert await caller.call(server) is None
+            assert len(server.calls) == 1
+        said = said_by(caller.context) if caller.context else None
+        assert said is not None
+        assert "cannot be written as JSON" in (said.output or "")
+
+    async def test_a_number_that_looks_like_a_secret_is_a_number(self, caller: Caller) -> None:
+        metadata = {"authorization": SecretRef("pin", "Bearer ")}
+        async with shop() as server:
+            server.answer = lambda request, seen: {"charged_cents": 4711, "note": "4711"}
+            assert await caller.call(server, metadata=metadata) == {"chargedCents": 4711, "note": "[secret]"}
 
     async def test_a_secret_that_cannot_be_sent_is_not_shown(self, caller: Caller) -> None:
         async with shop() as server:

@@ -40,7 +40,7 @@ async def calling() -> AsyncIterator[Calling]:
 
 @pytest.fixture
 def caller(calling: Calling) -> Caller:
-    return calling(secrets={"STRIPE": "sk_live_hush", "HOOKS": "new-secret old-secret"})
+    return calling(secrets={"STRIPE": "sk_live_hush", "HOOKS": "new-secret old-secret", "SLASHED": "sk/live/hush"})
 
 
 class TestWhatIsSent:
@@ -320,6 +320,16 @@ class TestWhatIsKept:
         with pytest.raises(TargetFailed) as failed:
             await caller.call(target)
         assert "hush" not in str(failed.value)
+
+    @pytest.mark.parametrize("form", ["sk/live/hush", "sk\\/live\\/hush"])
+    async def test_a_secret_is_hidden_without_what_stands_before_it(self, server: Server, caller: Caller, form: str) -> None:
+        """F3: and as PHP writes it."""
+        target = HttpTarget(server.url, headers={"Authorization": SecretRef("slashed", "Bearer ")})
+        server.says(answer(200, f'{{"no such key": ["{form}"], "{form}": 1}}'.encode(), Content_Type="application/json"))
+        assert (await caller.call(target))["body"] == {"no such key": ["[secret]"], "[secret]": 1}
+        server.says(answer(401, f'{{"no such key": "{form}"}}'.encode()))
+        with pytest.raises(PermanentError, match=r'"no such key": "\[secret\]"'):
+            await caller.call(target)
 
 
 class TestWhatServersDoWrong:

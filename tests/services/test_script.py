@@ -30,6 +30,7 @@ from sexton.handlers.handle import Handle
 from sexton.handlers.process_pool import ProcessDied
 from sexton.handlers.script import NotStarted, ScriptFailed, scripts
 from sexton.handlers.secrets import Secrets
+from tests.services.open_files import many_open_files
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LONG_S = 20.0
@@ -183,6 +184,11 @@ class TestWhatItIsTold:
         assert "sk_live_1" not in running.output
         with pytest.raises(ScriptFailed, match=r"code 1: B \[secret\] is wrong$"):
             await shell('echo "$TOKEN is wrong" >&2; exit 1', environment={"TOKEN": token}).ends()
+
+    async def test_it_runs_in_a_worker_with_many_open_files(self) -> None:
+        """B5: a keeper once looked at descriptors in a way that knows only the first 1,024."""
+        with many_open_files():
+            assert await shell("sleep 0.05; echo '{}'").ends() == {}
 
     async def test_an_unknown_secret_fails_for_good_and_starts_nothing(self) -> None:
         with pytest.raises(PermanentError, match="secret 'paypal' is unknown to this worker"):

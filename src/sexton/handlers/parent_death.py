@@ -29,6 +29,7 @@ def die_with_parent(lifeline: int) -> None:
         fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGSTOP)
-    readable, _, _ = select.select([lifeline], [], [], 0)
-    if readable:  # closed before we were listening
+    look = select.poll()  # select.select knows only the first 1,024 descriptors
+    look.register(lifeline, select.POLLIN)
+    if look.poll(0):  # closed before we were listening
         os._exit(1)

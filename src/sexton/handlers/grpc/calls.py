@@ -22,12 +22,13 @@ from sexton.errors import PermanentError, Snooze, TargetFailed
 from sexton.handlers.breaker import Breaker, Patience
 from sexton.handlers.context import Call, Context
 from sexton.handlers.handle import Handle
+from sexton.handlers.hiding import forms_of, hidden, hidden_within
 from sexton.handlers.python_function import TaskHandle
 from sexton.ids import Rng
 
 from .channels import Channels, Where
 from .methods import Method, Methods
-from .statuses import DOWN, failure, hidden
+from .statuses import DOWN, failure
 
 DEADLINE_SLACK_S = 0.5  # the server hears of the run's timeout, but the worker is the one to end it
 BREAKER_LIMIT = 10_000
@@ -176,10 +177,10 @@ def _metadata(call: Call, context: Context, target: GrpcTarget, secrets: dict[st
     return grpc.aio.Metadata(*(said | secrets | own | trace).items())
 
 
-def _bare(target: GrpcTarget, secrets: Mapping[str, str]) -> list[str]:
+def _bare(target: GrpcTarget, secrets: Mapping[str, str]) -> Sequence[str]:
     """The secrets without what stands before them: what must not be shown, wherever it comes back."""
     refs = {key: ref for key, ref in target.metadata.items() if isinstance(ref, SecretRef)}
-    return [secrets[key].removeprefix(ref.prefix) for key, ref in refs.items()]
+    return forms_of(secrets[key].removeprefix(ref.prefix) for key, ref in refs.items())
 
 
 def _printable(text: str) -> str:
@@ -187,10 +188,14 @@ def _printable(text: str) -> str:
 
 
 def _result(answer: Message, method: Method, context: Context, secrets: Sequence[str]) -> Any:
-    """Never so large that the run would fail for it, since its effect has happened."""
-    encoded = msgspec.json.encode(json_format.MessageToDict(answer, descriptor_pool=method.pool)).decode()
-    text = hidden(encoded, secrets)
-    if len(text.encode()) > RESULT_BYTES_LIMIT:
-        context.log(f"the answer of {len(text):,} characters is not kept; the limit is {RESULT_BYTES_LIMIT:,} bytes")
+    """Whatever the answer is, the run does not fail for it, since its effect has happened."""
+    try:
+        result = hidden_within(json_format.MessageToDict(answer, descriptor_pool=method.pool), secrets)
+        size = len(msgspec.json.encode(result))
+    except Exception as error:  # a message of a type that nobody has described, for one
+        context.log(hidden(f"the answer is not kept, for it cannot be written as JSON: {error}", secrets))
         return None
-    return msgspec.json.decode(text)
+    if size > RESULT_BYTES_LIMIT:
+        context.log(f"the answer of {size:,} bytes is not kept; the limit is {RESULT_BYTES_LIMIT:,} bytes")
+        return None
+    return result

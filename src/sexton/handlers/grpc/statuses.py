@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import grpc
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, duration_pb2, message_factory
@@ -11,10 +11,10 @@ from google.protobuf.message import DecodeError
 
 from sexton.domain.outcome import storable
 from sexton.errors import PermanentError, RetryLater, SextonError, TargetFailed
+from sexton.handlers.hiding import hidden
 
 DETAILS_LIMIT = 300
 RETRY_AFTER_S_MAX = 86_400.0
-HIDDEN = "[secret]"
 
 Metadata = Iterable[tuple[str, str | bytes]]
 Code = grpc.StatusCode
@@ -38,7 +38,7 @@ PERMANENT = frozenset(
 DOWN = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED})
 
 
-def failure(what: str, error: grpc.aio.AioRpcError, secrets: Iterable[str]) -> SextonError:
+def failure(what: str, error: grpc.aio.AioRpcError, secrets: Sequence[str]) -> SextonError:
     code, details = error.code(), hidden(storable(error.details() or ""), secrets)[:DETAILS_LIMIT]
     words = f"{what}: {code.name}" + (f": {details}" if details else "")
     if code in PERMANENT:
@@ -48,13 +48,6 @@ def failure(what: str, error: grpc.aio.AioRpcError, secrets: Iterable[str]) -> S
     metadata = dict(error.trailing_metadata() or ())
     delay_s = _retry_after_s(metadata)
     return TargetFailed(words) if delay_s is None else RetryLater(words, delay_s=delay_s)
-
-
-def hidden(text: str, secrets: Iterable[str]) -> str:
-    """Some servers answer with what they were sent."""
-    for secret in secrets:
-        text = text.replace(secret, HIDDEN)
-    return text
 
 
 def _is_too_large(code: Code, details: str) -> bool:

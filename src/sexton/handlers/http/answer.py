@@ -21,13 +21,13 @@ from sexton.domain.outcome import storable
 from sexton.domain.targets import HttpTarget
 from sexton.domain.targets.http import has_status
 from sexton.errors import PermanentError, RetryLater, TargetFailed
+from sexton.handlers.hiding import HIDDEN, hidden, hidden_within
 
 RETRY_AFTER_S_MAX = 86_400.0
 SHOWN_BYTES = 300  # of the body, in the words of a failure
 LEFT_OVER_BYTES = 64 * 1024  # read and dropped, so that the connection can be used again
 RESULT_BYTES = 60 * 1024  # of the 64 KiB that a result may have
 KEPT_HEADERS = ("content-type", "location", "etag", "last-modified", "retry-after", "x-request-id")
-HIDDEN = "[secret]"
 
 _encode = msgspec.json.Encoder().encode
 _CHARSETS = re.compile(
@@ -97,16 +97,6 @@ class _Unpacked:
         self._room -= min(len(data), self._room)
 
 
-def hidden(text: str, secrets: Sequence[str], *, is_cut: bool = False) -> str:
-    """Some targets answer with what they were sent. Where the text was cut, so may a secret be at its end."""
-    for secret in secrets:
-        text = text.replace(secret, HIDDEN)
-        if is_cut:
-            known = next((n for n in range(len(secret) - 1, 0, -1) if text.endswith(secret[:n])), 0)
-            text = text[: len(text) - known] if known > 3 else text
-    return text
-
-
 def result_of(answer: Answer, secrets: Sequence[str]) -> dict[str, Any]:
     """As history keeps it; never so large that the run would fail for it, since its effect has happened."""
     kept = {name: hidden(answer.headers[name], secrets) for name in KEPT_HEADERS if name in answer.headers}
@@ -126,13 +116,12 @@ def _body_of(answer: Answer, secrets: Sequence[str]) -> tuple[str, Any]:
         text = codecs.getincrementaldecoder(_charset(content_type))().decode(answer.body, not answer.truncated)
     except (UnicodeError, LookupError):
         return "body_base64", base64.b64encode(_hidden_bytes(answer.body, secrets)).decode()
-    text = hidden(text, secrets, is_cut=answer.truncated)
     if (kind == "application/json" or kind.endswith("+json")) and not answer.truncated and "\\u0000" not in text:
         try:
-            return "body", msgspec.json.decode(text)
+            return "body", hidden_within(msgspec.json.decode(text), secrets)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             pass
-    return "body", storable(text)
+    return "body", storable(hidden(text, secrets, is_cut=answer.truncated))
 
 
 def _hidden_bytes(body: bytes, secrets: Sequence[str]) -> bytes:

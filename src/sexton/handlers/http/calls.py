@@ -112,11 +112,10 @@ class HttpCalls:
             if silent_s >= 0.95 * min(target.connect_timeout_s, call.timeout_s or target.connect_timeout_s):
                 visit.verdict = visit.verdict or "failed"  # no answer for that long is one; else somebody changed their mind
             raise
-        shown = tuple(sent.entrusted.values())
-        judge(answer, target, what, shown, self._clock.database_now() or host_now())
+        judge(answer, target, what, sent.shown_to_nobody, self._clock.database_now() or host_now())
         if answer.status == 202 and is_entrusted and self._calls_back and target.calls_back:
             raise HandedOver
-        return result_of(answer, shown)
+        return result_of(answer, sent.shown_to_nobody)
 
     def _sent_away(self, parked: Parked, host: Host, call: Call) -> Snooze:
         host.sent_away(call.run_id, call.token)

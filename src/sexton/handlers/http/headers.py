@@ -11,6 +11,7 @@ from urllib.parse import quote
 from sexton.domain.targets import HttpTarget, SecretRef
 from sexton.domain.targets.http import BODILESS, is_reserved
 from sexton.handlers.context import Call, Context
+from sexton.handlers.hiding import forms_of
 from sexton.handlers.secrets import Secrets
 from sexton.handlers.signature import message_id, signed
 from sexton.ids import Rng
@@ -29,6 +30,7 @@ class Sending:
     entrusted: Mapping[str, str]  # only for the origin that the job names
     body: bytes | None
     signed_with: tuple[str, ...]  # values
+    shown_to_nobody: tuple[str, ...]  # in whatever form an answer brings it back
 
 
 def sending(
@@ -38,6 +40,7 @@ def sending(
     is left out."""
     plain: dict[str, str] = {"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
     kept: dict[str, str] = {}
+    bare: list[str] = []
     body = _body(call, target)
     if body is not None:
         plain["Content-Type"] = "application/json" if target.body is None else "text/plain; charset=utf-8"
@@ -48,6 +51,7 @@ def sending(
             del plain[ours]
         if isinstance(value, SecretRef):
             kept[name] = secrets.reveal(value)
+            bare.append(kept[name].removeprefix(value.prefix))
         elif name.lower() in ("authorization", "cookie"):
             kept[name] = value
         else:
@@ -61,7 +65,8 @@ def sending(
         "Sexton-Scheduled-For": call.fire_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
     }
     signing = tuple(value for name in target.signed_with for value in secrets.all_of(name))
-    return Sending(target.method, plain, {**kept, **entrusted}, body, signing)
+    trusted = {**kept, **entrusted}
+    return Sending(target.method, plain, trusted, body, signing, forms_of([*trusted.values(), *bare]))
 
 
 def signature(call: Call, context: Context, sent: Sending, timestamp: int) -> dict[str, str]:

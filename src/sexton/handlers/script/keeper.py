@@ -157,11 +157,14 @@ def _let_go_of_standard_streams() -> None:
 
 def _is_wanted(control: socket.socket, bell: socket.socket, worker: int) -> bool:
     """Waits until something happens; false once the worker has closed its side or is gone."""
-    readable, _, _ = select.select([control, bell], [], [])
-    if bell in readable:
+    look = select.poll()  # select.select knows only the first 1,024 descriptors
+    for one in (control, bell):
+        look.register(one, select.POLLIN)
+    readable = {descriptor for descriptor, _ in look.poll()}
+    if bell.fileno() in readable:
         bell.recv(4096)
     try:
-        return not (control in readable and control.recv(1) == b"") and os.getppid() == worker
+        return not (control.fileno() in readable and control.recv(1) == b"") and os.getppid() == worker
     except OSError:
         return False
 
