@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -172,3 +173,37 @@ def test_a_throwaway_server_comes_up_migrated() -> None:
         app = App(url)
         assert app.submit_sync("anything", {}).created
         app.close_sync()
+
+
+async def test_a_plain_task_may_submit_another_inline(app: App) -> None:
+    """In production it has a thread of its own."""
+
+    @app.task
+    def second(ctx: Context, number: int) -> int:
+        return number + 1
+
+    @app.task
+    def first(ctx: Context) -> int:
+        return int(second.submit_sync(number=1).result_sync())
+
+    with testing.inline(app) as inline:
+        assert await (await first.submit()).result() == 2
+        assert await asyncio.to_thread(lambda: first.submit_sync().result_sync()) == 2
+    assert [request.submission.task for request in inline.requests] == ["first", "second"] * 2
+
+
+async def test_no_thread_is_left_behind(app: App) -> None:
+    @app.task
+    def plain(ctx: Context) -> None: ...
+
+    def count() -> int:
+        return sum(thread.name.startswith("sexton-handler") for thread in threading.enumerate())
+
+    before = count()
+    async with testing.pipeline(app) as pipeline:
+        for _ in range(5):
+            await plain.submit()
+            await pipeline.drain()
+    async with asyncio.timeout(5):
+        while count() > before:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)

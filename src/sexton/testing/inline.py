@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -65,7 +67,7 @@ class Inline:
         return [await self._run(request) for request in requests]
 
     def submit_sync(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]:
-        return [asyncio.run(self._run(request)) for request in requests]
+        return [_run_to_end(self._run(request)) for request in requests]
 
     def schedule(self, requests: Sequence[ScheduleRequest]) -> list[Scheduled]:
         self.schedules += requests
@@ -100,3 +102,13 @@ class Inline:
             key=submission.key,
             arguments=msgspec.json.decode(submission.payload),
         )
+
+
+def _run_to_end(work: Coroutine[Any, Any, Submitted]) -> Submitted:
+    """Also where a loop runs: a plain task may submit another, for it has a thread of its own when it is not inline."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(copy_context().run, asyncio.run, work).result()
