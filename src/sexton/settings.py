@@ -77,7 +77,7 @@ class Settings(BaseSettings):
     beat_s: float = Field(default=1.0, gt=0)  # between two heartbeats of a worker that holds something; else twice that
     loop_stall_s: float = Field(default=4.0, gt=0)  # an event loop that hangs longer silences the heartbeat
     sweep_s: float = Field(default=0.5, gt=0)  # between two looks for dead workers and overrun timeouts; 2 s while nothing runs
-    poll_s: float = Field(default=2.0, gt=0)  # an idle look without being woken; a promoter waits 2 s at most (rule 12)
+    poll_s: float = Field(default=2.0, gt=0)  # an idle look without being woken; more than 2 s counts as 2
     pooled_poll_s: float = Field(default=0.25, gt=0)  # the same where notifications cannot pass
     promote_limit: int = Field(default=2000, ge=1, le=20_000)  # runs per promoting statement
     plan_limit: int = Field(default=1000, ge=1, le=20_000)  # schedules planned in one pass

@@ -79,7 +79,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def after(cls, *delays: Duration, jitter: float = 0.25) -> Retry:
-        """Exactly these waits, then the dead letters: `Retry.after("1s", "5s", "30s", "5m", "1h")` is six attempts."""
+        """These waits, varied by `jitter`, then the dead letters: `Retry.after("1s", "5s", "1m")` is four attempts."""
         spans = tuple(seconds(delay, field="delays") for delay in delays)
         return cls(len(spans) + 1, "list", jitter=jitter, delays_s=spans)
 
