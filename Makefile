@@ -11,6 +11,8 @@ UV := $(BIN)/uv
 INSTALLED := .venv/.installed
 # What depends on the server; drivers and the embedded server itself are tested once.
 STORE_TESTS = tests/store tests/migration --ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py
+ON_NEWEST_TOO = $(addprefix tests/store/,test_connections.py test_embedded.py test_plans.py test_schedule_plans.py)
+OLDEST = /usr/lib/postgresql/15/bin
 
 PYTEST_ARGS ?=
 ARGS ?=
@@ -36,8 +38,8 @@ dev: setup ## Run Sexton here: API, scheduler and worker over an embedded Postgr
 	@exec $(BIN)/sexton dev $(ARGS)
 
 .PHONY: test
-test: lint system ## Lint, then the tests on PostgreSQL 18, then the store's on 15, the oldest that is supported (PYTEST_ARGS=…)
-	$(BIN)/pytest -n 2 --ignore=tests/process --ignore=tests/simulation $(PYTEST_ARGS)
+test: lint system ## Lint, then all tests: on PostgreSQL 18, the store's on 15, the oldest that is supported (PYTEST_ARGS=…)
+	$(BIN)/pytest -n 2 tests/unit tests/services tests/api tests/abuse tests/migration $(ON_NEWEST_TOO) $(PYTEST_ARGS)
 	@# Process tests mostly wait for leases to run out: the others have the second core meanwhile.
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-process test-beside
 
@@ -48,12 +50,14 @@ test-process: setup ## Only the tests with real processes: SIGKILL, SIGSTOP, out
 .PHONY: test-beside
 test-beside: setup
 	$(BIN)/pytest tests/simulation $(PYTEST_ARGS)
-	$(BIN)/pytest $(STORE_TESTS) --postgres=15 $(PYTEST_ARGS)
+	@# Where there is no 15, on 18.
+	$(BIN)/pytest $(STORE_TESTS) $$(test -x $(OLDEST)/postgres && echo --postgres=15) $(PYTEST_ARGS)
 
 .PHONY: test-versions
-test-versions: setup ## Only the store's tests, on PostgreSQL 15 and 16
+test-versions: setup ## Only the store's tests, on PostgreSQL 15, 16 and 18
 	$(BIN)/pytest $(STORE_TESTS) --postgres=15 $(PYTEST_ARGS)
 	$(BIN)/pytest $(STORE_TESTS) --postgres=16 $(PYTEST_ARGS)
+	$(BIN)/pytest $(STORE_TESTS) $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: setup ## Check style, types and the import rules of the design
