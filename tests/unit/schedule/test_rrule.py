@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sexton.domain.fault import Invalid
-from sexton.domain.schedule import fires
+from sexton.domain.schedule import fires, next_fire
 from sexton.domain.schedule import schedule as make
 from sexton.domain.schedule.rrule_text import parse
 from sexton.domain.schedule.zone import zone
@@ -199,6 +199,17 @@ def test_what_is_wrong_is_said_with_the_part_and_the_fix(text: Any, said: str) -
         make(now=NOW, rrule=text)
     assert refused.value.field == "rrule"
     assert len(str(refused.value)) < 300
+
+
+def test_a_period_is_never_cut_by_the_budget_of_a_search() -> None:
+    """A3: the last of 14,880 in a month, also where silences share one budget; it once was the last before the budget's end."""
+    days, hours = ",".join(map(str, range(1, 32))), ",".join(map(str, range(24)))
+    minutes = ",".join(str(3 * n) for n in range(20))
+    rule = f"DTSTART:20260101T000000 FREQ=MONTHLY;BYMONTHDAY={days};BYHOUR={hours};BYMINUTE={minutes};BYSETPOS=-1"
+    plain, silent = make(now=NOW, rrule=rule), make(now=NOW, rrule=rule, exclude=["2031-01-01"])
+    for after in (datetime(2026, 11, 30, 23, 57, tzinfo=UTC), datetime(2026, 12, 12, 5, tzinfo=UTC)):
+        assert next_fire(plain, after=after) == datetime(2026, 12, 31, 23, 57, tzinfo=UTC)
+        assert next_fire(silent, after=after) == datetime(2026, 12, 31, 23, 57, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

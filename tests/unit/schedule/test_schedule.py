@@ -176,6 +176,33 @@ def test_a_long_silence_of_a_dense_schedule_is_jumped_over() -> None:
     assert len(list(islice(fires(nightly, after=NOW), 2500))) == 2500
 
 
+@pytest.mark.parametrize("rule", [{"every": "1s"}, {"cron": "* * * * * *"}])
+@pytest.mark.parametrize(
+    ("timezone", "exclude", "before", "end"),
+    [
+        (
+            "Europe/Berlin",
+            "22:00-02:30",
+            datetime(2026, 10, 25, 0, 59, 59, tzinfo=UTC),
+            datetime(2026, 10, 25, 1, 30, tzinfo=UTC),
+        ),
+        (
+            "America/New_York",
+            "22:00-01:30",
+            datetime(2026, 11, 1, 5, 59, 59, tzinfo=UTC),
+            datetime(2026, 11, 1, 6, 30, tzinfo=UTC),
+        ),
+    ],
+)
+def test_a_silence_in_the_repeated_hour_ends_in_each_pass(
+    rule: dict[str, Any], timezone: str, exclude: str, before: datetime, end: datetime
+) -> None:
+    """A2: it was walked through fire by fire, and after a thousand of them the schedule was over for good."""
+    made = make(now=NOW, timezone=timezone, exclude=[exclude], **rule)
+    assert next_fire(made, after=before - timedelta(seconds=2)) == before - timedelta(seconds=1)
+    assert next_fire(made, after=before) == end
+
+
 def test_a_schedule_that_is_always_silent_costs_little() -> None:
     """A2: it is refused after a thousand silences in a row, not at the end of time."""
     spent = []

@@ -77,9 +77,9 @@ def silent_until(silent: Silence, where: ZoneInfo, instant: datetime) -> datetim
         wall = wall_of(where, instant)
         midnight = wall.replace(hour=0, minute=0, second=0, microsecond=0)
         if wall.date() in silent.dates:
-            ends.append(_instant(where, midnight + _DAY))
+            ends.append(_instant(where, midnight + _DAY, instant))
         quiet = (_daily_end(window, midnight, wall.time()) for window in silent.daily)
-        ends += [_instant(where, until) for until in quiet if until is not None]
+        ends += [_instant(where, until, instant) for until in quiet if until is not None]
     return max(max(ends), instant + _TICK) if ends else None
 
 
@@ -92,5 +92,7 @@ def _daily_end(window: Daily, midnight: datetime, shown: time) -> datetime | Non
     return end if shown < window.ends else None
 
 
-def _instant(where: ZoneInfo, wall: datetime) -> datetime:
-    return instants(where, wall, Dst())[0]
+def _instant(where: ZoneInfo, wall: datetime, after: datetime) -> datetime:
+    """In the hour that the clocks repeat, a silence has an end in each pass."""
+    found = instants(where, wall, Dst(overlap="both"))
+    return next((at for at in found if at > after), found[-1])

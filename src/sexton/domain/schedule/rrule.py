@@ -21,7 +21,7 @@ from .cron import LAST_YEAR
 
 COUNT_LIMIT = 10_000
 _SEARCH_LIMIT = 20_000  # days or steps looked at in vain before a rule counts as over: 54 years of days, about 25 ms
-_SET_LIMIT = 20_000  # occurrences in one period from which BYSETPOS picks
+_SET_LIMIT = 19_000  # occurrences in one period from which BYSETPOS picks: a search sees two of them
 
 
 class Freq(IntEnum):
@@ -48,6 +48,10 @@ class Budget:
 
     def refill(self) -> None:
         self.left = self._limit
+
+    @property
+    def spent(self) -> int:
+        return self._limit - self.left
 
 
 class Recurrence(msgspec.Struct, frozen=True):
@@ -118,16 +122,21 @@ class Recurrence(msgspec.Struct, frozen=True):
 
     def _picked(self, start: datetime, budget: Budget, skipped: frozenset[datetime | date]) -> Iterator[datetime]:
         """BYSETPOS: only some of each period's occurrences; the period that holds `start` is looked at from its beginning."""
-        for _, members in groupby(self._every(self._period_start(start), budget, skipped), self._period):
+        looks = Budget(total=True)  # from one occurrence to the next: a period that has begun is seen to its end
+        for _, members in groupby(self._every(self._period_start(start), looks, skipped), self._period):
+            if budget.left <= 0:
+                return
             found = []
             for wall in members:
                 found.append(wall)
-                budget.left -= 1
+                budget.left -= 1 + looks.spent
+                looks.refill()
                 if len(found) > _SET_LIMIT:
                     raise Invalid("rrule", f"BYSETPOS: more than {_SET_LIMIT:,} occurrences to choose from in one period")
             size = len(found)
             chosen = {place - 1 if place > 0 else size + place for place in self.positions}
             yield from (found[place] for place in sorted(chosen) if 0 <= place < size)
+        budget.left -= looks.spent
 
     def _every(self, start: datetime, budget: Budget, skipped: frozenset[datetime | date]) -> Iterator[datetime]:
         first_day, first_time = start.date(), start.replace(microsecond=0)
