@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
-
 HIDDEN = "[secret]"
+_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/]))')
 
 
-def forms_of(values: Iterable[str]) -> tuple[str, ...]:
-    """What is to be hidden: each value as it is, and as JSON may write it; the longer first, for one may hold another."""
-    forms = {form for value in values if value for form in (value, _in_json(value), _in_json(value).replace("/", "\\/"))}
-    return tuple(sorted(forms, key=len, reverse=True))
+def to_hide(values: Iterable[str]) -> tuple[str, ...]:
+    """The longer first, for one may hold another."""
+    return tuple(sorted({value for value in values if value}, key=len, reverse=True))
 
 
-def hidden(text: str, forms: Sequence[str], *, is_cut: bool = False) -> str:
-    """Where the text was cut, so may a secret be at its end."""
-    for form in forms:
-        text = text.replace(form, HIDDEN)
+def hidden(text: str, secrets: Sequence[str], *, is_cut: bool = False) -> str:
+    """Where the text was cut, so may a secret be at its end. If it is JSON that writes one otherwise than we do, it is shown
+    without its escapes."""
+    plain = _unescaped(text)
+    if any(secret in plain and secret not in text for secret in secrets):
+        text = plain
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
         if is_cut:
-            known = next((n for n in range(len(form) - 1, 0, -1) if text.endswith(form[:n])), 0)
+            known = next((n for n in range(len(secret) - 1, 0, -1) if text.endswith(secret[:n])), 0)
             text = text[: len(text) - known] if known > 3 else text
     return text
 
 
-def hidden_within(value: Any, forms: Sequence[str]) -> Any:
+def hidden_within(value: Any, secrets: Sequence[str]) -> Any:
     """In all texts of what was read from JSON."""
     match value:
         case str():
-            return hidden(value, forms)
+            return hidden(value, secrets)
         case list():
-            return [hidden_within(one, forms) for one in value]
+            return [hidden_within(one, secrets) for one in value]
         case dict():
-            return {hidden(key, forms): hidden_within(one, forms) for key, one in value.items()}
+            return {hidden(key, secrets): hidden_within(one, secrets) for key, one in value.items()}
         case _:
             return value
 
 
-def _in_json(value: str) -> str:
-    return msgspec.json.encode(value).decode()[1:-1]
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    units = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], text)
+    return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # two halves are one character

@@ -22,7 +22,7 @@ from sexton.errors import PermanentError, Snooze, TargetFailed
 from sexton.handlers.breaker import Breaker, Patience
 from sexton.handlers.context import Call, Context
 from sexton.handlers.handle import Handle
-from sexton.handlers.hiding import forms_of, hidden, hidden_within
+from sexton.handlers.hiding import hidden, hidden_within, to_hide
 from sexton.handlers.python_function import TaskHandle
 from sexton.ids import Rng
 
@@ -180,7 +180,7 @@ def _metadata(call: Call, context: Context, target: GrpcTarget, secrets: dict[st
 def _bare(target: GrpcTarget, secrets: Mapping[str, str]) -> Sequence[str]:
     """The secrets without what stands before them: what must not be shown, wherever it comes back."""
     refs = {key: ref for key, ref in target.metadata.items() if isinstance(ref, SecretRef)}
-    return forms_of(secrets[key].removeprefix(ref.prefix) for key, ref in refs.items())
+    return to_hide(secrets[key].removeprefix(ref.prefix) for key, ref in refs.items())
 
 
 def _printable(text: str) -> str:

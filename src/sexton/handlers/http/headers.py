@@ -11,7 +11,7 @@ from urllib.parse import quote
 from sexton.domain.targets import HttpTarget, SecretRef
 from sexton.domain.targets.http import BODILESS, is_reserved
 from sexton.handlers.context import Call, Context
-from sexton.handlers.hiding import forms_of
+from sexton.handlers.hiding import to_hide
 from sexton.handlers.secrets import Secrets
 from sexton.handlers.signature import message_id, signed
 from sexton.ids import Rng
@@ -30,7 +30,7 @@ class Sending:
     entrusted: Mapping[str, str]  # only for the origin that the job names
     body: bytes | None
     signed_with: tuple[str, ...]  # values
-    shown_to_nobody: tuple[str, ...]  # in whatever form an answer brings it back
+    shown_to_nobody: tuple[str, ...]  # should an answer bring it back
 
 
 def sending(
@@ -66,7 +66,7 @@ def sending(
     }
     signing = tuple(value for name in target.signed_with for value in secrets.all_of(name))
     trusted = {**kept, **entrusted}
-    return Sending(target.method, plain, trusted, body, signing, forms_of([*trusted.values(), *bare]))
+    return Sending(target.method, plain, trusted, body, signing, to_hide([*trusted.values(), *bare]))
 
 
 def signature(call: Call, context: Context, sent: Sending, timestamp: int) -> dict[str, str]:
