@@ -242,6 +242,11 @@ class TestSubmit:
 
 
 class TestJobs:
+    def test_a_watch_for_no_time_at_all_is_not_understood(self, call: Call) -> None:
+        """E6."""
+        code, _, err = call("jobs", "watch", "--within", "banana")
+        assert (code, "within" in err, "unexpected" in err) == (2, True, False)
+
     def test_they_are_listed_changed_and_cancelled(self, call: Call) -> None:
         """A5, A6, A7, A13, E6."""
         first, second = (call("submit", "echo", "--delay", "1h", "--tag", tag)[1].strip() for tag in ("a", "b"))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import httpx
@@ -39,13 +39,16 @@ from sexton import (
     testing,
 )
 from sexton.api.app import create
+from sexton.api.events import written
 from sexton.api.process import ApiProcess
 from sexton.client.remote import calls, persistence
+from sexton.client.remote.waiting import WAIT_S_MAX, Patience
 from sexton.clock import SystemClock
 from sexton.domain.schedule import Jitter, Window
 from sexton.domain.schedule.catch_up import CatchUp
 from sexton.ids import entropy
 from sexton.store.database import Postgres
+from sexton.store.tail import Transition
 from sexton.wire import Stats
 
 Drain = Callable[[], Awaitable[None]]
@@ -607,3 +610,22 @@ def test_a_schedule_is_sent_again_only_where_that_is_harmless() -> None:
     assert batch.repeatable
     ((_, batch),) = calls.batches([named, unnamed], partial=False, on_name="update")
     assert not batch.repeatable
+
+
+def test_a_call_that_waits_is_answered_before_its_caller_gives_up() -> None:
+    """C14: with a shorter patience than the server's, a healthy job once looked like an API that is away."""
+    assert Patience("a", None, 0.0).wait_s(0.0) == WAIT_S_MAX
+    assert Patience("a", None, 0.0, patience_s=5.0).wait_s(0.0) == 2.5
+    assert Patience("a", "2s", 0.0, patience_s=5.0).wait_s(1.0) == 1.0
+
+
+def test_an_event_is_one_line_to_everybody() -> None:
+    """A14: there are more line ends in Unicode than in the protocol."""
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    reason = "a\u2028b\u2029c\x85d"
+    event = Transition(
+        key="k", type="retrying", at=at, job_id=uuid4(), task="a", queue="q", tenant="t", status="snoozed", reason=reason
+    )
+    lines = written(event).decode().splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["id", "event", "data", ""]
+    assert msgspec.json.decode(lines[2].removeprefix("data: "))["reason"] == reason

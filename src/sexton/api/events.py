@@ -78,8 +78,12 @@ async def _lines(heard: AsyncIterator[Transition | None]) -> AsyncIterator[bytes
         yield b": still here\n\n" if transition is None else written(transition)
 
 
+# Line ends to Python and others, though not to the protocol; inside JSON they only occur in texts.
+_LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
+
+
 def written(transition: Transition) -> bytes:
-    data = _encode(views.event(transition)).decode()
+    data = _encode(views.event(transition)).decode().translate(_LINE_ENDS)
     return f"id: {transition.at.isoformat()}~{transition.key}\nevent: {transition.type}\ndata: {data}\n\n".encode()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from litestar import Response, delete, get, post, put
@@ -110,32 +110,26 @@ async def set_(request: ApiRequest) -> Response[bytes]:
 async def removed(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     parts, name = parts_of(request), _name(request)
-    async with parts.database.connection() as connection:
-        await _found(connection, name)
-    count, before = 0, None
-    while True:  # in many short transactions: there may be a day's worth. If one fails, whoever calls again goes on from there
-        async with parts.database.transaction() as connection:
-            found = await _cancel_undelivered(connection, parts, name, before)
-        count, before = count + found.cancelled_count, found.looked_until
-        if before is None:
-            break
-    async with parts.database.transaction() as connection:
-        if not await store.remove(connection, name):
+    async with parts.database.transaction() as connection:  # no more events; if all that follows fails, it can be asked again
+        if not await store.pause(connection, name, now=parts.clock.database_now()):
             raise _unknown(name)
-        count += (await _cancel_undelivered(connection, parts, name, None)).cancelled_count  # that came meanwhile
+    count = await _cancel_undelivered(parts, name)
+    async with parts.database.transaction() as connection:
+        await store.remove(connection, name)
     return answer(wire.SubscriptionRemoved(name=name, cancelled_count=count))
 
 
-class _Cancelled(NamedTuple):
-    cancelled_count: int
-    looked_until: UUID | None
-
-
-async def _cancel_undelivered(connection: Connection, parts: Parts, name: str, before: UUID | None) -> _Cancelled:
-    found = await store.undelivered(connection, name, before=before, limit=CHUNK)
-    reason = f"the subscription {name} was removed"
-    count = await store.cancel(connection, found.job_ids, reason=reason, now=parts.clock.database_now())
-    return _Cancelled(count, found.looked_until)
+async def _cancel_undelivered(parts: Parts, name: str) -> int:
+    """In many short transactions: there may be a day's worth."""
+    count, before = 0, None
+    while True:
+        async with parts.database.transaction() as connection:
+            found = await store.undelivered(connection, name, before=before, limit=CHUNK)
+            reason = f"the subscription {name} was removed"
+            count += await store.cancel(connection, found.job_ids, reason=reason, now=parts.clock.database_now())
+        if found.looked_until is None:
+            return count
+        before = found.looked_until
 
 
 @get(

@@ -43,10 +43,12 @@ async def one(client: AsyncClient, job_id: str, within: str | None, *, as_json: 
 
 async def newest(client: AsyncClient, within: str | None, *, as_json: bool) -> None:
     """Until Ctrl-C, or for as long as asked."""
+    from sexton.client.faults import submission_faults
     from sexton.domain.duration import seconds
 
     now = asyncio.get_running_loop().time
-    end_s = now() + (float("inf") if within is None else seconds(within, field="within"))
+    with submission_faults():
+        end_s = now() + (float("inf") if within is None else seconds(within, field="within"))
     with _display(as_json=False) as show:
         while True:
             show([job async for job in client.jobs(limit=NEWEST)])

@@ -14,6 +14,7 @@ from sexton.errors import JobFailed, ResultTimeout
 from sexton.store import jobs
 
 from .background import Background
+from .faults import submission_faults
 from .pools import Pools
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.01, 0.5
@@ -26,7 +27,8 @@ class Results:
 
     async def wait(self, job_id: UUID, within: Duration | None) -> Any:
         """What the handler returned, as JSON gives it back."""
-        timeout_s = float("inf") if within is None else seconds(within, field="timeout")
+        with submission_faults():
+            timeout_s = float("inf") if within is None else seconds(within, field="timeout")
         ending = await self._ending(job_id, timeout_s)
         if ending is None:
             raise ResultTimeout(f"job {job_id} has not ended after {timeout_s:g} s")

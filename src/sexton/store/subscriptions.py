@@ -87,6 +87,11 @@ async def put(connection: Connection, given: Subscription, *, now: datetime | No
     return bool(row["is_new"])
 
 
+async def pause(connection: Connection, name: str, *, now: datetime | None = None) -> bool:
+    """No further event is made for it until somebody puts it anew. False: there is none."""
+    return "\x00" not in name and bool(await connection.fetch(_SQL["pause"], now, name))
+
+
 async def remove(connection: Connection, name: str) -> bool:
     """No further event is made for it. False: there is none."""
     return bool(await connection.fetch(_SQL["remove"], name))

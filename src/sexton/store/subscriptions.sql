@@ -18,6 +18,9 @@ ON CONFLICT (name) DO UPDATE SET kinds = excluded.kinds, tenant = excluded.tenan
   delivery = excluded.delivery, paused_at = CASE WHEN $8 THEN coalesce(s.paused_at, excluded.paused_at) END, updated_at = excluded.updated_at
 RETURNING s.xmax = 0 AS is_new
 
+-- name: pause
+UPDATE sexton.subscriptions s SET paused_at = coalesce(s.paused_at, coalesce($1::timestamptz, clock_timestamp())) WHERE s.name = $2 RETURNING s.name
+
 -- name: remove
 DELETE FROM sexton.subscriptions s WHERE s.name = $1 RETURNING s.name
 

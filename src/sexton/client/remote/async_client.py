@@ -71,6 +71,7 @@ class AsyncClient:
         retries: int = RETRIES,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        self._timeout_s = timeout_s
         self._http = httpx.AsyncClient(
             base_url=validated(url), timeout=timeouts(timeout_s), transport=transport, trust_env=not is_local(url)
         )
@@ -204,7 +205,7 @@ class AsyncClient:
     async def ended(self, job_id: UUID | str, timeout: Duration | None = None) -> wire.Job:  # noqa: ASYNC109
         """The job once it has ended, however it did."""
         now = asyncio.get_running_loop().time
-        patience = Patience(job_id, timeout, now())
+        patience = Patience(job_id, timeout, now(), patience_s=self._timeout_s)
         while True:
             job = await self._send(calls.job(job_id, wait_s=patience.wait_s(now())))
             if job.status in ENDED:

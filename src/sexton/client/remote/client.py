@@ -71,6 +71,7 @@ class Client:
         retries: int = RETRIES,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        self._timeout_s = timeout_s
         self._http = httpx.Client(
             base_url=validated(url), timeout=timeouts(timeout_s), transport=transport, trust_env=not is_local(url)
         )
@@ -204,7 +205,7 @@ class Client:
     def ended(self, job_id: UUID | str, timeout: Duration | None = None) -> wire.Job:
         """The job once it has ended, however it did."""
         now = time.monotonic
-        patience = Patience(job_id, timeout, now())
+        patience = Patience(job_id, timeout, now(), patience_s=self._timeout_s)
         while True:
             job = self._send(calls.job(job_id, wait_s=patience.wait_s(now())))
             if job.status in ENDED:

@@ -18,15 +18,16 @@ BREATH_S = 0.05  # between two calls: a server that is about to stop answers at 
 class Patience:
     """How long somebody waits for one job, by their monotonic clock."""
 
-    def __init__(self, job_id: UUID | str, within: Duration | None, now_s: float) -> None:
-        self._job_id = job_id
+    def __init__(self, job_id: UUID | str, within: Duration | None, now_s: float, *, patience_s: float = 40.0) -> None:
+        """`patience_s` is how long a call waits for its answer: the server has to give one well before."""
+        self._job_id, self._wait_s_max = job_id, min(WAIT_S_MAX, patience_s / 2)
         with submission_faults():
             self._within_s = float("inf") if within is None else seconds(within, field="timeout")
         self._give_up_s = now_s + self._within_s
 
     def wait_s(self, now_s: float) -> float:
         """How long the next call may wait."""
-        return max(0.0, min(self._give_up_s - now_s, WAIT_S_MAX))
+        return max(0.0, min(self._give_up_s - now_s, self._wait_s_max))
 
     def check(self, now_s: float) -> None:
         """`ResultTimeout` when the time is up."""
