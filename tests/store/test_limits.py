@@ -362,9 +362,8 @@ async def test_one_that_is_paused_between_two_tries_makes_way_as_well(connection
     assert run.lease.job_id == first
 
 
-@pytest.mark.parametrize("stays_ordered", [True, False])
-async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection: Connection, stays_ordered: bool) -> None:
-    """C10, rule 5: it keeps the slot of its ordered key meanwhile, and once was in its own way for good."""
+async def _held_back_between_two_tries(connection: Connection) -> tuple[UUID, UUID, UUID]:
+    """A worker, and two jobs of an ordered key with a rate: the first has failed once, and its rate holds back the retry."""
     worker_id = await enlist(connection)
     limit = {"key": "acme", "ordered": True, "count": 1, "per": "1m"}
     first, second = await _limited(connection, 2, limit, retry=QUICK)
@@ -374,8 +373,15 @@ async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection:
     await runs.promote(connection, partitions=range(64), limit=100, now=now)
     assert await _take(connection, worker_id, now=now) == []
     assert await _states(connection, [first, second]) == ["parked", "parked"]
+    return worker_id, first, second
+
+
+@pytest.mark.parametrize("stays_ordered", [True, False])
+async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection: Connection, stays_ordered: bool) -> None:
+    """C10, rule 5: it keeps the slot of its ordered key meanwhile, and once was in its own way for good."""
+    worker_id, first, second = await _held_back_between_two_tries(connection)
     if not stays_ordered:
-        await limits.put(connection, standing_limit("acme", running=1, count=1, per="1m"), now=now)
+        await limits.put(connection, standing_limit("acme", running=1, count=1, per="1m"), now=after(seconds=5))
     (run,) = await _take(connection, worker_id, now=after(minutes=5))
     assert (run.lease.job_id, run.lease.attempt) == (first, 2)
     assert await _take(connection, worker_id, now=after(minutes=10)) == []  # the slot is taken
@@ -386,13 +392,7 @@ async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection:
 
 async def test_one_that_is_paused_while_its_rate_holds_it_back_makes_way(connection: Connection) -> None:
     """C10: its place as well as its slot."""
-    worker_id = await enlist(connection)
-    limit = {"key": "acme", "ordered": True, "count": 1, "per": "1m"}
-    first, second = await _limited(connection, 2, limit, retry=QUICK)
-    (run,) = await _take(connection, worker_id)
-    await finish(connection, run.lease, FLAKY)
-    await runs.promote(connection, partitions=range(64), limit=100, now=after(seconds=5))
-    assert await _take(connection, worker_id, now=after(seconds=5)) == []
+    worker_id, first, second = await _held_back_between_two_tries(connection)
     await editing.pause(connection, first, note=None, by="test", now=after(seconds=6))
     (run,) = await _take(connection, worker_id, now=after(minutes=5))
     assert run.lease.job_id == second

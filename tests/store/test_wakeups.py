@@ -10,7 +10,8 @@ import asyncpg
 
 from sexton.store import runs, wakeups
 from sexton.store.database import connect
-from sexton.store.wakeups import CANCEL, DUE, READY, Failed, Listener
+from sexton.store.wakeups import CANCEL, DUE, READY, Listener
+from sexton.telemetry.events import Emit, Event, ServiceFailed
 from tests.store.support import submit
 
 if TYPE_CHECKING:
@@ -25,12 +26,10 @@ BACKENDS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'sexton li
 
 @asynccontextmanager
 async def _listening(
-    url: str, *channels: str, failed: Failed = lambda _: None
+    url: str, *channels: str, emit: Emit = lambda _: None
 ) -> AsyncIterator[tuple[Listener, asyncio.Queue[tuple[str, str]]]]:
     heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-    listener = Listener(
-        url, channels, lambda channel, payload: heard.put_nowait((channel, payload)), failed=failed, retry_s=0.01
-    )
+    listener = Listener(url, channels, lambda channel, payload: heard.put_nowait((channel, payload)), emit=emit, retry_s=0.01)
     task = asyncio.create_task(listener.run())
     try:
         yield listener, heard
@@ -98,8 +97,8 @@ async def test_no_word_of_a_server_ends_the_listener(database_url: str, monkeypa
         return await connect(*args, **options)
 
     monkeypatch.setattr(wakeups, "connect", refused_at_first)
-    told: list[Exception] = []
-    async with _listening(database_url, READY, failed=told.append) as (listener, heard):
+    told: list[Event] = []
+    async with _listening(database_url, READY, emit=told.append) as (listener, heard):
         assert await heard.get() == (READY, "")
         assert listener.connected
-    assert [type(error) for error in told] == [asyncpg.InsufficientPrivilegeError]
+    assert [type(event.error) for event in told if isinstance(event, ServiceFailed)] == [asyncpg.InsufficientPrivilegeError]

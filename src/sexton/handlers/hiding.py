@@ -18,7 +18,7 @@ def to_hide(values: Iterable[str]) -> tuple[str, ...]:
 def hidden(text: str, secrets: Sequence[str], *, is_cut: bool = False) -> str:
     """Where the text was cut, so may a secret be at its end. If it is JSON that writes one otherwise than we do, it is shown
     without its escapes."""
-    plain = _unescaped(text)
+    plain = _unescaped(text) if secrets else text
     if any(secret in plain and secret not in text for secret in secrets):
         text = plain
     for secret in secrets:

@@ -13,7 +13,7 @@ from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.store.locks import PartitionLocks
 from sexton.store.wakeups import DUE, PLAN, Listener
-from sexton.telemetry.events import Emit, ServiceFailed
+from sexton.telemetry.events import Emit
 
 from .guardian import Guardian
 from .janitor import Janitor
@@ -88,7 +88,7 @@ class Scheduler:
                 for service, wake in services
             ]
             if self._direct_url is not None:
-                listener = Listener(self._direct_url, [DUE, PLAN], self._hear, failed=self._listener_failed)
+                listener = Listener(self._direct_url, [DUE, PLAN], self._hear, emit=self._emit)
                 tasks.append(asyncio.create_task(listener.run(), name="listener"))
             exits.push_async_callback(_cancel, tasks)
             await stop.wait()
@@ -96,9 +96,6 @@ class Scheduler:
     def _led_others(self) -> None:
         self._promoter_wake()
         self._planner_wake()
-
-    def _listener_failed(self, error: Exception) -> None:
-        self._emit(ServiceFailed("listener", error))
 
     def _hear(self, channel: str, _payload: str) -> None:
         (self._planner_wake if channel == PLAN else self._promoter_wake)()

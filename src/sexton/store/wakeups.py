@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 import asyncpg
 
 from sexton.errors import DatabaseUnavailable
+from sexton.telemetry.events import Emit, ServiceFailed
 
 from .database import WRITABLE, connect, translated_errors
 
@@ -18,7 +19,6 @@ ASK_S = 15.0  # between two questions to a silent server
 ANSWER_S = 5.0
 
 Hear = Callable[[str, str], None]  # channel, payload
-Failed = Callable[[Exception], None]
 
 
 class Listener:
@@ -31,14 +31,13 @@ class Listener:
         channels: Collection[str],
         hear: Hear,
         *,
-        failed: Failed = lambda _error: None,
+        emit: Emit = lambda _event: None,
         retry_s: float = 1.0,
         ask_s: float = ASK_S,
     ) -> None:
-        """`failed` is told what nobody foresaw, once until the next connection."""
         self._url = url
         self._channels = tuple(channels)
-        self._hear, self._failed = hear, failed
+        self._hear, self._emit = hear, emit
         self._retry_s, self._ask_s = retry_s, ask_s
         self._has_told = False
         self.connected = False
@@ -51,8 +50,8 @@ class Listener:
             except DatabaseUnavailable:
                 pass
             except Exception as error:  # a server under repair has many words, and its services come back as well
-                if not self._has_told:
-                    self._failed(error)
+                if not self._has_told:  # once until the next connection
+                    self._emit(ServiceFailed("listener", error))
                 self._has_told = True
             finally:
                 self.connected = False

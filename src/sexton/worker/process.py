@@ -91,7 +91,7 @@ class WorkerProcess:
         if self._sync is not None:
             others.append(asyncio.create_task(self._declare(self._sync), name="sexton sync"))
         if self._direct_url is not None:
-            listener = Listener(self._direct_url, [READY, CANCEL], self._hear, failed=self._listener_failed)
+            listener = Listener(self._direct_url, [READY, CANCEL], self._hear, emit=self._emit)
             others.append(asyncio.create_task(listener.run(), name="listener"))
         try:
             await _first_of(stop, worker.exhausted)
@@ -167,9 +167,6 @@ class WorkerProcess:
         self._beat_soon = lambda: None
         await _cancel([beating])
         await database.close()
-
-    def _listener_failed(self, error: Exception) -> None:
-        self._emit(ServiceFailed("listener", error))
 
     def _hear(self, channel: str, payload: str) -> None:
         if channel == READY:

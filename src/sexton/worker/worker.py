@@ -149,12 +149,11 @@ class Worker:
         return self._lookouts[-1]
 
     def _handlers(self) -> dict[str, Handler]:
-        threads = self.threads
         functions = {
             definition.name: handler_for(
                 definition.fn,
                 process=definition.process,
-                threads=threads,
+                threads=self.threads,
                 processes=self.processes,
                 where=(definition.module, definition.qualname),
             )

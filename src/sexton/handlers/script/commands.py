@@ -15,6 +15,7 @@ from sexton.domain.targets.command import Command
 from sexton.errors import PermanentError, RetryLater, SextonError
 from sexton.handlers.context import Call, Context, Stopped, ask_to_stop
 from sexton.handlers.handle import Handle, Handler
+from sexton.handlers.hiding import to_hide
 from sexton.handlers.process_pool import how_it_ended
 
 from .output import Listener
@@ -50,7 +51,7 @@ class Script:
         refs = {name: ref for name, ref in self._command.environment.items() if isinstance(ref, SecretRef)}
         secrets = {name: self._reveal(ref) for name, ref in refs.items()}
         order = self._order(call, context, msgspec.json.decode(payload), secrets)
-        shown_to_nobody = [secrets[name].removeprefix(ref.prefix) for name, ref in refs.items()]
+        shown_to_nobody = to_hide(secrets[name].removeprefix(ref.prefix) for name, ref in refs.items())
         return ScriptHandle(self, order, payload, context, shown_to_nobody)
 
     def failure(self, code: int, last_words: str) -> SextonError:

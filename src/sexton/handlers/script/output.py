@@ -9,11 +9,11 @@ from typing import Any, cast
 import msgspec
 
 from sexton.domain.job import RESULT_BYTES_LIMIT
+from sexton.handlers.hiding import HIDDEN
 
 PENDING_LIMIT = 256 * 1024  # bytes waiting to be passed on; beyond that the oldest are dropped
 KEPT_LIMIT = 128 * 1024  # of those, and more than a result may have
 PASS_ON_S = 0.05
-HIDDEN = b"[secret]"
 # Each line costs the event loop a microsecond or two: of a flood of short ones, most are only counted.
 LINES_AT_ONCE = 8_192
 LINES_PER_S = 20_000
@@ -54,7 +54,7 @@ class Lines:
         taken = bytes(pending[:end]).removesuffix(b"\n")
         del pending[:end]
         for secret in self._secrets:
-            taken = taken.replace(secret, HIDDEN)
+            taken = taken.replace(secret, HIDDEN.encode())
         lines = taken.split(b"\n")
         if self._is_torn:
             lines[0] = b"\xe2\x80\xa6" + lines[0]
