@@ -30,15 +30,15 @@
 
 Limits (rules 4 to 6) are in `test_ablations_of_limits.py`, budgets, history and replays (rules 9, 13 to 18) in
 `test_ablations_of_endings.py`. What cannot be reached here: threads, hanging loops and work taken ahead (rules 10 and 11), in
-`tests/process/test_leases.py`, `tests/services/test_heartbeat.py` and `tests/services/test_intake.py`; poolers (rule 19), in
+`tests/process/test_leases.py`, `tests/worker/test_heartbeat.py` and `tests/worker/test_intake.py`; poolers (rule 19), in
 `tests/process/test_pooler.py` and `tests/store/test_database.py`; clones (rule 20), in `tests/store/test_cluster.py`.
 
 Only one statement is in flight here, so what matters between two of them is shown with two connections in `tests/store`:
 SKIP LOCKED, the state re-checked behind it, lock-then-decide in cancel and unique, the compare-and-set on a beat. So is a
 report twice in one batch (`test_finish.py`), which a worker never sends. The lock of a partition (rule 4) is taken away in
-`tests/services/test_admission.py`; two wall times in one gap, and the release of the time zone data in the planner's
-compare-and-set (both rule 3) in `tests/services/test_zone_change.py`; the version in it (rule 1), which is missed only where
-an edit does not plan as well, in `tests/services/test_planner.py`. The worker's id in the
+`tests/operations/test_admission.py`; two wall times in one gap, and the release of the time zone data in the planner's
+compare-and-set (both rule 3) in `tests/operations/test_zone_change.py`; the version in it (rule 1), which is missed only where
+an edit does not plan as well, in `tests/scheduler/test_planner.py`. The worker's id in the
 fence is not missed while the token is there: tokens never repeat within a run.
 """
 
@@ -55,8 +55,8 @@ from sexton.domain.outcome import Released
 from sexton.scheduler.leadership import BEAT_S, Leadership
 from sexton.scheduler.look_around import LookAround
 from sexton.scheduler.sweeper import Sweeper, _Sighting
-from sexton.store import runs, schedules, zones
-from sexton.store.fleet import Survey
+from sexton.store.fleet.workers import Survey
+from sexton.store.work import runs, schedules, zones
 from sexton.worker import reporter
 from sexton.worker.execution import Execution, Phase
 from sexton.worker.heartbeat import Heartbeat

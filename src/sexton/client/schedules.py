@@ -23,7 +23,8 @@ from sexton.domain.schedule.overlap import Overlap, overlap
 from sexton.domain.schedule.recurrence import Recurrence, seed_of
 from sexton.domain.schedule.rule import Schedule
 from sexton.errors import InvalidSubmission
-from sexton.store import foreign, recurring, schedules
+from sexton.store.postgres import caller_connection
+from sexton.store.work import recurring, schedules
 
 from .background import Background
 from .faults import submission_faults
@@ -87,7 +88,7 @@ class Schedules:
         with submission_faults():
             if connection is None:
                 return await self._over_own_pool(documents)
-            return _answers(await foreign.run(connection, schedules.SUBMIT, *self._arguments(documents)))
+            return _answers(await caller_connection.run(connection, schedules.SUBMIT, *self._arguments(documents)))
 
     def write_sync(self, requests: Sequence[ScheduleRequest], connection: object | None = None) -> list[Scheduled]:
         if connection is None:
@@ -98,7 +99,7 @@ class Schedules:
         if self.stand_in is not None:
             return self.stand_in.schedule(requests)
         with submission_faults():
-            return _answers(foreign.run_sync(connection, schedules.SUBMIT, *self._arguments(documents)))
+            return _answers(caller_connection.run_sync(connection, schedules.SUBMIT, *self._arguments(documents)))
 
     async def _over_own_pool(self, documents: Sequence[ScheduleDocument]) -> list[Scheduled]:
         now = self._clock.database_now()

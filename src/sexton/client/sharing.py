@@ -10,10 +10,10 @@ from sexton.domain.limit import standing_limit
 from sexton.domain.retry import Retry
 from sexton.domain.sharing import plain_name, queue_settings, tenant_settings
 from sexton.errors import NotFound
-from sexton.store import limits, queues, tenants
-from sexton.store.limits import Standing
-from sexton.store.queues import Queue
-from sexton.store.tenants import Tenant
+from sexton.store.sharing import limits, queues, tenants
+from sexton.store.sharing.limits import Standing
+from sexton.store.sharing.queues import Queue
+from sexton.store.sharing.tenants import Tenant
 
 from .faults import submission_faults
 from .pools import Pools
