@@ -209,7 +209,7 @@ async def test_a_server_that_is_really_wrong_is_found_out(database_url: str, con
 
 
 async def test_behind_a_pooler_it_says_so(pooled_url: str, database_url: str) -> None:
-    """E7, DESIGN §2.8."""
+    """E7, rule "session state only on direct connections"."""
     database = await Postgres.open(pooled_url)
     try:
         alone = await doctor.facts_of(database, Settings())
