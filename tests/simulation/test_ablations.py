@@ -52,7 +52,7 @@ The lease and its fence (docs/adr/002), which no rule names:
 
 Limits are in `test_ablations_of_limits.py`; budgets, history and replays in `test_ablations_of_endings.py`. Four rules cannot
 be reached here:
-- rule "the sweeper ends overdue runs" (threads, hanging loops): `tests/process/test_leases.py`, `tests/services/test_heartbeat.py`
+- rule "the sweeper ends overdue runs" (hanging loops): `tests/process/test_leases.py`, `tests/services/test_heartbeat.py`
 - rule "bounded prefetch" (work taken ahead): `tests/services/test_intake.py`
 - rule "session state only on direct connections": `tests/process/test_pooler.py`, `tests/store/test_database.py`
 - rule "a clone does not fire": `tests/store/test_cluster.py`
