@@ -65,6 +65,7 @@ def test_every_requirement_is_on_the_map_and_every_test_it_names_exists() -> Non
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
     ids = set(re.findall(r"^\| ([A-F]\d+) \|", page, re.MULTILINE))
     assert len(ids) >= 60
+    assert ids <= set(re.findall(r"^- \*\*([A-F]\d+)\*\* \S", page, re.MULTILINE)), "the text of a requirement is missing"
 
 
 def test_the_example_in_the_readme_is_the_one_that_runs() -> None:
