@@ -16,7 +16,7 @@ FOLDERS = ("src", "tests", "bench", "chaos", "tools", "docs", "examples", ".ci")
 TEXTS = {".md", ".mjs", ".py", ".sh", ".sql", ".toml", ".txt", ".yaml", ".yml", ""}
 CITED = re.compile(r'\brules?\s+("[^"\n]+"(?:(?:,| and| to) "[^"\n]+")*)', re.IGNORECASE)
 BROKEN = re.compile(r'\brules? "[^"\n]*$|\brules?\n *(?:#|--) *"', re.IGNORECASE | re.MULTILINE)
-OUTSIDE = re.compile(r"\b[Rr]ules? \d+\b|\bDESIGN\b|\bREQUIREMENTS\b|\bshared/")
+OUTSIDE = re.compile(r"\b[Rr]ules? \d+\b|\bDESIGN\b|\bREQUIREMENTS\b|\bshared/|\bissue \d+\b")
 
 
 def texts(*folders: str) -> Iterator[tuple[str, str]]:
