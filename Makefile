@@ -76,7 +76,7 @@ docs: setup ## Write docs/reference/ anew from the code
 	$(BIN)/python -m tools.reference
 
 .PHONY: bench
-bench: setup ## Measure everything of DESIGN §6 and write docs/performance.md (an hour; SCENARIO=drain for one)
+bench: setup ## Measure every scenario and write docs/performance.md (an hour; SCENARIO=drain for one)
 ifdef SCENARIO
 	$(BIN)/python -m bench $(SCENARIO) --json
 else

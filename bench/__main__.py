@@ -138,7 +138,9 @@ def _rounded(value: Any) -> Any:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures Sexton: the scenarios of DESIGN §6.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Measures Sexton: the scenarios of docs/performance.md."
+    )
     about = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in ALL.values())
     parser.add_argument("scenario", choices=[*ALL, "all"], help=about, metavar="SCENARIO")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")

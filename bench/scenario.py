@@ -14,7 +14,8 @@ Points = list[list[float]]
 
 
 class Target(NamedTuple):
-    """DESIGN §6. Which way is better follows from the two."""
+    """The bars of docs/performance.md: what a release needs, and what we are after. Which way is better follows from the
+    two."""
 
     must: float
     goal: float

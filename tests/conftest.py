@@ -148,7 +148,8 @@ async def empty_database_url(server_url: Callable[[str], str]) -> AsyncIterator[
 @pytest.fixture
 async def database_url(server_url: Callable[[str], str], template: str) -> AsyncIterator[str]:
     async with _database(server_url, template) as name:
-        # A clone looks to the product like a copy of production, and it rightly refuses to run on one (rule 20).
+        # A clone looks to the product like a copy of production, and it rightly refuses to run on one:
+        # rule "a clone does not fire".
         async with _connected(server_url(name)) as connection:
             await cluster.adopt(connection)
         yield server_url(name)

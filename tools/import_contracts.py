@@ -1,7 +1,7 @@
 """The import-linter contract type behind `[tool.importlinter]`: an allow-list per folder.
 
 The contract types that come with import-linter list what is forbidden, and fail on modules that do not exist yet. Ours
-states the rule of DESIGN §3 as it is written there, and so also catches the folder that nobody has thought of.
+lists what is allowed, as the table of CONTRIBUTING.md does, and so also catches a folder that has no line yet.
 """
 
 from __future__ import annotations

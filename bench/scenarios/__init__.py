@@ -1,4 +1,4 @@
-"""One module per scenario of DESIGN §6."""
+"""One module per scenario of docs/performance.md."""
 
 from __future__ import annotations
 

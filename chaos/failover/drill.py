@@ -129,7 +129,7 @@ class Drill:
             await running
         self._options.say("load stopped; waiting for the last run to end")
         await until(self._is_drained, "the last run to end", DRAIN_S, self._cluster.logs)
-        # One that joins now asks whether this is the database it was (rule 20).
+        # One that joins now asks whether this is the database it was (rule "a clone does not fire").
         self._cluster.scheduler("scheduler-late")
         await self._cluster.until_ready("scheduler-late")
         return await self._reckon(load, kills, load_s)

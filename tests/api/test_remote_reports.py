@@ -64,7 +64,7 @@ class TestComplete:
         assert [event.status for event in api.events if isinstance(event, Ended)] == ["succeeded"]
 
     async def test_the_same_report_again_is_answered_the_same(self, api: Api, hand: Hand) -> None:
-        """Rule 7: the first answer may have been lost. Anything else comes too late."""
+        """Rule "reconcile lost replies": the first answer may have been lost. Anything else comes too late."""
         await api.submit()
         run = await hand.one()
         first = await hand.report(run, "complete", result=1)
@@ -109,7 +109,7 @@ class TestComplete:
         assert (await hand.report(run, "complete")).status_code == 200
 
     async def test_what_only_the_database_refuses_is_a_clear_error(self, api: Api, hand: Hand) -> None:
-        """F2, rule 15: half of a surrogate pair is JSON, but no text."""
+        """F2, rule "bisect bad batches": half of a surrogate pair is JSON, but no text."""
         await api.submit()
         run = await hand.one()
         body = b'{"lease": "%s", "result": "\\ud800"}' % run["lease"].encode()
@@ -121,7 +121,7 @@ class TestComplete:
 
 class TestFail:
     async def test_the_jobs_own_policy_says_what_follows(self, api: Api, hand: Hand) -> None:
-        """C6, C4: one path for all endings (rule 14)."""
+        """C6, C4: one path for all endings (rule "one path in, one path out")."""
         await api.submit(retry={"max_attempts": 2, "backoff": "immediate"})
         first = await hand.one()
         failed = await hand.report(first, "fail", error="the printer is on fire", output="smoke")
@@ -161,7 +161,7 @@ class TestFail:
         assert failed.json()["state"] is None
 
     async def test_words_that_postgresql_cannot_keep_are_kept_as_well_as_can_be(self, api: Api, hand: Hand) -> None:
-        """Rule 15: an error must not be lost for its spelling."""
+        """Rule "bisect bad batches": an error must not be lost for its spelling."""
         await api.submit()
         failed = await hand.report(await hand.one(), "fail", error="a\x00b", output="c\x00d")
         ended = await execution_of(api, failed)
@@ -170,7 +170,7 @@ class TestFail:
 
 class TestRelease:
     async def test_it_spends_no_attempt(self, api: Api, hand: Hand) -> None:
-        """C6, rule 9."""
+        """C6, rule "losses have their own budget"."""
         await api.submit()
         run = await hand.one()
         first = await hand.report(run, "release", reason="no disk")
@@ -282,7 +282,7 @@ class TestMany:
     async def test_what_the_database_refuses_is_held_against_that_one_alone(
         self, api: Api, hand: Hand, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Rule 15."""
+        """Rule "bisect bad batches"."""
         for _ in range(3):
             await api.submit()
         held = await hand.acquire(limit=3)
@@ -297,7 +297,7 @@ class TestCancel:
     async def test_a_runs_own_heartbeat_tells_of_a_cancel_and_any_report_ends_it_as_cancelled(
         self, api: Api, hand: Hand
     ) -> None:
-        """C9, rule 9: no further attempt, whatever the outcome."""
+        """C9, rule "losses have their own budget": no further attempt, whatever the outcome."""
         await api.submit()
         run = await hand.one()
         await api.http.delete(f"/v1/jobs/{run['job_id']}")
@@ -308,7 +308,8 @@ class TestCancel:
 
 
 async def test_all_of_it_works_behind_a_pooler(pooled_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 19: no state of a session, and what the database refuses ends one transaction and no more."""
+    """Rule "session state only on direct connections": no state of a session, and what the database refuses ends one
+    transaction and no more."""
     database = await Postgres.open(pooled_url)
     async with opened(database) as api:
         hand = Hand(api)

@@ -56,7 +56,7 @@ class TestAcquire:
         assert (await hand.one())["idempotency_key"] == "invoice-42"
 
     async def test_only_as_many_as_asked_for_and_only_tasks_and_queues_that_were_named(self, api: Api, hand: Hand) -> None:
-        """C6, rule 18; a job of a reserved task waits for who names it."""
+        """C6, rule "claim only known tasks"; a job of a reserved task waits for who names it."""
         for handler in ("a", "a", "a", "b"):
             await api.submit(handler=handler)
         await api.submit(queue="mail")
@@ -96,7 +96,7 @@ class TestAcquire:
         assert "completed before" in shown["last_execution"]["reason"]
 
     async def test_a_worker_that_was_declared_dead_joins_anew(self, api: Api, hand: Hand) -> None:
-        """C6, rule 8."""
+        """C6, rule "dead only when watched"."""
         await hand.acquire()
         async with api.database.connection() as connection:
             assert await workers.declare_lost(connection, {UUID(hand.worker_id): 0})
@@ -260,7 +260,7 @@ class TestHangingUp:
 
 class TestWhatItHolds:
     async def test_a_claim_whose_answer_was_lost_goes_back_with_the_next_acquire(self, api: Api, hand: Hand) -> None:
-        """Rule 7: at once, spending no attempt; and may come again in the same answer."""
+        """Rule "reconcile lost replies": at once, spending no attempt; and may come again in the same answer."""
         await api.submit()
         lost = await hand.one()
         again = await hand.one(holding=[])
@@ -269,14 +269,14 @@ class TestWhatItHolds:
         assert (await hand.report(again, "complete")).status_code == 200
 
     async def test_what_is_listed_stays(self, api: Api, hand: Hand) -> None:
-        """Rule 7."""
+        """Rule "reconcile lost replies"."""
         await api.submit()
         run = await hand.one()
         assert await hand.acquire(holding=[run["run_id"]]) == []
         assert (await hand.report(run, "complete")).status_code == 200
 
     async def test_a_heartbeat_waits_before_it_believes_that_an_answer_is_lost(self, api: Api, hand: Hand) -> None:
-        """Rule 7: it may be sent while the answer to an acquire is on its way."""
+        """Rule "reconcile lost replies": it may be sent while the answer to an acquire is on its way."""
         await api.submit()
         await hand.one()
         await hand.beat(holding=[])
@@ -286,7 +286,7 @@ class TestWhatItHolds:
         assert await states(api) == [("ready", 0, 0)]
 
     async def test_without_a_list_nothing_goes_back(self, api: Api, hand: Hand) -> None:
-        """Rule 7."""
+        """Rule "reconcile lost replies"."""
         await api.submit()
         await hand.one()
         await age(api, 60)
@@ -295,7 +295,7 @@ class TestWhatItHolds:
         assert await states(api) == [("running", 1, 0)]
 
     async def test_the_lost_start_of_an_at_most_once_run_is_its_only_one(self, api: Api, hand: Hand) -> None:
-        """Rule 11: the claim is the start, heard of or not."""
+        """Rule "bounded prefetch": the claim is the start, heard of or not."""
         job = await api.submit(delivery="at_most_once")
         await hand.one()
         assert await hand.acquire(holding=[]) == []
@@ -325,7 +325,7 @@ class TestWhatItHolds:
         problem(await api.http.delete(f"/v1/workers/{hand.worker_id}"), 409, "worker_lost")
 
     async def test_every_call_is_a_beat(self, api: Api, hand: Hand) -> None:
-        """C6, rule 8."""
+        """C6, rule "dead only when watched"."""
         await api.submit()
         run = await hand.one()
         beats = [await beat_of(api)]

@@ -133,7 +133,7 @@ async def test_all_goes_on_after_a_failure_and_says_so() -> None:
 
 
 def test_every_scenario_of_the_design_is_there_and_what_takes_long_comes_last() -> None:
-    """DESIGN §6."""
+    """Each has bars in docs/performance.md."""
     assert ALL.keys() >= {
         "drain", "herd", "steady", "submit", "latency", "timer", "depth", "recurring", "tenants", "recovery", "takeover",
         "idle", "memory", "bloat", "scale",

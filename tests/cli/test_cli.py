@@ -244,7 +244,7 @@ class TestMigrate:
 
 
 async def test_a_service_needs_a_schema_and_a_home(empty_database_url: str, fresh_databases: Fresh) -> None:
-    """D9, rule 20: an empty database and a copy of production are refused before anything fires."""
+    """D9, rule "a clone does not fire": an empty database and a copy of production are refused before anything fires."""
     from sexton.cli.composition import ground
     from sexton.settings import Settings
 

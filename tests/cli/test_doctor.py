@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from sexton.cli import main as cli
-from sexton.cli.doctor import checks
-from sexton.cli.doctor import command as doctor
 from sexton.cli.doctor.checks import Facts, Finding, Process
+from sexton.cli.doctor.command import checks
+from sexton.cli.doctor.command import command as doctor
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.store.views.diagnosis import Prepared, SchemaFacts, ServerFacts, Slot, Table, Transaction
@@ -210,7 +210,7 @@ async def test_a_server_that_is_really_wrong_is_found_out(database_url: str, con
 
 
 async def test_behind_a_pooler_it_says_so(pooled_url: str, database_url: str) -> None:
-    """E7, DESIGN §2.8."""
+    """E7, rule "session state only on direct connections"."""
     database = await Postgres.open(pooled_url)
     try:
         alone = await doctor.facts_of(database, Settings())

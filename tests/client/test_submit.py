@@ -215,7 +215,7 @@ async def test_an_empty_batch_is_no_work(app: App) -> None:
 
 
 async def test_it_all_works_through_a_transaction_pooler(pooled_url: str, connection: asyncpg.Connection[Any]) -> None:
-    """A1, A11 behind PgBouncer (DESIGN §2.8)."""
+    """A1, A11 and rule "session state only on direct connections", behind PgBouncer."""
     async with App(pooled_url) as app:
         send = sender(app)
         assert not (await app.database()).direct

@@ -484,7 +484,7 @@ class TestConnections:
 
 
 async def test_a_worker_without_the_extra_does_not_know_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 18: such a job waits for a worker that can call it."""
+    """Rule "claim only known tasks": such a job waits for a worker that can call it."""
 
     async def tasks() -> set[str]:
         targets = TargetHandlers(Settings(), clock=ManualClock(NOON), dice=Random(1))

@@ -1,4 +1,4 @@
-"""C2, issue 8: jobs that call a URL: what is sent, what an answer means, what a server may do wrong. The servers are real."""
+"""C2: jobs that call a URL: what is sent, what an answer means, what a server may do wrong. The servers are real."""
 
 from __future__ import annotations
 

@@ -416,8 +416,8 @@ class TestNothingIsLeft:
 
     @linux
     def test_when_the_worker_is_killed_its_scripts_die(self, worker: subprocess.Popen[str]) -> None:
-        """Rule 10: else a lost run would go on here while its next attempt runs elsewhere. Also if a fork of the worker's lives
-        on and holds what the worker held."""
+        """Rule "the sweeper ends overdue runs": else a lost run would go on here while its next attempt runs elsewhere. Also if
+        a fork of the worker's lives on and holds what the worker held."""
         fork, *process_ids = numbers_from(worker)
         assert len(process_ids) == 3
         worker.kill()

@@ -39,7 +39,7 @@ async def test_from_the_submission_to_the_result(rig: Rig) -> None:
 
 
 async def test_what_is_on_no_list_is_claimed_by_nobody(rig: Rig) -> None:
-    """F3, rule 18."""
+    """F3, rule "claim only known tasks"."""
     async with target_worker(rig, scripts={"greet": GREET}) as hand:
         job_id = await rig.submit(ScriptTarget("other"), {"name": "Ada"})
         await hand.take()

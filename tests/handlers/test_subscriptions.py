@@ -166,7 +166,7 @@ async def test_a_receiver_that_fails_is_told_again_and_in_the_end_by_a_replay_un
 
 
 async def test_through_a_pooler_it_is_the_same(pooled_url: str, server: Server) -> None:
-    """B10, rule 19: no session state anywhere on the way."""
+    """B10, rule "session state only on direct connections": no session state anywhere on the way."""
     database = await Postgres.open(pooled_url)
     house = House(database, ManualClock(NOW))
     await house.subscribe(server.url)

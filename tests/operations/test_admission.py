@@ -122,7 +122,7 @@ async def test_the_table_in_the_documentation_is_what_happens(rig: Rig) -> None:
 async def test_a_promoter_that_cannot_see_what_another_starts_does_not_decide(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, locked: bool
 ) -> None:
-    """B5, rule 4: lock, then look. Without the lock two start at once, and where several may, no index is there to object."""
+    """B5, rule "lock, then decide". Without the lock two start at once, and where several may, no index is there to object."""
     between = Between(rig.database)
     table = Timetable(rig)
     job_id = await table.write(recurrence={"overlap": {"policy": "parallel", "max_parallel": 1}})
@@ -145,7 +145,7 @@ async def everything_is_mine(_connection: object, partitions: Collection[int]) -
 
 
 async def test_a_partition_that_another_decides_about_is_left_to_it(rig: Rig, connection: Conn) -> None:
-    """B5, B8, rule 4: nobody waits, and what is left is looked at again soon."""
+    """B5, B8, rule "lock, then decide": nobody waits, and what is left is looked at again soon."""
     table = Timetable(rig)
     job_id = await table.write()
     rig.move(15 * 60)
@@ -168,7 +168,7 @@ async def test_a_promoter_that_stands_still_in_the_middle_holds_its_partitions_f
 
 
 async def test_a_job_of_which_somebody_holds_a_run_is_not_waited_for(rig: Rig, connection: Conn) -> None:
-    """B8, rule 4: a person edits it, slowly; the others go on, and neither deadlocks."""
+    """B8, rule "lock, then decide": a person edits it, slowly; the others go on, and neither deadlocks."""
     table = Timetable(rig, takes_s=3600)
     slow, other = await table.write(), await table.write()
     await table.until(15)
@@ -186,7 +186,7 @@ async def test_a_job_of_which_somebody_holds_a_run_is_not_waited_for(rig: Rig, c
 
 @pytest.mark.parametrize("pause", ["retry", "snooze"])
 async def test_waits_between_attempts_are_live(rig: Rig, pause: str) -> None:
-    """B5, rule 4."""
+    """B5, rule "lock, then decide"."""
     table = Timetable(rig, takes_s=60)
     policy = {"retry": {"kind": "fixed", "base_s": 3600.0}} if pause == "retry" else None
     job_id = await table.write(policy=policy)
@@ -223,7 +223,7 @@ async def test_replace_ends_what_waits_for_its_next_attempt_at_once(rig: Rig) ->
 
 
 async def test_a_release_that_nobody_heard_of_is_found_by_the_next_pass(rig: Rig) -> None:
-    """B5, rule 5: notifications are off, the node that blocked it is gone."""
+    """B5, rule "look again every pass": notifications are off, the node that blocked it is gone."""
     table = Timetable(rig, takes_s=20 * 60)
     job_id = await table.write(recurrence={"overlap": {"policy": "queue"}})
     rig.move(15 * 60)
@@ -239,7 +239,7 @@ async def test_a_release_that_nobody_heard_of_is_found_by_the_next_pass(rig: Rig
 
 
 async def test_without_another_look_what_is_blocked_stays_so_for_ever(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 5's test fails without rule 5."""
+    """The test above fails without rule "look again every pass"."""
 
     async def nothing(*_: object, **__: object) -> list[UUID]:
         return []
@@ -323,7 +323,8 @@ async def test_a_policy_that_cannot_be_read_does_not_hold_up_the_others(rig: Rig
 
 
 async def test_what_waits_its_turn_follows_another_overlap_policy(rig: Rig) -> None:
-    """B5, A7: queued behind a run that was to be alone, let in beside it by an edit; the last guard of rule 4 stands aside."""
+    """B5, A7: queued behind a run that was to be alone, let in beside it by an edit. The unique index, the last guard of
+    rule "lock, then decide", does not cover the second run then."""
     table = Timetable(rig, takes_s=40 * 60)
     job_id = await table.write(recurrence={"overlap": POLICIES["queue"]})
     await table.until(30, step_s=300)

@@ -1,5 +1,5 @@
-"""Rule 3: the release of the time zone data lives in the database, only newer data replan, and a wall time that has fired does
-not fire again. Berlin is one hour ahead of UTC here, until somebody knows better."""
+"""Rule "one instant, one fire": the release of the time zone data lives in the database, only newer data replan, and a wall
+time that has fired does not fire again. Berlin is one hour ahead of UTC here, until somebody knows better."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def waiting(rig: Rig) -> list[datetime]:
 
 
 async def test_newer_data_move_what_is_planned(rig: Rig) -> None:
-    """A3, rule 3."""
+    """A3, rule "one instant, one fire"."""
     await planned(rig, "0 14 * * *")
     assert await waiting(rig) == [at(60)]
     await follow(rig)
@@ -70,7 +70,7 @@ async def test_newer_data_move_what_is_planned(rig: Rig) -> None:
 
 
 async def test_a_wall_time_that_has_fired_does_not_fire_again(rig: Rig) -> None:
-    """Rule 3: 13:30 in Berlin came an hour before it did."""
+    """Rule "one instant, one fire": 13:30 in Berlin came an hour before it did."""
     table = await planned(rig, "30 13 * * *")
     with using(OLD):
         await table.until(40)
@@ -94,7 +94,7 @@ async def test_its_next_fire_is_planned_at_once_and_the_full_check_finds_nothing
 
 
 async def test_nor_if_nothing_was_planned_beyond_it(rig: Rig) -> None:
-    """Rule 3: the planner would go on from the cursor, and the cursor is an instant."""
+    """Rule "one instant, one fire": the planner would go on from the cursor, and the cursor is an instant."""
     table = await planned(rig, "10,20,30,40,50 13-14 * * *")
     with using(OLD):
         await table.until(30)
@@ -107,7 +107,7 @@ async def test_nor_if_nothing_was_planned_beyond_it(rig: Rig) -> None:
 
 
 async def test_a_rule_that_counts_minutes_goes_on_as_it_did(rig: Rig) -> None:
-    """Rule 3, §2.2: real-time spacing, whatever the clock on the wall shows."""
+    """Rule "one instant, one fire": real-time spacing, whatever the clock on the wall shows."""
     table = await planned(rig, "*/15 * * * *")
     with using(OLD):
         await table.until(20)
@@ -142,7 +142,7 @@ async def test_a_wall_time_that_is_long_past_is_told_as_missed(rig: Rig) -> None
 
 
 async def test_what_does_not_change_stays_as_it_is(rig: Rig) -> None:
-    """Rule 3: newer data that agree write down no more than that."""
+    """Rule "one instant, one fire": newer data that agree write down no more than that."""
     table = await planned(rig, "0 14 * * *", "30 13 * * MON")
     before = await rig.execute("SELECT id, fire_at, due_at, job_version FROM sexton.runs ORDER BY id")
     await follow(rig, SAME)
@@ -154,7 +154,7 @@ async def test_what_does_not_change_stays_as_it_is(rig: Rig) -> None:
 
 
 async def test_a_paused_schedule_does_not_fire_again_when_it_is_resumed(rig: Rig) -> None:
-    """A6, rule 3."""
+    """A6, rule "one instant, one fire"."""
     table = await planned(rig, "30 13 * * *")
     with using(OLD):
         await table.until(40)
@@ -170,7 +170,7 @@ async def test_a_paused_schedule_does_not_fire_again_when_it_is_resumed(rig: Rig
 
 
 async def test_what_has_been_promoted_is_not_taken_back(rig: Rig) -> None:
-    """Rule 2: a claim that came first wins."""
+    """Rule "job row first": a claim that came first wins."""
     table = await planned(rig, "30 13 * * *")
     rig.move(30 * 60)
     with using(OLD):
@@ -182,7 +182,7 @@ async def test_what_has_been_promoted_is_not_taken_back(rig: Rig) -> None:
 
 
 async def test_what_is_promoted_while_it_is_looked_at_has_begun(rig: Rig) -> None:
-    """Rules 2 and 3: between the look and the taking back."""
+    """Rules "job row first" and "one instant, one fire": between the look and the taking back."""
     table = await planned(rig, "30 13 * * *")
     rig.move(30 * 60)
     between = Between(rig.database)
@@ -203,7 +203,7 @@ async def test_what_is_promoted_while_it_is_looked_at_has_begun(rig: Rig) -> Non
 async def test_a_crash_in_the_middle_is_made_good_by_the_next(
     rig: Rig, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B3, rule 3: at any statement; each schedule is planned anew once."""
+    """B3, rule "one instant, one fire": at any statement; each schedule is planned anew once."""
     monkeypatch.setattr(guardians, "REPLAN_LIMIT", 1)
     await planned(rig, "0 14 * * *", "1 14 * * *", "2 14 * * *")
     await follow(rig, crash=statement)
@@ -213,7 +213,7 @@ async def test_a_crash_in_the_middle_is_made_good_by_the_next(
 
 
 async def test_two_nodes_that_start_at_once_do_it_once(rig: Rig) -> None:
-    """B4, rule 3."""
+    """B4, rule "one instant, one fire"."""
     await planned(rig, "0 14 * * *", "1 14 * * *")
     between = Between(rig.database)
 
@@ -230,7 +230,7 @@ async def test_two_nodes_that_start_at_once_do_it_once(rig: Rig) -> None:
 
 
 async def test_an_older_node_never_replans_and_says_so_once(rig: Rig) -> None:
-    """Rule 3: nothing is undone by a node that was not upgraded."""
+    """Rule "one instant, one fire": nothing is undone by a node that was not upgraded."""
     await planned(rig, "0 14 * * *")
     await follow(rig)
     older = await follow(rig, OLD)
@@ -243,7 +243,8 @@ async def test_an_older_node_never_replans_and_says_so_once(rig: Rig) -> None:
 
 
 async def test_an_older_planner_stands_back_but_lets_nothing_fall_silent(rig: Rig) -> None:
-    """Rules 3 and 12: it plans what nobody with newer data has planned in time, and they put it right when they come back."""
+    """Rules "one instant, one fire" and "overdue work is anyone's": it plans what nobody with newer data has planned in time,
+    and they put it right when they come back."""
     table = await planned(rig, "0 14 * * *")
     await follow(rig)
     rig.move(120 * 60)
@@ -261,7 +262,7 @@ async def test_an_older_planner_stands_back_but_lets_nothing_fall_silent(rig: Ri
 
 
 async def test_who_submits_with_older_data_leaves_the_planning_to_others(rig: Rig) -> None:
-    """Rule 3: an API that was not upgraded yet."""
+    """Rule "one instant, one fire": an API that was not upgraded yet."""
     table = Timetable(rig)
     await follow(rig)
     with using(OLD):
@@ -273,7 +274,8 @@ async def test_who_submits_with_older_data_leaves_the_planning_to_others(rig: Ri
 
 
 async def test_a_slow_planner_with_older_data_writes_nothing(rig: Rig) -> None:
-    """Rules 1 and 3: it looked before the newer data came, and they found nothing to change, so the cursor stands as it did."""
+    """Rules "plan by compare-and-set" and "one instant, one fire": it looked before the newer data came, and they found nothing
+    to change, so the cursor stands as it did."""
     await planned(rig, "0 14 * * *")
     await rig.execute("DELETE FROM sexton.runs")
     await rig.execute("UPDATE sexton.jobs_recurring SET plan_at = $1, plan_cursor_at = $1", NOW)
@@ -293,7 +295,7 @@ async def test_a_slow_planner_with_older_data_writes_nothing(rig: Rig) -> None:
 
 
 async def test_where_nothing_is_new_it_is_one_comparison(rig: Rig) -> None:
-    """Rule 3: at start, and hourly."""
+    """Rule "one instant, one fire": at start, and hourly."""
     await planned(rig, "0 14 * * *")
     between = Between(rig.database)
     guardian = Guardian(between, clock=rig.clock, emit=rig.heard)
@@ -308,7 +310,7 @@ async def test_where_nothing_is_new_it_is_one_comparison(rig: Rig) -> None:
 
 
 async def test_a_schedule_from_before_the_release_was_kept_is_followed_too(rig: Rig) -> None:
-    """Rule 3: after an upgrade of Sexton; which wall times have fired is not known then."""
+    """Rule "one instant, one fire": after an upgrade of Sexton; which wall times have fired is not known then."""
     await planned(rig, "0 14 * * *")
     await rig.execute("UPDATE sexton.jobs_recurring SET tzdata = ''")
     await rig.execute("DELETE FROM sexton.tzdata")
@@ -317,7 +319,8 @@ async def test_a_schedule_from_before_the_release_was_kept_is_followed_too(rig: 
 
 
 async def test_a_planner_that_is_quicker_than_the_guardian_follows_what_it_plans(rig: Rig) -> None:
-    """Rule 3: else it would plan on from an instant, and the wall time that fired there would come again."""
+    """Rule "one instant, one fire": else it would plan on from an instant, and the wall time that fired there would come
+    again."""
     table = await planned(rig, "10,20,30,40,50 13-14 * * *")
     with using(OLD):
         await table.until(30)
@@ -331,7 +334,7 @@ async def test_a_planner_that_is_quicker_than_the_guardian_follows_what_it_plans
 
 
 async def test_a_rule_for_every_hour_skips_the_hours_that_have_fired(rig: Rig) -> None:
-    """Rule 3: what is planned is a fire by the new data too, but of a wall time that has fired."""
+    """Rule "one instant, one fire": what is planned is a fire by the new data too, but of a wall time that has fired."""
     table = await planned(rig, "0 0-23 * * *")
     with using(OLD):
         await table.until(70)  # 14:00, at minute 60
@@ -342,7 +345,7 @@ async def test_a_rule_for_every_hour_skips_the_hours_that_have_fired(rig: Rig) -
 
 
 async def test_who_resumes_with_older_data_is_followed_by_the_next_planner(rig: Rig) -> None:
-    """Rule 3: a pause that ends by itself where a node was not upgraded yet."""
+    """Rule "one instant, one fire": a pause that ends by itself where a node was not upgraded yet."""
     table = await planned(rig, "10,20,30,40,50 13-14 * * *")
     (row,) = await rig.execute("SELECT id FROM sexton.jobs_recurring")
     with using(OLD):
@@ -359,7 +362,7 @@ async def test_who_resumes_with_older_data_is_followed_by_the_next_planner(rig: 
 
 @pytest.mark.parametrize("change", ["edit", "resume"])
 async def test_who_changes_a_schedule_with_newer_data_plans_nothing_on_top_of_older(rig: Rig, change: str) -> None:
-    """Rule 3: an API that was upgraded before the schedulers."""
+    """Rule "one instant, one fire": an API that was upgraded before the schedulers."""
     table = await planned(rig, "30 13 * * *")
     (row,) = await rig.execute("SELECT id FROM sexton.jobs_recurring")
     with using(OLD):
@@ -378,7 +381,7 @@ async def test_who_changes_a_schedule_with_newer_data_plans_nothing_on_top_of_ol
 
 
 async def test_what_is_behind_is_found_in_the_order_of_ids_and_in_batches(rig: Rig) -> None:
-    """Rule 16."""
+    """Rule "lock in id order"."""
     table = await planned(rig, *(f"{minute} 14 * * *" for minute in range(5)))
     seen = []
     after = zones.FIRST
@@ -417,13 +420,13 @@ async def _fires_through_a_gap(rig: Rig) -> list[datetime]:
 
 
 async def test_wall_times_that_meet_in_one_instant_are_one_fire(rig: Rig) -> None:
-    """A3, rule 3: it counts once towards `max_fires`."""
+    """A3, rule "one instant, one fire": it counts once towards `max_fires`."""
     fires = await _fires_through_a_gap(rig)
     assert [f"{at:%d %H:%M}" for at in fires] == ["08 07:00", "08 07:30", "09 06:00"]
 
 
 async def test_without_that_a_gap_eats_fires(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 3."""
+    """Rule "one instant, one fire"."""
 
     def each(walls: Walls, where: ZoneInfo, dst: Dst, after: datetime) -> Iterator[datetime]:
         found = (instant for wall in walls(wall_of(where, after)) for instant in instants(where, wall, dst))

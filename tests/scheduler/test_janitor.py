@@ -41,7 +41,7 @@ async def fail(rig: Rig, hand: HandWorker, error: Exception, **options: Any) -> 
 
 
 async def test_partitions_are_there_before_they_are_needed(rig: Rig) -> None:
-    """A9, rule 16: at least fourteen days ahead, by the database's clock, be it months from now."""
+    """A9, rule "lock in id order": at least fourteen days ahead, by the database's clock, be it months from now."""
     for months in (0, 5, 30):
         rig.clock.move(timedelta(days=30 * months))
         assert await rig.janitor().run_once() == REST_S
@@ -230,7 +230,7 @@ async def test_what_failed_together_does_not_come_back_as_one_wave(rig: Rig, mon
 
 
 async def test_two_janitors_replay_each_letter_once(rig: Rig) -> None:
-    """Rule 17."""
+    """Rule "a replay consumes its letter"."""
     hand = await rig.worker(worker_concurrency=10)
     jobs = await rig.submit_many(10, retry=replayed(1))
     await hand.take()

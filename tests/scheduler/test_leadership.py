@@ -181,7 +181,7 @@ async def test_a_lock_that_somebody_else_took_meanwhile_is_no_longer_led(nodes: 
 
 
 async def test_behind_a_pooler_the_shares_alone_decide(nodes: Nodes, rig: Rig) -> None:
-    """Rule 19: no session lock on a connection that is not ours alone."""
+    """Rule "session state only on direct connections": no session lock on a connection that is not ours alone."""
     first, second = nodes.join(direct=False), nodes.join(direct=False)
     for node, rest_s in ((first, ALONE_BEAT_S), (second, BEAT_S), (first, BEAT_S)):
         assert await node.run_once() == rest_s

@@ -58,7 +58,7 @@ async def test_an_idle_pass_is_one_statement(rig: Rig) -> None:
 
 
 async def test_two_planners_at_once_write_each_fire_once(rig: Rig) -> None:
-    """B2, rule 1: two leaders by accident."""
+    """B2, rule "plan by compare-and-set": two leaders by accident."""
     table = Timetable(rig)
     async with rig.database.transaction() as connection:
         await schedules.submit(connection, [document(schedule={"every": "10s"}) for _ in range(60)], now=NOW)
@@ -79,7 +79,7 @@ async def test_two_planners_at_once_write_each_fire_once(rig: Rig) -> None:
 
 
 async def test_without_the_compare_and_set_a_fire_that_has_ended_comes_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B2, rule 1: the unique key cannot guard alone, because rows leave `runs`."""
+    """B2, rule "plan by compare-and-set": the unique key cannot guard alone, because rows leave `runs`."""
 
     async def fire_with_a_slow_rival() -> list[datetime]:
         table = Timetable(rig)
@@ -107,7 +107,7 @@ async def test_without_the_compare_and_set_a_fire_that_has_ended_comes_again(rig
 
 
 async def test_a_lost_reply_to_the_plan_loses_and_doubles_nothing(rig: Rig) -> None:
-    """C6, rule 1."""
+    """C6, rule "plan by compare-and-set"."""
     between = Between(rig.database)
     table = Timetable(rig, database=between)
     job_id = await table.write()
@@ -120,7 +120,7 @@ async def test_a_lost_reply_to_the_plan_loses_and_doubles_nothing(rig: Rig) -> N
 
 
 async def test_a_plan_of_an_old_version_is_not_written(rig: Rig) -> None:
-    """A7, rule 1: a planner that looked before the edit."""
+    """A7, rule "plan by compare-and-set": a planner that looked before the edit."""
     table = Timetable(rig)
     job_id = await table.write()
     rig.move(14.9 * 60)
@@ -136,7 +136,8 @@ async def test_a_plan_of_an_old_version_is_not_written(rig: Rig) -> None:
 async def test_an_edit_that_leaves_the_cursor_where_it_is_still_refuses_an_old_plan(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, safeguard: str
 ) -> None:
-    """A7, rule 1: only the version tells. Without it a run is written that may run beside others, which the job forbids now."""
+    """A7, rule "plan by compare-and-set": only the version tells. Without it a run is written that may run beside others, which
+    the job forbids now."""
     if safeguard == "taken out":
         broken = schedules._SQL["plan"].replace("AND j.version = g.version", "")
         assert broken != schedules._SQL["plan"]
@@ -175,7 +176,7 @@ async def test_a_rule_that_was_edited_in_plain_sql_is_checked_before_it_is_plann
 
 @pytest.mark.parametrize("change", ["pause", "cancel"])
 async def test_a_plan_seen_before_a_pause_or_a_cancel_is_not_written(rig: Rig, change: str) -> None:
-    """A6, rule 1."""
+    """A6, rule "plan by compare-and-set"."""
     table = Timetable(rig)
     job_id = await table.write()
     rig.move(14.9 * 60)
@@ -187,7 +188,7 @@ async def test_a_plan_seen_before_a_pause_or_a_cancel_is_not_written(rig: Rig, c
 
 
 async def test_a_node_that_leads_nothing_plans_what_is_overdue(rig: Rig) -> None:
-    """B2, rule 12."""
+    """B2, rule "overdue work is anyone's"."""
     table = Timetable(rig)
     job_id = await table.write()
     nobody, _ = table.node([])
@@ -221,7 +222,7 @@ async def test_a_schedule_that_breaks_the_planner_does_not_hold_up_the_others(
 
 
 async def test_a_rule_that_was_mended_meanwhile_is_not_ended_for_what_it_was(rig: Rig) -> None:
-    """A7, rule 1."""
+    """A7, rule "plan by compare-and-set"."""
     table = Timetable(rig)
     async with rig.database.connection() as connection:
         (written,) = await schedules.submit(connection, [document(schedule={"cron": "61 * * * *"})], now=NOW)
@@ -299,7 +300,7 @@ async def test_a_resume_catches_up_only_if_asked(rig: Rig, on_resume: str, ran: 
 @pytest.mark.parametrize("change", ["edit", "pause", "cancel"])
 @pytest.mark.parametrize("state", ["waiting", "ready", "blocked"])
 async def test_no_fire_of_an_old_version_starts_after_the_answer(rig: Rig, change: str, state: str) -> None:
-    """A5, A6, A7, rule 2."""
+    """A5, A6, A7, rule "job row first"."""
     table = Timetable(rig, takes_s=3600)
     job_id = await table.write(payload={"n": 1}, recurrence={"overlap": {"policy": "queue"}})
     if state == "blocked":
@@ -328,7 +329,8 @@ async def test_no_fire_of_an_old_version_starts_after_the_answer(rig: Rig, chang
 
 
 async def test_an_edit_that_leaves_the_rule_alone_loses_no_fire_however_long_it_has_waited(rig: Rig) -> None:
-    """A7, rule 2: workers were down for an hour; catch-up is not asked, because the fires were planned in time."""
+    """A7, rule "job row first": workers were down for an hour; catch-up is not asked, because the fires were planned in
+    time."""
     table = Timetable(rig)
     recurrence = {"overlap": {"policy": "queue"}, "catch_up": {"policy": "skip"}}
     job_id = await table.write(recurrence=recurrence)
@@ -343,7 +345,7 @@ async def test_an_edit_that_leaves_the_rule_alone_loses_no_fire_however_long_it_
 
 
 async def test_a_claim_that_came_first_wins_and_its_fire_does_not_come_again(rig: Rig) -> None:
-    """A7, rule 2: also where jitter let it start, and end, ahead of its nominal time."""
+    """A7, rule "job row first": also where jitter let it start, and end, ahead of its nominal time."""
     table = Timetable(rig)
     jittered = {"cron": "*/15 * * * *", "jitter": {"max": 600, "both": True}}
     name = next(n for n in map(str, range(100)) if _offset(jittered, f"default/{n}") < timedelta(minutes=-5))

@@ -64,7 +64,7 @@ async def test_nothing_is_promoted_before_its_time(rig: Rig) -> None:
 
 
 async def test_it_rests_until_the_next_is_due_but_never_longer_than_two_seconds(rig: Rig) -> None:
-    """B10, rule 12: something could become due unannounced."""
+    """B10, rule "overdue work is anyone's": something could become due unannounced."""
     await rig.submit(delay="1h")
     assert await promoter(rig).run_once() == REST_S_MAX == 2.0
     await rig.submit(delay=1.25)
@@ -72,7 +72,7 @@ async def test_it_rests_until_the_next_is_due_but_never_longer_than_two_seconds(
 
 
 async def test_no_setting_makes_it_rest_longer(rig: Rig) -> None:
-    """Rule 12."""
+    """Rule "overdue work is anyone's"."""
     sleepy = Promoter(rig.database, lambda: partition.ALL, limit=10, clock=rig.clock, emit=rig.heard, rest_s_max=3600)
     assert await sleepy.run_once() == REST_S_MAX
 
@@ -86,7 +86,8 @@ async def test_the_rest_follows_what_it_leads_and_not_what_others_lead(rig: Rig)
 
 
 async def test_it_keeps_to_its_own_partitions_until_the_others_are_overdue(rig: Rig) -> None:
-    """B2, rule 12: leadership saves work; with no leader at all, anybody promotes what is two seconds late."""
+    """B2, rule "overdue work is anyone's": leadership saves work; with no leader at all, anybody promotes what is two seconds
+    late."""
     job_id = await rig.submit(delay=1)
     mine = [number for number in partition.ALL if number != await partition_of(rig, job_id)]
     somebody = promoter(rig, mine)
@@ -100,7 +101,7 @@ async def test_it_keeps_to_its_own_partitions_until_the_others_are_overdue(rig: 
 
 
 async def test_a_node_that_leads_nothing_still_helps_out(rig: Rig) -> None:
-    """B2, rule 12: before its first look at the nodes, or when it holds no lock."""
+    """B2, rule "overdue work is anyone's": before its first look at the nodes, or when it holds no lock."""
     job_id = await rig.submit(delay=1)
     rig.move(1 + OVERDUE_S)
     await promoter(rig, []).run_once()
@@ -199,7 +200,8 @@ async def test_a_cancelled_run_is_not_promoted(rig: Rig) -> None:
 
 
 async def test_it_needs_no_memory(rig: Rig) -> None:
-    """B2: a new promoter goes on where the last one died; what was submitted with an older time is found too (rule 13)."""
+    """B2, rule "one clock reading per statement": a new promoter goes on where the last one died; what was submitted with an
+    older time is found too."""
     later = await rig.submit(delay=2)
     rig.move(2)
     await promoter(rig).run_once()
@@ -222,7 +224,7 @@ class TestMark:
         return older.id
 
     async def test_what_was_committed_late_is_found_by_the_next_look_from_the_beginning(self, rig: Rig) -> None:
-        """Rule 13: a mark is not a high-water mark."""
+        """Rule "one clock reading per statement": a mark is not a high-water mark."""
         one = promoter(rig)
         older = await self.begun(rig, one)
         newer = await rig.submit(delay=LOOK_AGAIN_S / 2)
@@ -244,7 +246,7 @@ class TestMark:
 
 
 async def test_it_goes_round_all_keys_of_limits_before_it_rests(rig: Rig) -> None:
-    """C10, rule 5: a look is at 1,000 keys, and those of the first may be full for ever."""
+    """C10, rule "look again every pass": a look is at 1,000 keys, and those of the first may be full for ever."""
     limited = [submission("a", {}, limit={"key": f"k{n:04}", "running": 1}) for n in range(1001)]
     async with rig.database.connection() as connection:
         await jobs.submit(connection, limited, now=rig.clock.database_now())

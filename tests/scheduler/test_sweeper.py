@@ -37,7 +37,7 @@ async def running(rig: Rig, hand: HandWorker, **options: Any) -> UUID:
 
 class TestTheDead:
     async def test_a_worker_is_dead_after_a_whole_lease_of_watching_and_not_before(self, rig: Rig) -> None:
-        """C4, rule 8: its runs go back and spend a loss, not an attempt."""
+        """C4, rule "dead only when watched": its runs go back and spend a loss, not an attempt."""
         hand, sweeper = await rig.worker(), rig.sweeper()
         job_id = await running(rig, hand)
         await sweeper.run_once()
@@ -53,7 +53,7 @@ class TestTheDead:
         assert await rig.statuses(job_id) == ["lost"]
 
     async def test_a_sweeper_that_has_just_come_declares_nobody_dead(self, rig: Rig) -> None:
-        """Rule 8: however old the last beat is by the database's clock, it has to have been watched."""
+        """Rule "dead only when watched": however old the last beat is by the database's clock, it has to have been watched."""
         hand = await rig.worker()
         job_id = await running(rig, hand, timeout=0)
         rig.move(3600)
@@ -98,7 +98,7 @@ class TestTheDead:
         assert await rig.state(job_id) == "ready"
 
     async def test_a_long_gap_between_two_looks_counts_little(self, rig: Rig) -> None:
-        """Rule 8: the sweeper itself was paused; that says nothing about the others."""
+        """Rule "dead only when watched": the sweeper itself was paused; that says nothing about the others."""
         hand, sweeper = await rig.worker(), rig.sweeper()
         job_id = await running(rig, hand, timeout=0)
         await sweeper.run_once()
@@ -112,7 +112,7 @@ class TestTheDead:
 
     @pytest.mark.parametrize("broken", ["survey", "declare_lost", "abandoned", "finish"])
     async def test_after_an_outage_nobody_is_dead_yet(self, rig: Rig, broken: str) -> None:
-        """Rule 8, D4: a broken look is no look, wherever it broke."""
+        """Rule "dead only when watched", D4: a broken look is no look, wherever it broke."""
         between = Between(rig.database)
         hand, sweeper = await rig.worker(), rig.sweeper(between)
         job_id = await running(rig, hand, timeout=0)
@@ -247,7 +247,7 @@ class TestTheNextLook:
         assert await rig.state(job_id) == "ready"
 
     async def test_it_wakes_the_planner_when_there_is_something_to_plan_or_to_take_back(self, rig: Rig) -> None:
-        """B10, rule 12: so the planner need not look by itself."""
+        """B10, rule "overdue work is anyone's": so the planner need not look by itself."""
         woken: list[str] = []
         sweeper = rig.sweeper(to_plan=lambda: woken.append("planner"))
         table = Timetable(rig)
@@ -267,7 +267,7 @@ class TestTheNextLook:
 
 class TestWhatFollowsALoss:
     async def test_at_most_once_ends_in_the_dead_letters(self, rig: Rig) -> None:
-        """C6, rule 11: its claim was its start; a crash ends it as lost."""
+        """C6, rule "bounded prefetch": its claim was its start; a crash ends it as lost."""
         hand = await rig.worker()
         job_id = await running(rig, hand, delivery="at_most_once")
         await rig.execute("DELETE FROM sexton.workers")
@@ -279,7 +279,7 @@ class TestWhatFollowsALoss:
         assert await rig.status(job_id) == "failed"
 
     async def test_a_job_that_takes_its_workers_down_ends_in_the_dead_letters(self, rig: Rig) -> None:
-        """Rule 9: three by default; it has not spent a single attempt."""
+        """Rule "losses have their own budget": three by default; it has not spent a single attempt."""
         job_id = await rig.submit()
         for lost_count in (1, 2, 3):
             hand = await rig.worker()
@@ -295,7 +295,7 @@ class TestWhatFollowsALoss:
         assert await rig.statuses(job_id) == ["lost"] * 3
 
     async def test_how_many_workers_it_may_take_down_is_its_own_affair(self, rig: Rig) -> None:
-        """Rule 9."""
+        """Rule "losses have their own budget"."""
         hand = await rig.worker()
         await running(rig, hand, max_lost=1)
         await rig.execute("DELETE FROM sexton.workers")
@@ -303,7 +303,7 @@ class TestWhatFollowsALoss:
         assert [letter.status for letter in await rig.letters()] == ["lost"]
 
     async def test_a_run_is_judged_by_the_version_of_its_job_that_it_is_of(self, rig: Rig) -> None:
-        """A6, rule 9: an edit is for the runs that follow."""
+        """A6, rule "losses have their own budget": an edit is for the runs that follow."""
         table = Timetable(rig, takes_s=LONG_S)
         job_id = await table.write(policy={"max_lost": 3})
         await table.until(15)
@@ -316,7 +316,7 @@ class TestWhatFollowsALoss:
         assert (run["state"], run["lost_count"]) == ("ready", 1)
 
     async def test_a_requested_cancel_is_the_end_of_it(self, rig: Rig) -> None:
-        """A5, rule 9: cancelled, not tried again and not buried."""
+        """A5, rule "losses have their own budget": cancelled, not tried again and not buried."""
         hand = await rig.worker()
         jobs = [await running(rig, hand), await running(rig, hand, delivery="at_most_once")]
         for job_id in jobs:
@@ -352,7 +352,7 @@ class TestWhatFollowsALoss:
 
 class TestTheOverrunning:
     async def test_a_run_past_timeout_and_grace_is_ended_while_its_worker_beats(self, rig: Rig) -> None:
-        """C3, rule 10: its thread hangs, or its worker forgot it. That spends an attempt."""
+        """C3, rule "the sweeper ends overdue runs": its thread hangs, or its worker forgot it. That spends an attempt."""
         hand, sweeper = await rig.worker(listens=False), rig.sweeper()
         job_id = await running(rig, hand, timeout=10, retry=Retry.immediate())
         rig.timers.stop()  # the worker's own

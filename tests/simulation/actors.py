@@ -54,7 +54,8 @@ SETTINGS = Settings(
 
 NEVER_S = 1e9
 EAGER = 4  # times as likely to be next as the rest, or more would be said than done
-UNKEPT = {"text": "a\x00b"}  # a result that PostgreSQL refuses: it fails its own run and no other of the batch (rule 15)
+# A result that PostgreSQL refuses: it fails its own run and no other of the batch (rule "bisect bad batches").
+UNKEPT = {"text": "a\x00b"}
 BEAT = statements("sexton.store.fleet.workers")["beat"]
 
 Step = Callable[[], Awaitable[float]]

@@ -142,7 +142,7 @@ async def test_asked_twice_it_runs_once(world: World) -> None:
 
 
 async def test_two_calls_at_once_write_each_fire_once(world: World, rival: Conn) -> None:
-    """Rule 4: the lock of the job, then the look."""
+    """Rule "lock, then decide": the lock of the job, then the look."""
     await world.write()
     await world.outage(at(8, 10))
 
@@ -273,7 +273,8 @@ async def test_neither_the_cursor_nor_a_planned_fire_moves(world: World) -> None
 
 
 async def test_what_the_schedule_itself_will_still_decide_is_left_to_it(world: World) -> None:
-    """Rule 1: a fire behind an outage that no planner has seen yet would come twice, by catch-up and by backfill."""
+    """Rule "plan by compare-and-set": a fire behind an outage that no planner has seen yet would come twice, by catch-up and by
+    backfill."""
     await world.write()
     told = await world.ask(at(2, 30), now=at(6, 10), dry_run=True)
     assert (told.fires, told.live_count, told.undecided_count) == ([], 1, 3)
@@ -560,7 +561,8 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 async def test_a_fire_and_its_backfill_rise_one_after_the_other(world: World) -> None:
-    """C7, rule 17: both at once would be one run twice, and once nothing rose that was asked for with them."""
+    """C7, rule "a replay consumes its letter": both at once would be one run twice, and once nothing rose that was asked for
+    with them."""
     await world.write()
     await world.plan(at(2, 30))
     (fire,) = await world.begin(at(3))

@@ -131,7 +131,8 @@ async def test_a_cancel_that_meets_the_last_report_answers_with_a_conflict(conne
 
 
 async def test_a_cancel_that_meets_a_retry_ends_it(connection: Conn, rival: Conn) -> None:
-    """A5, rule 9: the run went back to waiting under its hands; the cancel sees that and ends it."""
+    """A5, rule "losses have their own budget": the run went back to waiting under its hands; the cancel sees that and ends
+    it."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     (claimed,) = await claim(connection, worker_id)

@@ -63,7 +63,7 @@ async def test_the_schema_says_who_is_there_and_what_waits_for_whom(connection: 
 
 
 async def test_partitions_are_counted_in_days_from_the_moment(connection: Conn) -> None:
-    """E7, rule 16."""
+    """E7, rule "lock in id order"."""
     last = await connection.fetchval("SELECT date_trunc('day', clock_timestamp(), 'UTC') + interval '16 days'")
     facts = await diagnosis.schema(connection, now=last - timedelta(days=5))
     assert facts.days_ahead["executions"] == pytest.approx(5.0, abs=1.01)
@@ -74,7 +74,7 @@ async def test_partitions_are_counted_in_days_from_the_moment(connection: Conn) 
 
 
 async def test_a_table_that_is_never_vacuumed_and_a_copy_are_told(connection: Conn) -> None:
-    """E7, rule 20."""
+    """E7, rule "a clone does not fire"."""
     await connection.execute("ALTER TABLE sexton.jobs_recurring SET (autovacuum_enabled = off)")
     await connection.execute("UPDATE sexton.cluster SET system_identifier = system_identifier + 1")
     facts = await diagnosis.schema(connection)
@@ -91,5 +91,5 @@ async def test_a_schema_that_is_missing_is_said(empty_database_url: str, databas
 
 
 async def test_a_notification_comes_back_on_a_direct_way(database_url: str) -> None:
-    """E7, rule 19."""
+    """E7, rule "session state only on direct connections"."""
     assert await diagnosis.hears(database_url)

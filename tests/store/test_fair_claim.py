@@ -270,7 +270,8 @@ async def test_a_paused_tenant_alone_gets_nothing(connection: Conn) -> None:
 
 @pytest.mark.parametrize("wanted", [1, 3, 10])
 async def test_tenants_with_unknown_tasks_only_keep_nobody_waiting(connection: Conn, wanted: int) -> None:
-    """C9, rule 18: a full claim, and equal shares for the rest, though most who wait have nothing for this worker."""
+    """C9, rule "claim only known tasks": a full claim, and equal shares for the rest, though most who wait have nothing for
+    this worker."""
     worker_id, turns = await enlist(connection), Turns()
     await _fill(connection, {f"u{number:02d}": 3 for number in range(30)}, task="new")
     known = dict.fromkeys(("a", "b", "u10x", "z"), 60)
@@ -371,14 +372,14 @@ class TestMarks:
 
     @pytest.mark.parametrize("others", [{}, {"b": 60}], ids=["alone", "with another"])
     async def test_too_little_ahead_is_made_up_from_behind(self, connection: Conn, others: dict[str, int]) -> None:
-        """Rule 13: in the same claim, so that no worker rests while something is ready."""
+        """Rule "one clock reading per statement": in the same claim, so that no worker rests while something is ready."""
         worker_id, turns, marks, late = await self._begun(connection, others)
         starts = await _claim(connection, worker_id, 1000, turns, marks=marks)
         assert late <= {start.run_id for start in starts}
         assert len(starts) == 150 + 3 + sum(others.values())
 
     async def test_nothing_ahead_is_nothing_that_hides_what_is_behind(self, connection: Conn) -> None:
-        """Rule 13."""
+        """Rule "one clock reading per statement"."""
         worker_id, turns, marks, late = await self._begun(connection)
         await connection.execute("DELETE FROM sexton.runs WHERE state = 'ready' AND id <> ALL ($1)", list(late))
         starts = await _claim(connection, worker_id, 2, turns, marks=marks)

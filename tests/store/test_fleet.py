@@ -25,7 +25,7 @@ async def _beat(connection: Conn, worker_id: UUID, now: datetime = NOW) -> list[
 
 
 async def test_a_beat_writes_one_row_and_answers_with_what_the_worker_holds(connection: Conn) -> None:
-    """C4, rule 7: so that a claim whose reply was lost can be released."""
+    """C4, rule "reconcile lost replies": so that a claim whose reply was lost can be released."""
     worker_id, other = await enlist(connection), await enlist(connection)
     await submit_many(connection, [submission("a", {})] * 3)
     mine = await claim(connection, worker_id, limit=2)
@@ -56,7 +56,7 @@ async def test_a_beat_carries_the_request_to_cancel(connection: Conn) -> None:
 
 
 async def test_a_beat_looks_for_work_on_its_way(connection: Conn) -> None:
-    """B10, rule 12: in the worker's own queues, and for what nobody has seen to for five seconds."""
+    """B10, rule "overdue work is anyone's": in the worker's own queues, and for what nobody has seen to for five seconds."""
     worker_id = await enlist(connection)
 
     async def look(now: datetime) -> tuple[bool, bool]:
@@ -82,7 +82,7 @@ async def test_a_beat_looks_for_work_on_its_way(connection: Conn) -> None:
 
 @pytest.mark.parametrize("state", ["blocked", "parked"])
 async def test_a_beat_sees_what_waits_for_room(connection: Conn, state: str) -> None:
-    """Rule 5: whoever should let it through may have died."""
+    """Rule "look again every pass": whoever should let it through may have died."""
     worker_id = await enlist(connection)
     await submit(connection, delay=3600)
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
@@ -94,7 +94,7 @@ async def test_a_beat_sees_what_waits_for_room(connection: Conn, state: str) -> 
 
 
 async def test_a_beat_sees_a_schedule_that_nobody_plans(connection: Conn) -> None:
-    """Rule 12."""
+    """Rule "overdue work is anyone's"."""
     worker_id = await enlist(connection)
     await recurring.submit(connection, [{"task": "a", "schedule": {"cron": "0 * * * *"}}], now=NOW)
     for seconds, expected in ((3540, False), (3610, True)):
@@ -126,7 +126,7 @@ async def test_a_worker_declared_lost_is_told_so_and_cannot_come_back(connection
 
 
 async def test_a_worker_that_has_beaten_since_is_alive(connection: Conn) -> None:
-    """Rule 8: compare-and-set on the beat the sweeper saw."""
+    """Rule "dead only when watched": compare-and-set on the beat the sweeper saw."""
     silent, lively = await enlist(connection), await enlist(connection)
     seen = (await workers.survey(connection, lease_s=6)).beats
     await _beat(connection, lively)
@@ -134,7 +134,7 @@ async def test_a_worker_that_has_beaten_since_is_alive(connection: Conn) -> None
 
 
 async def test_a_beat_in_flight_saves_its_worker(connection: Conn, rival: Conn) -> None:
-    """Rule 8: the declaration waits for the row, looks again, and lets go."""
+    """Rule "dead only when watched": the declaration waits for the row, looks again, and lets go."""
     worker_id = await enlist(connection)
     seen = (await workers.survey(connection, lease_s=6)).beats
     async with connection.transaction():

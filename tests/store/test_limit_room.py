@@ -174,7 +174,7 @@ async def test_a_tenant_gets_no_more_of_the_room_than_it_can_use(connection: Con
 
 
 async def test_every_key_gets_its_look_however_many_are_full(connection: Connection) -> None:
-    """C10, rule 5: 1,000 at a time, from where the last look stopped."""
+    """C10, rule "look again every pass": 1,000 at a time, from where the last look stopped."""
     worker_id = await enlist(connection)
     full = [submission("a", {}, limit={"key": f"k{n:04}", "running": 1}) for n in range(1000)]
     await submit_many(connection, full * 2)

@@ -109,7 +109,7 @@ async def test_two_claims_at_once_share_the_slots(database: Postgres) -> None:
 
 
 async def test_every_end_of_a_try_gives_its_slot_back(connection: Connection) -> None:
-    """C10, rule 6"""
+    """C10, rule "slots, not counts"."""
     worker_id = await enlist(connection)
     outcomes: list[Outcome] = [Succeeded(), BROKEN, FLAKY, Released("draining")]
     for key, outcome in enumerate(outcomes):
@@ -180,7 +180,7 @@ async def test_a_limit_that_was_raised_or_taken_away_lets_more_through(connectio
 
 
 async def test_a_run_that_was_parked_while_the_slot_came_free_is_found_by_the_next_pass(connection: Connection) -> None:
-    """Rule 5: the one that ended saw nobody wait."""
+    """Rule "look again every pass": the one that ended saw nobody wait."""
     worker_id = await enlist(connection)
     await _limited(connection, 1, {"key": "stripe", "running": 1})
     (run,) = await _take(connection, worker_id)
@@ -225,7 +225,7 @@ def _rated() -> Any:
 
 
 async def test_a_promoter_that_finds_another_at_it_comes_again_soon(database: Postgres) -> None:
-    """C10, rule 5: the other may be an idle worker's look, and a bucket that nobody empties overflows."""
+    """C10, rule "look again every pass": the other may be an idle worker's look, and a bucket that nobody empties overflows."""
     async with database.transaction() as connection:
         await jobs.submit(connection, [_rated() for _ in range(30)], now=NOW)
     async with database.transaction() as first, database.transaction() as second:
@@ -379,7 +379,8 @@ async def _held_back_between_two_tries(connection: Connection) -> tuple[UUID, UU
 
 @pytest.mark.parametrize("stays_ordered", [True, False])
 async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection: Connection, stays_ordered: bool) -> None:
-    """C10, rule 5: it keeps the slot of its ordered key meanwhile, and once was in its own way for good."""
+    """C10, rule "look again every pass": it keeps the slot of its ordered key meanwhile, and once was in its own way for
+    good."""
     worker_id, first, second = await _held_back_between_two_tries(connection)
     if not stays_ordered:
         await limits.put(connection, standing_limit("acme", running=1, count=1, per="1m"), now=after(seconds=5))
@@ -405,7 +406,7 @@ async def test_one_that_is_paused_while_its_rate_holds_it_back_makes_way(connect
 
 
 async def test_two_claims_that_want_buckets_in_opposite_order_do_not_wait_for_each_other(connection: Conn, rival: Conn) -> None:
-    """Rule 16: a claim goes lane by lane, and keeps what it has locked."""
+    """Rule "lock in id order": a claim goes lane by lane, and keeps what it has locked."""
     worker_id = await enlist(connection)
     for key, priority in (("b", "critical"), ("a", "normal")):
         await submit(connection, limit={"key": key, "count": 10, "per": "1s"}, priority=priority)
@@ -420,7 +421,8 @@ async def test_two_claims_that_want_buckets_in_opposite_order_do_not_wait_for_ea
 
 
 async def test_a_lower_number_does_not_wait_for_a_claim_that_waits_for_it(connection: Conn, rival: Conn) -> None:
-    """Rule 16: the claim has a slot and wants a token; whoever sets the number has the bucket and forgets free slots."""
+    """Rule "lock in id order": the claim has a slot and wants a token; whoever sets the number has the bucket and forgets free
+    slots."""
     worker_id = await enlist(connection)
     await submit(connection, limit={"key": "a", "running": 3, "count": 10, "per": "1s"})
     (taken,) = await _take(connection, worker_id)
@@ -551,7 +553,8 @@ async def test_slots_that_no_run_holds_are_found_and_freed(connection: Connectio
 
 
 async def test_a_slot_that_was_taken_since_the_first_look_is_not_mended(database: Postgres, rival: Conn) -> None:
-    """C10, rule 4: another has mended it, and a claim has it by now; the run it belongs to is younger than the first look."""
+    """C10, rule "lock, then decide": another has mended it, and a claim has it by now; the run it belongs to is younger than
+    the first look."""
     async with database.transaction() as connection:
         worker_id = await enlist(connection)
         await _limited(connection, 1)
@@ -604,7 +607,7 @@ async def test_the_limit_of_a_schedule_is_made_at_the_moment_of_the_statement(co
 
 
 async def test_a_fire_that_waits_for_a_limit_is_live_to_its_siblings_and_taken_back_by_a_pause(connection: Connection) -> None:
-    """C10, rule 4"""
+    """C10, rule "lock, then decide"."""
     await submit(connection, limit=STRIPE | {"running": 1})
     (written,) = await recurring.submit(
         connection, [{"task": "a", "schedule": {"every": 60}, "limit": {"key": "stripe"}}], now=NOW

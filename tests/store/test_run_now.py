@@ -164,7 +164,7 @@ async def test_an_edit_leaves_it_under_the_limit_of_its_own_payload(connection: 
 
 
 async def test_a_replay_is_under_the_limit_of_its_own_version(database: Postgres, connection: Conn) -> None:
-    """C10, rule 17: by today's policy its payload has no key, and with it no other letter rose."""
+    """C10, rule "a replay consumes its letter": by today's policy its payload has no key, and with it no other letter rose."""
     job_id, worker_id = await write(connection, limit={"key": "account:{payload.n}", "running": 1}), await enlist(connection)
     await fire(connection, job_id)
     await admission.admit(database, ALL, limit=100, now=NOW)

@@ -269,7 +269,7 @@ async def test_a_job_that_waits_is_never_shown_with_a_try_that_came_after(connec
 
 
 async def test_a_replayed_job_still_shows_the_try_that_buried_it(connection: Conn) -> None:
-    """A8, rule 17."""
+    """A8, rule "a replay consumes its letter"."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     async with connection.transaction():

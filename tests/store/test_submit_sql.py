@@ -139,7 +139,7 @@ async def test_a_role_with_two_grants_may_submit(clerk: Conn, connection: Conn) 
 
 
 async def test_a_role_that_may_submit_makes_missing_partitions_too(clerk: Conn, connection: Conn) -> None:
-    """A12, rule 16."""
+    """A12, rule "lock in id order"."""
     for row in await connection.fetch(
         "SELECT inhrelid::regclass::text AS child FROM pg_inherits WHERE inhrelid::regclass::text LIKE '%\\_2%'"
     ):

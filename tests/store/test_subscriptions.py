@@ -416,7 +416,7 @@ async def test_only_its_own_deliveries_are_replayed(connection: Conn) -> None:
 
 
 async def test_two_replays_at_once_send_it_once(connection: Conn, rival: Conn) -> None:
-    """Rule 17."""
+    """Rule "a replay consumes its letter"."""
     await listen(connection)
     (job_id,) = await delivered(connection, DONE)
     async with connection.transaction():

@@ -63,7 +63,7 @@ async def test_a_try_that_began_and_ended_between_two_looks_is_told_whole(connec
 
 
 async def test_what_commits_late_is_told_by_the_next_look(connection: Conn, rival: Conn) -> None:
-    """Rule 13: a look after the mark alone would lose it for good."""
+    """Rule "one clock reading per statement": a look after the mark alone would lose it for good."""
     late = rival.transaction()
     await late.start()
     older = await submit(rival, now=after(seconds=1))

@@ -51,7 +51,7 @@ class TestMarks:
         assert not marks.of("mail", 0)
 
     def test_something_behind_is_noticed_and_moves_the_mark_back(self) -> None:
-        """Rule 13: there may be more of it."""
+        """Rule "one clock reading per statement": there may be more of it."""
         marks = ClaimCursors()
         assert not marks.note(runs(100, MARK_AFTER))
         assert not marks.note(runs(100 + MARK_AFTER, 10))
@@ -77,7 +77,7 @@ class TestLooking:
         assert Looking().next(0.0) is Look.WHOLE
 
     def test_enough_ahead_is_enough_for_a_while_only(self) -> None:
-        """Rule 13: an older run may have been committed since."""
+        """Rule "one clock reading per statement": an older run may have been committed since."""
         looking = Looking()
         looking.note(Look.WHOLE, 5.0, 5.001, is_full=True, was_behind=False)
         for at in (5.0, 5.0 + LOOK_AGAIN_S * 0.9):

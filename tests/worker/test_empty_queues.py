@@ -31,7 +31,7 @@ async def test_an_idle_worker_sends_nothing_but_its_beats(rig: Rig) -> None:
 
 
 async def test_what_became_ready_without_a_hint_is_taken_with_the_next_beat(rig: Rig) -> None:
-    """Rule 12: the notification was lost."""
+    """Rule "overdue work is anyone's": the notification was lost."""
     hand, _ = await idle(rig)
     await rig.submit()
     await hand.take()
@@ -87,7 +87,7 @@ async def test_where_something_was_there_may_be_more(rig: Rig) -> None:
 
 
 async def test_while_beats_fail_it_looks_for_itself(rig: Rig) -> None:
-    """Rule 12: what was seen counts for no longer than until the next beat is overdue."""
+    """Rule "overdue work is anyone's": what was seen counts for no longer than until the next beat is overdue."""
     hand, between = await idle(rig)
     await rig.submit()
     rig.move(2.4)
@@ -99,7 +99,7 @@ async def test_while_beats_fail_it_looks_for_itself(rig: Rig) -> None:
 
 
 async def test_what_no_scheduler_promoted_is_found_by_a_beat(rig: Rig) -> None:
-    """B2, rule 12: with no scheduler at all; and taken at once."""
+    """B2, rule "overdue work is anyone's": with no scheduler at all; and taken at once."""
     hand, _ = await idle(rig)
     job_id = await rig.submit(delay=1)
     late_s = 0.0

@@ -90,7 +90,7 @@ class TestReturns:
 
     @pytest.mark.parametrize("what", ["object", "cycle", "surrogate", "odd key", "raw", "nul", "nul key"])
     async def test_a_result_that_cannot_be_kept_fails_for_good_and_says_why(self, rig: Rig, what: str) -> None:
-        """C14, rule 15: and its slot is free again."""
+        """C14, rule "bisect bad batches": and its slot is free again."""
 
         cycle: list[Any] = []
         cycle.append(cycle)
@@ -171,7 +171,7 @@ class TestRaises:
 
     @pytest.mark.parametrize("delay_s", ["60s", float("nan"), float("inf"), -5, None])
     async def test_a_retry_after_that_is_no_number_of_seconds_still_ends_in_an_outcome(self, rig: Rig, delay_s: Any) -> None:
-        """C5, rule 15: a mistake in a handler costs that run at most, never a slot."""
+        """C5, rule "bisect bad batches": a mistake in a handler costs that run at most, never a slot."""
 
         async def throttled(ctx: Context) -> None:
             raise RetryLater("429", delay_s=delay_s)
@@ -195,7 +195,7 @@ class TestRaises:
         assert (row["due_at"] - rig.clock.database_now()).total_seconds() == 600
 
     async def test_an_exception_that_nobody_can_make_sense_of_costs_its_run_and_never_a_slot(self, rig: Rig) -> None:
-        """Rule 15: whatever the report stumbles over, there is one."""
+        """Rule "bisect bad batches": whatever the report stumbles over, there is one."""
 
         async def odd(ctx: Context) -> None:
             error = Snooze(5)
@@ -242,7 +242,7 @@ class TestRaises:
         assert execution.error.type.endswith("Odd")
 
     async def test_an_error_with_characters_that_cannot_be_kept_is_kept(self, rig: Rig) -> None:
-        """Rule 15."""
+        """Rule "bisect bad batches"."""
 
         async def odd(ctx: Context) -> None:
             ctx.log("a\x00b\ud800")
@@ -430,7 +430,7 @@ class TestStopping:
         assert await rig.statuses(job_id) == ["cancelled"]
 
     async def test_a_cancel_beats_any_retry(self, rig: Rig) -> None:
-        """Rule 9: a requested cancel means no further attempt, whatever the outcome."""
+        """Rule "losses have their own budget": a requested cancel means no further attempt, whatever the outcome."""
         hand, job_id = await start(rig, retry=Retry.immediate())
         await rig.cancel(job_id)
         hand.stage.handles[0].raises(ValueError("before it was asked"))
@@ -440,7 +440,7 @@ class TestStopping:
         assert await rig.letters() == []
 
     async def test_handed_back_it_spends_nothing(self, rig: Rig) -> None:
-        """C12, rule 9."""
+        """C12, rule "losses have their own budget"."""
         hand, job_id = await start(rig)
         hand.held[0].release("the worker is draining")
         await hand.report()
@@ -450,7 +450,7 @@ class TestStopping:
         assert (await rig.last(job_id)).reason == "the worker is draining"
 
     async def test_handed_back_an_at_most_once_run_that_has_started_is_buried(self, rig: Rig) -> None:
-        """C6, rule 11: it must not start again."""
+        """C6, rule "bounded prefetch": it must not start again."""
         hand, _job_id = await start(rig, delivery="at_most_once")
         hand.held[0].release("the worker is draining")
         await hand.report()
@@ -544,7 +544,7 @@ class TestStopping:
         assert await rig.statuses(job_id) == ["timed_out"]
 
     async def test_an_async_handler_that_swallows_its_cancellation_is_left_behind_and_holds_its_slot(self, rig: Rig) -> None:
-        """Rule 10: for everybody else it has ended; its slot comes back when it truly ends."""
+        """Rule "the sweeper ends overdue runs": for everybody else it has ended; its slot comes back when it truly ends."""
         go, end = asyncio.Event(), asyncio.Event()
 
         async def stubborn(ctx: Context) -> str:

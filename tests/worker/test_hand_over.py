@@ -129,7 +129,7 @@ class TestTheHandOver:
         assert (last.output, last.progress_json) == ("called\nworking", '{"fraction": 0.25}')
 
     async def test_a_hand_over_whose_reply_was_lost_is_done_again_quietly(self, rig: Rig) -> None:
-        """Rule 7."""
+        """Rule "reconcile lost replies"."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
         lease = await started(rig, hand)
@@ -182,7 +182,7 @@ class TestTheHandOver:
 
 class TestItsTime:
     async def test_the_deadline_is_the_jobs_timeout(self, rig: Rig) -> None:
-        """F3, rule 10."""
+        """F3, rule "the sweeper ends overdue runs"."""
         sweeper = rig.sweeper()
         lease = await handed_over(rig, await rig.worker(), retry=Retry.never())
         await sweeper.run_once()
@@ -255,7 +255,7 @@ class TestItsCancel:
         assert await rig.statuses(lease.job_id) == ["cancelled"]
 
     async def test_a_success_that_came_in_time_stands(self, rig: Rig) -> None:
-        """Rule 9: its effect has happened."""
+        """Rule "losses have their own budget": its effect has happened."""
         lease = await handed_over(rig, await rig.worker())
         await rig.cancel(lease.job_id)
         assert await end(rig, lease) == "succeeded"
@@ -290,7 +290,7 @@ class TestRemoteWorkers:
             )
 
     async def test_one_is_dead_after_its_own_lease_and_not_the_clusters(self, rig: Rig) -> None:
-        """C6, rule 8: a poller is heard less often than a worker of ours."""
+        """C6, rule "dead only when watched": a poller is heard less often than a worker of ours."""
         patient, hasty, ours, sweeper = uuid4(), uuid4(), await rig.worker(), rig.sweeper()
         await self.attend(rig, patient, 5 * LEASE_S)
         await self.attend(rig, hasty, LEASE_S / 2)

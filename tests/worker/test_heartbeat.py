@@ -48,7 +48,7 @@ class TestABeat:
         assert between.statements == ["beat"]
 
     async def test_one_that_holds_nothing_beats_half_as_often(self, rig: Rig) -> None:
-        """B10: but twice in a lease, and often enough to look for work (rule 12)."""
+        """B10: but twice in a lease, and often enough to look for work (rule "overdue work is anyone's")."""
         hand = await rig.worker()
         assert await hand.beat() == 2.0
         hurried = await rig.worker(beat_s=1.0, lease_s=2.0)
@@ -71,7 +71,7 @@ class TestABeat:
         assert (worker.running_count, worker.draining, worker.beat_at) == (1, True, rig.clock.database_now())
 
     async def test_a_reply_lost_while_enlisting_enlists_once(self, rig: Rig) -> None:
-        """Rule 7."""
+        """Rule "reconcile lost replies"."""
         between = Between(rig.database)
         between.lose_reply("enlist")
         with pytest.raises(DatabaseUnavailable):
@@ -81,7 +81,7 @@ class TestABeat:
 
 class TestRunsNobodyHeardOf:
     async def test_a_claim_whose_reply_was_lost_goes_back_and_spends_nothing(self, rig: Rig) -> None:
-        """Rule 7."""
+        """Rule "reconcile lost replies"."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
         job_id = await rig.submit()
@@ -98,7 +98,8 @@ class TestRunsNobodyHeardOf:
         assert len(hand.stage.handles) == 1
 
     async def test_it_goes_back_at_once_though_looking_through_all_leases_takes_long(self, rig: Rig) -> None:
-        """Rule 7: while somebody holds an old snapshot a worker asks only for what it holds, unless a claim was cut short."""
+        """Rule "reconcile lost replies": while somebody holds an old snapshot a worker asks only for what it holds, unless a
+        claim was cut short."""
         between = Between(rig.database)
         hand, held = await started(rig, database=between)
 
@@ -172,7 +173,8 @@ class TestRunsNobodyHeardOf:
         await hand.report()
 
     async def test_a_reply_that_is_still_on_its_way_is_waited_for(self, rig: Rig) -> None:
-        """Rule 7: beats between the claim's commit and its reply must not take the run from under the worker."""
+        """Rule "reconcile lost replies": beats between the claim's commit and its reply must not take the run from under the
+        worker."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
         job_id = await rig.submit()
@@ -189,8 +191,8 @@ class TestRunsNobodyHeardOf:
         assert [execution.phase for execution in hand.held] == [Phase.RUNNING]
 
     async def test_later_claims_do_not_keep_an_unknown_lease_alive(self, rig: Rig) -> None:
-        """Rule 7: only the claims that were under way when it was first seen could still bring it. A busy worker always has a
-        claim under way."""
+        """Rule "reconcile lost replies": only the claims that were under way when it was first seen could still bring it. A
+        busy worker always has a claim under way."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
         job_id = await rig.submit()
@@ -209,7 +211,7 @@ class TestRunsNobodyHeardOf:
         assert rig.of(Reconciled) == [Reconciled(hand.worker.worker_id, 1)]
 
     async def test_an_at_most_once_run_nobody_heard_of_is_lost(self, rig: Rig) -> None:
-        """C6, rule 11: the committed claim was its start."""
+        """C6, rule "bounded prefetch": the committed claim was its start."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
         await rig.submit(delivery="at_most_once")
@@ -234,7 +236,7 @@ class TestRunsNobodyHeardOf:
         assert await rig.statuses(job_id) == ["succeeded"]
 
     async def test_one_whose_report_waits_is_known(self, rig: Rig) -> None:
-        """Rule 7: ended, and the report is on its way."""
+        """Rule "reconcile lost replies": ended, and the report is on its way."""
         hand, job_id = await started(rig)
         hand.stage.handles[0].returns()
         await settle()
@@ -414,7 +416,7 @@ class TestCutOff:
 
 class TestTheLoop:
     async def test_a_loop_that_hangs_silences_the_heartbeat(self, rig: Rig) -> None:
-        """Rule 10: nothing this worker holds goes forward, so others should have it."""
+        """Rule "the sweeper ends overdue runs": nothing this worker holds goes forward, so others should have it."""
         hand, job_id = await started(rig)
         between = hand.worker.pulse
         sweeper = rig.sweeper()

@@ -88,7 +88,7 @@ class TestIdle:
         assert between.statements == ["claim"] * 3
 
     async def test_no_setting_makes_it_sleep_longer_than_two_seconds(self, rig: Rig) -> None:
-        """Rule 12: a notification may be lost."""
+        """Rule "overdue work is anyone's": a notification may be lost."""
         hand = await rig.worker(poll_s=600)
         await hand.take()
         assert await hand.take() <= 2.0
@@ -99,7 +99,8 @@ class TestIdle:
         assert len({await hand.take() for _ in range(5)}) == 5
 
     async def test_what_no_scheduler_promoted_is_rescued(self, rig: Rig) -> None:
-        """B2, rule 12: with no scheduler at all, an idle worker promotes what is five seconds late, and takes it at once."""
+        """B2, rule "overdue work is anyone's": with no scheduler at all, an idle worker promotes what is five seconds late, and
+        takes it at once."""
         hand = await rig.worker()
         job_id = await rig.submit(delay=1)
         for _ in range(4):
@@ -230,7 +231,7 @@ class TestWhatIsNotReported:
 
 class TestAhead:
     async def test_what_is_taken_ahead_starts_within_about_fifty_milliseconds(self, rig: Rig) -> None:
-        """Rule 11: at the present pace, and never more than a limit."""
+        """Rule "bounded prefetch": at the present pace, and never more than a limit."""
         hand = await rig.worker(worker_concurrency=8)
         await rig.submit_many(1500)
         for _ in range(40):
@@ -240,7 +241,7 @@ class TestAhead:
         assert taken(hand)
 
     async def test_a_slow_worker_takes_nothing_ahead(self, rig: Rig) -> None:
-        """Rule 11: others may be free."""
+        """Rule "bounded prefetch": others may be free."""
         hand = await rig.worker(worker_concurrency=4)
         await rig.submit_many(100)
         for _ in range(10):
@@ -260,7 +261,7 @@ class TestAhead:
         assert hand.stage.handles[before].call.job_id == next_job
 
     async def test_what_turns_out_wrong_goes_back(self, rig: Rig) -> None:
-        """Rule 11: the handlers have become slow; another worker may be quicker. Nothing is spent."""
+        """Rule "bounded prefetch": the handlers have become slow; another worker may be quicker. Nothing is spent."""
         hand = await under_load(rig)
         waiting = taken(hand)
         rig.move(STALE_S + 0.01)
@@ -274,7 +275,7 @@ class TestAhead:
         assert await rig.statuses(waiting[0]) == ["released"]
 
     async def test_what_was_taken_long_ago_does_not_start_when_a_slot_frees(self, rig: Rig) -> None:
-        """Rule 11: the process stood still, and what it took ahead may be another's by now."""
+        """Rule "bounded prefetch": the process stood still, and what it took ahead may be another's by now."""
         hand = await under_load(rig)
         before = len(hand.stage.handles)
         rig.move(STALE_S + 0.01)
@@ -283,14 +284,14 @@ class TestAhead:
         assert len(hand.stage.handles) == before
 
     async def test_with_work_waiting_it_looks_again_when_that_would_be_stale(self, rig: Rig) -> None:
-        """Rule 11: a second, not the two seconds of an idle look."""
+        """Rule "bounded prefetch": a second, not the two seconds of an idle look."""
         hand = await under_load(rig)
         while (rest_s := await hand.take()) == 0.0:
             pass
         assert rest_s <= STALE_S
 
     async def test_at_most_once_is_never_taken_ahead(self, rig: Rig) -> None:
-        """Rule 11: its claim is its start."""
+        """Rule "bounded prefetch": its claim is its start."""
         hand = await rig.worker(worker_concurrency=8)
         for _ in range(20):
             await rig.submit_many(50)
@@ -303,7 +304,8 @@ class TestAhead:
         assert takes_ahead, "or there was nothing to see"
 
     async def test_at_most_once_is_not_starved_by_a_crowd_that_may_be_taken_ahead(self, rig: Rig) -> None:
-        """B8, C8, rule 11: a critical run starts within a second, however busy the worker is with less urgent ones."""
+        """B8, C8, rule "bounded prefetch": a critical run starts within a second, however busy the worker is with less urgent
+        ones."""
         hand = await under_load(rig)
         job_id = await rig.submit(delivery="at_most_once", priority="critical")
         for _ in range(round(1.0 / ROUND_S)):
@@ -314,7 +316,7 @@ class TestAhead:
         assert await rig.state(job_id) != "ready"
 
     async def test_a_limited_run_that_a_look_ahead_passed_over_does_not_wait_for_the_next_hint(self, rig: Rig) -> None:
-        """C10, rule 11: whoever made room for it has told so, and nobody tells twice."""
+        """C10, rule "bounded prefetch": whoever made room for it has told so, and nobody tells twice."""
         hand = await rig.worker(worker_concurrency=20)
         await rig.submit_many(60, limit={"key": "stripe", "running": 5})
         async with rig.database.connection() as connection:
@@ -383,7 +385,7 @@ class TestBothHands:
     async def test_what_is_never_taken_ahead_finds_its_slot_whatever_the_other_brings(
         self, rig: Rig, options: dict[str, Any]
     ) -> None:
-        """Rule 11: slots promised to a claim under way are not filled with what was taken ahead."""
+        """Rule "bounded prefetch": slots promised to a claim under way are not filled with what was taken ahead."""
         between = Between(rig.database)
         hand = await rig.worker(database=between, worker_concurrency=40)
         first, second = hand.intake.hands
@@ -480,7 +482,7 @@ class TestClosing:
         assert (run["state"], run["attempt"]) == ("ready", 0)
 
     async def test_an_at_most_once_run_that_a_claim_under_way_brings_is_not_thrown_away(self, rig: Rig) -> None:
-        """C12, rule 11: its claim was its start, so it starts; handing it back would bury it unstarted."""
+        """C12, rule "bounded prefetch": its claim was its start, so it starts; handing it back would bury it unstarted."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
         job_id = await rig.submit(delivery="at_most_once")
@@ -498,7 +500,7 @@ class TestClosing:
 
 class TestWhose:
     async def test_a_task_it_does_not_know_waits_for_a_worker_that_does(self, rig: Rig) -> None:
-        """Rule 18: a rolling deploy."""
+        """Rule "claim only known tasks": a rolling deploy."""
         old, new = await rig.worker(tasks=("a",)), await rig.worker(tasks=("a", "b"))
         job_id = await rig.submit("b")
         await old.take()

@@ -74,7 +74,7 @@ class TestBatches:
         assert hand.worker.reporter.wake.is_set
 
     async def test_every_kind_of_end_goes_through_the_same_batch(self, rig: Rig) -> None:
-        """Rule 14."""
+        """Rule "one path in, one path out"."""
         hand, between, jobs = await started(rig, 5, retry=Retry.immediate(), timeout=0)
         first, second, third, fourth, _ = hand.stage.handles
         first.returns()
@@ -90,7 +90,7 @@ class TestBatches:
 
 class TestLostReplies:
     async def test_a_report_whose_reply_was_lost_is_found_recorded(self, rig: Rig) -> None:
-        """Rule 7: zero rows plus a history row with my token is success."""
+        """Rule "reconcile lost replies": zero rows plus a history row with my token is success."""
         hand, between, jobs = await started(rig, 3)
         for handle in hand.stage.handles:
             handle.returns("done")
@@ -108,7 +108,7 @@ class TestLostReplies:
 
     @pytest.mark.parametrize("end", ["retry", "snooze", "release"])
     async def test_so_is_one_that_gave_the_run_back(self, rig: Rig, end: str) -> None:
-        """Rule 7: even if it is somebody else's by now, and under way again."""
+        """Rule "reconcile lost replies": even if it is somebody else's by now, and under way again."""
         hand, between, (job_id,) = await started(rig, retry=Retry.immediate())
         if end == "release":
             hand.held[0].release("draining")
@@ -246,7 +246,7 @@ class TestTheFence:
 class TestWhatTheDatabaseRefuses:
     @pytest.mark.parametrize("offender", range(7))
     async def test_the_offender_is_found_and_the_others_are_accepted(self, rig: Rig, offender: int) -> None:
-        """Rule 15: it becomes a permanent failure with a clear error."""
+        """Rule "bisect bad batches": it becomes a permanent failure with a clear error."""
         hand, _, jobs = await started(rig, 7)
         for index, handle in enumerate(hand.stage.handles):
             handle.returns({"text": "a\x00b"} if index == offender else "fine")
@@ -262,7 +262,7 @@ class TestWhatTheDatabaseRefuses:
         assert hand.held == []
 
     async def test_all_offenders_of_a_batch_are_found(self, rig: Rig) -> None:
-        """Rule 15."""
+        """Rule "bisect bad batches"."""
         hand, _, jobs = await started(rig, 6)
         for index, handle in enumerate(hand.stage.handles):
             handle.returns("a\x00b" if index % 2 else None)
@@ -270,7 +270,7 @@ class TestWhatTheDatabaseRefuses:
         assert [await rig.status(job_id) for job_id in jobs] == ["completed", "failed"] * 3
 
     async def test_an_offender_whose_lease_has_gone_is_dropped(self, rig: Rig) -> None:
-        """C4, rule 15."""
+        """C4, rule "bisect bad batches"."""
         hand, _, (job_id,) = await started(rig)
         await take_over(rig, job_id)
         hand.stage.handles[0].returns("a\x00b")
@@ -283,7 +283,7 @@ class TestCancelInBetween:
     async def test_a_retry_that_a_cancel_overtakes_is_reported_again_and_ends_as_cancelled(
         self, rig: Rig, connection: Conn, database_url: str
     ) -> None:
-        """A5, rule 9: the cancel commits while the report waits for its lock."""
+        """A5, rule "losses have their own budget": the cancel commits while the report waits for its lock."""
         hand, between, (job_id,) = await started(rig, retry=Retry.immediate())
         hand.stage.handles[0].raises(ValueError("no luck"))
         await settle()

@@ -397,7 +397,7 @@ async def test_handlers_in_transactions_keep_claims_and_reports_going(rig: Rig, 
 
 
 async def test_the_end_of_a_run_has_one_statement_for_all_callers(rig: Rig) -> None:
-    """Rule 14."""
+    """Rule "one path in, one path out"."""
     between = Between(rig.database)
     hand, _, context = await started(rig, database=between)
     between.statements.clear()

@@ -243,7 +243,7 @@ async def test_what_does_not_finish_in_time_is_handed_back(start: Start) -> None
 
 
 async def test_one_that_will_not_stop_is_left_behind_and_its_run_handed_back(start: Start) -> None:
-    """C12, rule 10."""
+    """C12, rule "the sweeper ends overdue runs"."""
     entered, end = threading.Event(), threading.Event()
 
     def deaf(ctx: Context) -> None:
@@ -289,7 +289,7 @@ async def test_a_drain_waits_for_the_reply_to_a_claim(start: Start, database: Po
 
 
 async def test_too_many_zombies_and_it_drains_by_itself(start: Start) -> None:
-    """Rule 10: only a new process gets rid of them."""
+    """Rule "the sweeper ends overdue runs": only a new process gets rid of them."""
     end = threading.Event()
 
     def deaf(ctx: Context) -> None:
@@ -306,7 +306,7 @@ async def test_too_many_zombies_and_it_drains_by_itself(start: Start) -> None:
 
 
 async def test_fewer_zombies_and_it_goes_on(start: Start) -> None:
-    """Rule 10."""
+    """Rule "the sweeper ends overdue runs"."""
     end = threading.Event()
 
     def deaf(ctx: Context) -> None:

@@ -198,6 +198,7 @@ def _after_failure(retry: Retry, reason: str, at_least_s: float, standing: Stand
 
 
 def _after_loss(reason: str, standing: Standing) -> Next:
+    """Rule "losses have their own budget": `max_lost` pays, no attempt does."""
     if standing.at_most_once:
         return _bury_lost(reason, standing)
     if standing.lost_count + 1 >= standing.max_lost:

@@ -48,7 +48,7 @@ class Guardian:
         return await self._until_resume_s()
 
     async def _compare_zones(self, connection: Connection) -> None:
-        """Only newer data replan (rule 3), and whoever has the newest goes on with what another has begun."""
+        """Rule "one instant, one fire": only newer data replan. A node with the newest goes on with what another has begun."""
         mine, newest = tzdata_version(), await zones.newest(connection)
         if newest is not None and tzdata_order(newest) > tzdata_order(mine):
             if not self._told_older:

@@ -1,10 +1,11 @@
 """Which partitions this node looks after.
 
 Leadership saves work, no more: promoting is safe from any number of nodes at once, and what a leader leaves undone for two
-seconds anybody does (rule 12). Every node computes the same fair shares from the nodes that beat. On a direct connection it
-also takes a session advisory lock per partition, so that two nodes with different views do not work on the same rows, and a
-dead node lets go as soon as its connection breaks; the others see with their next beat that its session is gone. Behind a
-pooler, where a session lock would belong to whoever comes next, the shares alone decide.
+seconds any scheduler does (rule "overdue work is anyone's"). Every node computes the same fair shares from the nodes that beat.
+On a direct connection it also takes a session advisory lock per partition, so that two nodes with different views do not work
+on the same rows, and a dead node lets go as soon as its connection breaks; the others see with their next beat that its session
+is gone. Behind a pooler a session lock would belong to the next client of the connection, so the shares alone decide:
+rule "session state only on direct connections".
 """
 
 from __future__ import annotations

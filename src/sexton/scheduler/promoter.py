@@ -16,7 +16,7 @@ from sexton.telemetry.events import Emit, Promoted
 
 from .look_around import OVERDUE_S, LookAround
 
-REST_S_MAX = 2.0  # rule 12: no longer where something could become due unannounced
+REST_S_MAX = 2.0  # rule "overdue work is anyone's": no longer where something could become due unannounced
 RELEASE_S_MAX = 1.0  # while something waits for a limit: one that made room may have seen nobody wait
 ADMIT_S = 0.5  # after that long it is the turn of other runs again
 

@@ -1,8 +1,8 @@
 """Takes runs from workers that died, ends those that outstay their time, and buries those that never started in time.
 
-Dead means that this sweeper itself has watched the same beat for the whole lease, on its own monotonic clock (rule 8). Only
-time spent watching counts, so after an outage of the database, or of the sweeper itself, nobody is dead yet. Whoever it takes
-a run from is fenced by the token, so being wrong costs a repetition, never a double claim.
+Dead means that this sweeper itself has watched the same beat for the whole lease, on its own monotonic clock:
+rule "dead only when watched". Only time spent watching counts, so after an outage of the database, or of the sweeper itself, no
+worker is dead yet. The token fences a worker that loses a run, so a wrong judgement costs a repetition, never a double claim.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Emit, Swept, WorkerLost
 
 BATCH = 500
-QUIET_S = 2.0  # between two looks while nothing runs: no silence matters then; what is to be planned waits no longer (rule 12)
+# Between two looks while nothing runs. No silence matters then, but what is to be planned waits no longer than this:
+# rule "overdue work is anyone's".
+QUIET_S = 2.0
 NEARLY_S = 0.02  # a lease that runs out between two looks is looked at that soon at the earliest
 
 
@@ -158,6 +160,7 @@ class Sweeper:
 
 
 def _overran(run: runs.Overdue) -> Outcome:
+    """Rule "the sweeper ends overdue runs": its worker still beats, but the run has not ended in time."""
     if run.lease.worker_id == callbacks.HOLDER:
         said = "its target did not call back"
         return Cancelled(f"cancelled on request; {said}") if run.cancel_requested else TimedOut(f"{said} in {run.held_s:.0f} s")

@@ -1,7 +1,7 @@
 """The way to PostgreSQL: a pool, transactions, and the proof whether the way is direct or through a pooler.
 
 Drivers stop here: no asyncpg type or error leaves `sexton.store`. Behind a transaction-mode pooler no statement is kept
-prepared and every statement runs inside an explicit transaction (DESIGN rule 19).
+prepared and every statement runs inside an explicit transaction: rule "session state only on direct connections".
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ from .holdings import Holdings
 ASK_S = 2.0
 FORCE_S = 0.5
 PULSE_S = 0.25
-IDLE_BEAT_S_MAX = 2.0  # rule 12: a beat is also an idle worker's look for work
+IDLE_BEAT_S_MAX = 2.0  # rule "overdue work is anyone's": a beat is also an idle worker's look for work
 APART_S = 0.25  # looking through all that we hold, if it takes longer than this, must not hold up the beat
-OVERDUE_S = 5.0  # rule 12: what schedulers leave undone for this long, an idle worker does
+OVERDUE_S = 5.0  # rule "overdue work is anyone's": what schedulers leave undone for this long, an idle worker does
 
 
 def idle_beat_s(beat_s: float, lease_s: float) -> float:
@@ -189,8 +189,8 @@ class Heartbeat:
                     self._post(execution.cancel)
 
     async def _return_the_unknown(self, leased: list[workers.Held]) -> None:
-        """Rule 7: a lease we never heard of comes from a claim whose reply was lost. It goes back once every claim that was
-        under way when we first saw it is over, for only then can no reply bring it any more."""
+        """Rule "reconcile lost replies": a lease we never heard of comes from a claim whose reply was lost. It goes back once
+        every claim that was under way when we first saw it is over, for only then can no reply bring it any more."""
         # In this order, and after the beat: a claim that began while the beat was on its way is still under way here, or its
         # runs are among the holdings below.
         under_way = self._holdings.claims_under_way

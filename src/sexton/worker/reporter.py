@@ -91,7 +91,8 @@ class Reporter:
             return await runs.finish(connection, reports, now=self._clock.database_now())
 
     async def _bisect(self, batch: list[tuple[Execution, Report]], refusal: DataRefused) -> None:
-        """One report the database cannot keep must not hold back the others: it becomes a permanent failure that says so."""
+        """Rule "bisect bad batches": one report that the database cannot keep does not hold back the others. It becomes a
+        permanent failure that says so."""
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._send(batch[:middle])

@@ -1,4 +1,4 @@
-"""What each field means, once: a word means the same wherever it stands (DESIGN §1), so the document takes it from here."""
+"""What each field means, once: a word means the same wherever it stands, so the document takes it from here."""
 
 from __future__ import annotations
 

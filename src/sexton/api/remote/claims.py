@@ -112,7 +112,8 @@ class RemoteClaims:
     async def _compare(
         self, connection: Connection, worker_id: UUID, holding: Collection[UUID] | None, *, unheard_s: float
     ) -> list[StopRun]:
-        """What the database believes it holds, with what it says (rule 7): the unknown goes back, and it hears what to stop."""
+        """Rule "reconcile lost replies": compares what the database believes the worker holds with what the worker says. The
+        unknown goes back, and the worker hears what to stop."""
         held = await remote_workers.held(connection, worker_id, now=self._clock.database_now())
         known = {one.run_id for one in held} if holding is None else set(holding)
         unknown = [one for one in held if one.run_id not in known and one.held_s >= unheard_s]

@@ -1,4 +1,4 @@
-"""Ends runs for whoever shows their lease, through the one path that all endings take (rule 14)."""
+"""Ends runs for a caller that shows their lease, by the statement that ends every run: rule "one path in, one path out"."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Reporting:
         )
 
     async def _unaccepted(self, connection: Connection, item: Item) -> Reported | Refused:
-        """The same report again is no mistake: the answer to the first may have been lost (rule 7)."""
+        """Rule "reconcile lost replies": the same report again is no mistake, the answer to the first may have been lost."""
         recorded = await callbacks.recorded(connection, item.lease)
         if recorded is not None and recorded.status in _same(item.outcome):
             return Reported(

@@ -95,7 +95,7 @@ def migrations(facts: Facts) -> Finding:
 
 
 def connection(facts: Facts) -> Finding:
-    """Pooler or direct (DESIGN §2.8)."""
+    """Pooler or direct: rule "session state only on direct connections"."""
     process = facts.process
     if process.is_direct:
         return Finding("connection", "ok", "direct: wake-ups by LISTEN, leadership by advisory locks")

@@ -1,6 +1,6 @@
 """Settles all the runs of one job that want to live at the same moment: what may start, what waits, what is dropped.
 
-Pure: the caller holds the lock of the partition and has looked (rule 4)."""
+Pure: the caller holds the lock of the partition and has looked (rule "lock, then decide")."""
 
 from __future__ import annotations
 

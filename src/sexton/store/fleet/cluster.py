@@ -1,5 +1,5 @@
-"""A database knows where it lives. A clone or a restore lives elsewhere, and nothing fires from it until somebody adopts it,
-so that staging never runs production's jobs."""
+"""Rule "a clone does not fire": a database knows the server it lives on. A clone or a restore lives elsewhere, and nothing
+fires from it until an operator adopts it, so that staging never runs production's jobs."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ WHERE t.options <> excluded.options OR t.seen_at < excluded.seen_at - interval '
 -- name: beat
 -- One row per worker, not per run; the answer is the list of runs the database believes it holds, of these ($8) or of all (null). No
 -- row at all: it was declared dead.
--- On its way it looks whether there is work: something ready in the worker's queues ($6), and what nobody promoted, planned or let
--- through for $7 seconds (rule 12). So an idle worker asks for nothing besides. Null: it is busy, and finds out for itself.
+-- On its way it looks whether there is work: something ready in the worker's queues ($6), and what no scheduler promoted, planned
+-- or let through for $7 seconds (rule "overdue work is anyone's"). So an idle worker asks for nothing besides. Null: it is busy, and
+-- finds out for itself.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), alive AS (

@@ -1,6 +1,7 @@
 """Limits by key: the numbers that are set, who holds a slot, and how many wait.
 
-A change wants a transaction: it locks the limit, then decides (rule 4), and wakes whoever may let more through now."""
+A limit is a number of rows that runs hold: rule "slots, not counts". A change needs a transaction: it locks the limit, then
+decides (rule "lock, then decide"), and wakes the promoters that may let more through now."""
 
 from __future__ import annotations
 

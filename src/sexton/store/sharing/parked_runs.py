@@ -1,5 +1,5 @@
 """What waits for a limit is let through, what waited long enough rises a lane, and queues with a pace go on. Every pass of a
-promoter looks (rule 5); the run that ended and made room is only the fast path."""
+promoter looks (rule "look again every pass"); the run that ended and made room is only the fast path."""
 
 from __future__ import annotations
 

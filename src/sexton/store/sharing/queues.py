@@ -1,6 +1,6 @@
 """What is set for queues: a pause, the pace they release runs at, ageing, and defaults of their jobs.
 
-Each change wants a transaction: it locks the row, then decides (rule 4), and wakes the queue's workers."""
+Each change needs a transaction: it locks the row, then decides (rule "lock, then decide"), and wakes the queue's workers."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ SELECT q.name, q.release_rate::float8, q.release_burst, q.ageing_s::float8, q.ti
 FROM sexton.queues q WHERE q.name > $1::text ORDER BY q.name LIMIT $2
 
 -- name: lock
--- Lock, then decide (rule 4): whoever comes first makes the row. $1 now, $2 name
+-- Rule "lock, then decide": the first caller makes the row. $1 now, $2 name
 INSERT INTO sexton.queues (name, updated_at) VALUES ($2::text, coalesce($1::timestamptz, clock_timestamp()))
 ON CONFLICT (name) DO UPDATE SET updated_at = excluded.updated_at
 

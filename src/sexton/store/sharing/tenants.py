@@ -1,6 +1,7 @@
 """What is set for tenants: their share, their limits, a pause. One that is not here has the defaults.
 
-Each change wants a transaction: it locks the row, then decides (rule 4), and wakes whoever may have more to do now."""
+Each change needs a transaction: it locks the row, then decides (rule "lock, then decide"), and wakes the workers that may have
+more to do now."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ SELECT t.name, t.weight, t.running_max, t.waiting_max, t.submit_rate::float8, t.
 FROM sexton.tenants t WHERE t.name > $1::text ORDER BY t.name LIMIT $2
 
 -- name: lock
--- Lock, then decide (rule 4): whoever comes first makes the row. $1 now, $2 name
+-- Rule "lock, then decide": the first caller makes the row. $1 now, $2 name
 INSERT INTO sexton.tenants AS t (name, updated_at) VALUES ($2::text, coalesce($1::timestamptz, clock_timestamp()))
 ON CONFLICT (name) DO UPDATE SET updated_at = excluded.updated_at
 RETURNING t.waiting_max

@@ -1,8 +1,8 @@
 """What has happened lately, for whoever watches: a live view that is polled, not a ledger.
 
-There is no high-water mark: a transaction may commit an older row later (rule 13). Each look goes back `OVERLAP_S` before the
-mark, so the same transition is told again and the caller leaves out the keys it has told. What commits later than that is in
-the history, but not told here.
+There is no high-water mark, because a transaction may commit an older row later: rule "one clock reading per statement". Each
+look goes back `OVERLAP_S` before the mark, so the same transition is told again and the caller leaves out the keys it has told.
+What commits later than that is in the history, but not told here.
 """
 
 from __future__ import annotations

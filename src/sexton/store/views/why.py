@@ -24,7 +24,7 @@ from . import evidence
 from .evidence import AHEAD_LIMIT, Ahead, Evidence, LiveRun, Past
 
 _BLOCKER = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_LATE = timedelta(seconds=5)  # beyond it somebody should have seen to what is due (rule 12)
+_LATE = timedelta(seconds=5)  # rule "overdue work is anyone's": beyond it a node should have promoted what is due
 _DID_NOT_START = ("skipped", "missed", "paused")
 _WENT_WRONG = ("failed", "timed_out", "lost", "cancelled")
 

@@ -1,6 +1,6 @@
-"""Promotes the due runs of recurring jobs by their overlap policy. One promoter per partition decides at a time (rule 4: lock,
-then look), and what waits for a sibling is looked at again in every pass (rule 5). It never waits for a lock: what somebody
-else is at is looked at again a moment later."""
+"""Promotes the due runs of recurring jobs by their overlap policy. One promoter per partition decides at a time
+(rule "lock, then decide"), and what waits for a sibling is looked at again in every pass (rule "look again every pass"). It
+never waits for a lock: what another session has locked is looked at again a moment later."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ WHERE ($1::uuid[] IS NULL OR d.id = ANY ($1)) AND ($2::text IS NULL OR d.task = 
 ORDER BY d.id DESC LIMIT $6
 
 -- name: replay
--- Consumes the dead letters (rule 17: DELETE … RETURNING feeds the INSERT) and gives each run a fresh budget, under its job's key.
+-- Rule "a replay consumes its letter": DELETE … RETURNING feeds the INSERT. Each run gets a fresh budget, under its job's key.
 -- A letter whose job is gone or lives again stays where it is. $1 now, $2 ids
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now

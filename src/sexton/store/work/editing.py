@@ -1,6 +1,7 @@
 """What a person may do to a job that lives: change it, stop it for now, let it go on, try it again at once.
 
-Each call wants a transaction: it locks the job, then its run, then decides (rule 4). A call that is refused changes nothing.
+Each call needs a transaction: it locks the job, then its run, then decides (rule "lock, then decide"). A call that is refused
+changes nothing.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ async def live_output(connection: Connection, job_id: UUID) -> LiveOutput | None
 async def cancel(
     connection: Connection, job_id: UUID, *, reason: str = "cancelled on request", now: datetime | None = None
 ) -> Cancellation:
-    """Ends what has not started and asks what runs to stop. Lock, then decide: call it inside a transaction."""
+    """Ends what has not started and asks what runs to stop. Call it inside a transaction (rule "lock, then decide")."""
     taken_back = await _end_schedule(connection, job_id, reason, now) if is_recurring(job_id) else 0
     leases = await runs.of_job(connection, job_id)
     if not leases and not taken_back:

@@ -1,7 +1,7 @@
 """What a person may do to a recurring job: write it, change it, stop it for now, let it go on, fire it beside its schedule.
 
-Each call wants a transaction: it locks the job, takes back what nobody has begun, and plans anew before it answers (rule 2), so
-no fire of an old version starts after the answer."""
+Each call needs a transaction, and follows rule "job row first": it locks the job, takes back the runs that no worker has begun,
+and plans anew before it answers. So no fire of an old version starts after the answer."""
 
 from __future__ import annotations
 

@@ -113,7 +113,8 @@ async def finish(connection: Connection, reports: Sequence[Report], *, now: date
 
 
 def finish_statement(reports: Sequence[Report], *, now: datetime | None = None) -> tuple[str, tuple[datetime | None, str]]:
-    """The same, for a connection of the caller's. Rule 16: where the reports lead the join, runs are locked in their order."""
+    """The same, for a connection of the caller's. Sorted for rule "lock in id order": where the reports lead the join, runs are
+    locked in the order of the reports."""
     return _FINISH, (now, _encode(sorted(reports, key=_by_id)).decode())
 
 

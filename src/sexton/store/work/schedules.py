@@ -1,7 +1,7 @@
 """Recurring jobs: write their rule, plan their fires, decide what may run beside what, pause, resume, end.
 
-The rule itself is read in `domain.schedule`; here it is a document. Planning is a compare-and-set on the cursor (rule 1), and
-whoever changes a job takes back what nobody has begun in the same transaction (rule 2).
+A schedule is read in `domain.schedule`; here it is a document. The planner moves the cursor by rule "plan by compare-and-set".
+A caller that changes a job takes back, in the same transaction, the runs that no worker has begun: rule "job row first".
 """
 
 from __future__ import annotations

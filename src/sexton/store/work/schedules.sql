@@ -3,8 +3,8 @@ SELECT id, created, changed FROM sexton.submit_schedules($1::jsonb, $2::timestam
 
 -- name: to_plan
 -- Schedules whose next fires are to be written, most urgent first, and when the next of them is ($1 now, $2 partitions, $3 at
--- most, $4 only what is overdue by this many seconds, $5 the release of our time zone data). Whoever has older data than somebody
--- here has stands back for $6 seconds, which is time enough for the other (rule 3).
+-- most, $4 only what is overdue by this many seconds, $5 the release of our time zone data). Rule "one instant, one fire": a planner
+-- whose data are older than those in the database waits $6 seconds, which is time enough for a planner with the newer.
 SELECT j.id, j.version, j.tenant, j.name, j.schedule, j.recurrence, j.plan_cursor_at, j.fire_count, j.submitted_at, moment.now, j.tzdata
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment CROSS JOIN LATERAL (
   SELECT * FROM sexton.jobs_recurring k
@@ -27,8 +27,9 @@ WHERE j.plan_at IS NOT NULL AND ((SELECT max(version) FROM sexton.tzdata) > $3::
 SELECT sexton.ensure_partitions(coalesce($1::timestamptz, clock_timestamp()))
 
 -- name: plan
--- Rule 1, a compare-and-set: only who saw the cursor where it stands moves it, and the move feeds the runs and the ledger. Likewise
--- the release of the time zone data: what was replanned with newer data meanwhile stays so (rule 3).
+-- Rule "plan by compare-and-set": only a planner that saw the cursor where it stands moves it, and the move feeds the runs and the
+-- ledger. Likewise the release of the time zone data (rule "one instant, one fire"): what was replanned with newer data meanwhile
+-- stays so.
 -- $1 now, $3 the release in use, $2 documents: id, version, cursor_at and tzdata (as seen), new_cursor_at, plan_at, fire_count, over, schedule (at the first time), overlap, fires [{fire_at, due_at}],
 -- missed [{first_at, last_at, count, status, reason}]
 WITH moment AS MATERIALIZED (
@@ -81,7 +82,7 @@ WHERE pg_try_advisory_xact_lock(7307, 100 + p.partition)
 
 -- name: promote_alone
 -- Due runs whose job has no other run that lives, waits blocked or is due: nothing to decide. Call it with the partitions
--- locked (rule 4: lock, then look). What is too late is for `recall`. $1 now, $2 partitions, $3 at most
+-- locked (rule "lock, then decide"). What is too late is for `recall`. $1 now, $2 partitions, $3 at most
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), due AS MATERIALIZED (
@@ -103,7 +104,7 @@ SELECT (SELECT count(*) FROM due)::int AS due_count, (SELECT count(*) FROM promo
   ARRAY(SELECT DISTINCT queue FROM promoted) AS queues, ARRAY(SELECT DISTINCT j.job_id FROM judged j WHERE j.crowded) AS crowded
 
 -- name: released
--- Jobs with a blocked run and room for it by now (rule 5: looked at in every pass). The offset keeps a plan from hashing all that is
+-- Jobs with a blocked run and room for it by now: rule "look again every pass". The offset keeps a plan from hashing all that is
 -- alive. What is to run alone waits for whatever else is to run alone: of a job that allows several, that is its backfill.
 -- $1 partitions, $2 at most
 SELECT DISTINCT b.job_id FROM (

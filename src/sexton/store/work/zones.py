@@ -1,7 +1,8 @@
-"""The release of the time zone data that schedules are planned with, and what a newer one changes (rule 3).
+"""The release of the time zone data that schedules are planned with, and what a newer one changes.
 
-Only newer data replan. What waits and is not right any more is taken back and planned anew, a batch of jobs per transaction;
-each job carries the release it was planned with, so whoever comes after a crash goes on where it happened."""
+Rule "one instant, one fire": only newer data replan. What waits and is not right any more is taken back and planned anew, a
+batch of jobs per transaction. Each job carries the release it was planned with, so after a crash the next node goes on where
+the last one stopped."""
 
 from __future__ import annotations
 

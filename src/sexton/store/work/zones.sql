@@ -44,7 +44,7 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment, (
 ) j LEFT JOIN sexton.zones z ON z.tzdata = j.tzdata AND z.name = coalesce(j.schedule->>'timezone', 'UTC')
 
 -- name: take_back
--- As for an edit (rule 2), but what has been promoted goes on. $1 now, $2 jobs
+-- As for an edit (rule "job row first"), but what has been promoted goes on. $1 now, $2 jobs
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 )
