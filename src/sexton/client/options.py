@@ -79,6 +79,14 @@ class DeclaredOptions(RuleOptions, CommonOptions, total=False):
     """For a schedule that is declared in code; it is the default tenant's."""
 
 
+class Declaration(DeclaredOptions, total=False):
+    """Of `@app.cron` and its like. `payload` is what each run gets; `process` as in `@app.task`."""
+
+    name: str | None
+    payload: Mapping[str, Any] | None
+    process: bool
+
+
 class ScheduleOptions(DeclaredOptions, total=False):
     """For one recurring job: exactly one of `cron`, `rrule` and `every`."""
 

@@ -32,12 +32,12 @@ class SubmittedJob:
     def id(self) -> UUID:
         return self.job.id
 
-    @property
-    def created(self) -> bool:
-        """False: a job with this idempotency key, or an equal unique job, already exists, and this is that job."""
-        return self.job.created
-
     @Operation
     async def result(self, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109  (a wait that ends is not a cancelled one)
         """What the handler returned, as `Client.result` has it."""
         return await self._client._result(self.id, timeout)
+
+    @property
+    def created(self) -> bool:
+        """False: a job with this idempotency key, or an equal unique job, already exists, and this is that job."""
+        return self.job.created

@@ -25,55 +25,9 @@ class SharingCalls(Sender):
     async def tenants(self) -> list[wire.TenantView]:
         return await self._listed("/v1/tenants", wire.Page[wire.TenantView])
 
-    @call
-    def tenant(self, name: str) -> Call[wire.TenantView]:
-        return get(_tenant(name), wire.TenantView)
-
-    @call
-    def set_tenant(self, name: str, **settings: Unpack[TenantOptions]) -> Call[wire.TenantView]:
-        """Replaces what was set for it: its weight, and its limits."""
-        return _put(_tenant(name), wire.TenantView, wire.TenantSettings, settings)
-
-    @call
-    def pause_tenant(self, name: str, *, note: str | None = None) -> Call[wire.TenantView]:
-        """None of its runs starts before it is resumed; what runs goes on."""
-        return _paused(_tenant(name), wire.TenantView, note)
-
-    @call
-    def resume_tenant(self, name: str) -> Call[wire.TenantView]:
-        return _resumed(_tenant(name), wire.TenantView)
-
-    @call
-    def remove_tenant(self, name: str) -> Call[wire.Removed]:
-        """It has the defaults again."""
-        return Call("DELETE", _tenant(name), wire.Removed)
-
     @Operation
     async def queues(self) -> list[wire.QueueView]:
         return await self._listed("/v1/queues", wire.Page[wire.QueueView])
-
-    @call
-    def queue(self, name: str) -> Call[wire.QueueView]:
-        return get(_queue(name), wire.QueueView)
-
-    @call
-    def set_queue(self, name: str, **settings: Unpack[QueueOptions]) -> Call[wire.QueueView]:
-        """Replaces what was set for it: its pace, ageing, and the defaults of its jobs."""
-        return _put(_queue(name), wire.QueueView, wire.QueueSettings, settings)
-
-    @call
-    def pause_queue(self, name: str, *, note: str | None = None) -> Call[wire.QueueView]:
-        """Nothing in it starts before it is resumed; what runs goes on."""
-        return _paused(_queue(name), wire.QueueView, note)
-
-    @call
-    def resume_queue(self, name: str) -> Call[wire.QueueView]:
-        return _resumed(_queue(name), wire.QueueView)
-
-    @call
-    def remove_queue(self, name: str) -> Call[wire.Removed]:
-        """It has the defaults again."""
-        return Call("DELETE", _queue(name), wire.Removed)
 
     @pages
     def limits(self, prefix: str | None = None, *, limit: int | None = None) -> Pages[wire.LimitView]:
@@ -81,14 +35,60 @@ class SharingCalls(Sender):
         return Pages(get("/v1/limits", wire.Page[wire.LimitView], prefix=prefix), limit)
 
     @call
+    def tenant(self, name: str) -> Call[wire.TenantView]:
+        return get(_tenant(name), wire.TenantView)
+
+    @call
+    def queue(self, name: str) -> Call[wire.QueueView]:
+        return get(_queue(name), wire.QueueView)
+
+    @call
     def limit(self, key: str) -> Call[wire.LimitView]:
         """With the runs that hold it, and how many wait."""
         return get(_limit(key), wire.LimitView)
 
     @call
+    def set_tenant(self, name: str, **settings: Unpack[TenantOptions]) -> Call[wire.TenantView]:
+        """Replaces what was set for it: its weight, and its limits."""
+        return _put(_tenant(name), wire.TenantView, wire.TenantSettings, settings)
+
+    @call
+    def set_queue(self, name: str, **settings: Unpack[QueueOptions]) -> Call[wire.QueueView]:
+        """Replaces what was set for it: its pace, ageing, and the defaults of its jobs."""
+        return _put(_queue(name), wire.QueueView, wire.QueueSettings, settings)
+
+    @call
     def set_limit(self, key: str, **numbers: Unpack[LimitOptions]) -> Call[wire.LimitView]:
         """Makes it or replaces its numbers: `running` at once, or `count` starts `per` span, or both."""
         return _put(_limit(key), wire.LimitView, wire.LimitSettings, numbers)
+
+    @call
+    def pause_tenant(self, name: str, *, note: str | None = None) -> Call[wire.TenantView]:
+        """None of its runs starts before it is resumed; what runs goes on."""
+        return _paused(_tenant(name), wire.TenantView, note)
+
+    @call
+    def pause_queue(self, name: str, *, note: str | None = None) -> Call[wire.QueueView]:
+        """Nothing in it starts before it is resumed; what runs goes on."""
+        return _paused(_queue(name), wire.QueueView, note)
+
+    @call
+    def resume_tenant(self, name: str) -> Call[wire.TenantView]:
+        return _resumed(_tenant(name), wire.TenantView)
+
+    @call
+    def resume_queue(self, name: str) -> Call[wire.QueueView]:
+        return _resumed(_queue(name), wire.QueueView)
+
+    @call
+    def remove_tenant(self, name: str) -> Call[wire.Removed]:
+        """It has the defaults again."""
+        return Call("DELETE", _tenant(name), wire.Removed)
+
+    @call
+    def remove_queue(self, name: str) -> Call[wire.Removed]:
+        """It has the defaults again."""
+        return Call("DELETE", _queue(name), wire.Removed)
 
     @call
     def remove_limit(self, key: str) -> Call[wire.Removed]:
