@@ -129,22 +129,7 @@ class App(Sharing):
         self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
     ) -> Submitted:
         """Submits by name, for tasks that live in another program; for those of this one there is `task.submit`."""
-        (answer,) = await self._submitter.submit([self.request(task, payload, **options)], connection)
-        return answer
-
-    def submit_sync(
-        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
-    ) -> Submitted:
-        (answer,) = self._submitter.submit_sync([self.request(task, payload, **options)], connection)
-        return answer
-
-    async def submit_many(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
-        """All of them or none, in any number; on a connection of your own at most 10,000 per call. They may come from a
-        generator: what it makes is sent while it makes the next."""
-        return await self._submitter.submit(requests, connection)
-
-    def submit_many_sync(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
-        return self._submitter.submit_sync(list(requests), connection)
+        return (await self._submitter.submit([self.request(task, payload, **options)], connection))[0]
 
     def schedule_request(self, task: str | Target, payload: Any = None, **options: Unpack[ScheduleOptions]) -> ScheduleRequest:
         """A recurring job, for `schedule_many`."""
@@ -155,18 +140,29 @@ class App(Sharing):
         self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
     ) -> Scheduled:
         """A recurring job: exactly one of `cron`, `rrule` and `every`. Under a name that stands it is brought up to date."""
-        (answer,) = await self._schedules.write([self.schedule_request(task, payload, **options)], connection)
-        return answer
+        return (await self._schedules.write([self.schedule_request(task, payload, **options)], connection))[0]
 
-    def schedule_sync(
-        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
-    ) -> Scheduled:
-        (answer,) = self._schedules.write_sync([self.schedule_request(task, payload, **options)], connection)
-        return answer
+    async def submit_many(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
+        """All of them or none, in any number; on a connection of your own at most 10,000 per call. They may come from a
+        generator: what it makes is sent while it makes the next."""
+        return await self._submitter.submit(requests, connection)
 
     async def schedule_many(self, requests: Iterable[ScheduleRequest], *, connection: object | None = None) -> list[Scheduled]:
         """All of them or none, in any number; on a connection of your own at most 10,000 per call."""
         return await self._schedules.write(list(requests), connection)
+
+    def submit_sync(
+        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
+    ) -> Submitted:
+        return self._submitter.submit_sync([self.request(task, payload, **options)], connection)[0]
+
+    def schedule_sync(
+        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Scheduled:
+        return self._schedules.write_sync([self.schedule_request(task, payload, **options)], connection)[0]
+
+    def submit_many_sync(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
+        return self._submitter.submit_sync(list(requests), connection)
 
     def schedule_many_sync(self, requests: Iterable[ScheduleRequest], *, connection: object | None = None) -> list[Scheduled]:
         return self._schedules.write_sync(list(requests), connection)

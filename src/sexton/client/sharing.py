@@ -32,20 +32,12 @@ class Sharing:
     async def set_tenant(self, name: str, **settings: Unpack[TenantOptions]) -> None:
         """Replaces what was set. `weight` is its share against others; `running_max` runs at once; beyond `waiting_max` runs
         that have not started, and `submit_rate` jobs per second, submissions are refused (`LimitExceeded`)."""
-        with submission_faults():
-            plain_name(name)
-            checked = tenant_settings(**settings)
-        async with (await self._pools.here()).transaction() as connection:
-            await tenants.put(connection, name, checked, now=self._now())
+        await self._set(tenants.put, name, lambda: tenant_settings(**settings))
 
     async def set_queue(self, name: str, **settings: Unpack[QueueOptions]) -> None:
         """Replaces what was set. `release_rate` is how many runs per second may start; after `ageing` a run rises one lane; the
         rest are defaults of jobs whose task and submission say nothing themselves."""
-        with submission_faults():
-            plain_name(name)
-            checked = queue_settings(**settings)
-        async with (await self._pools.here()).transaction() as connection:
-            await queues.put(connection, name, checked, now=self._now())
+        await self._set(queues.put, name, lambda: queue_settings(**settings))
 
     async def set_limit(self, key: str, **numbers: Unpack[LimitOptions]) -> None:
         """Makes the limit or replaces its numbers: `running` at once, or `count` starts `per` span, or both."""
@@ -94,6 +86,13 @@ class Sharing:
     async def remove_limit(self, key: str) -> None:
         """`NotAllowedIn` while runs wait for it, `NotFound` if there is none."""
         await self._remove(limits.remove, key, f"there is no limit {key!r}")
+
+    async def _set(self, put: Callable[..., Awaitable[object]], name: str, check: Callable[[], object]) -> None:
+        with submission_faults():
+            plain_name(name)
+            settings = check()
+        async with (await self._pools.here()).transaction() as connection:
+            await put(connection, name, settings, now=self._now())
 
     async def _pause(self, pause: Callable[..., Awaitable[object]], name: str, note: str | None) -> None:
         with submission_faults():

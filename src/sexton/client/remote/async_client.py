@@ -19,6 +19,8 @@ from .faces import Awaited
 from .operations import Operations, SubmittedJob
 from .persistence import RETRIES
 
+Transport = httpx.AsyncBaseTransport | None
+
 
 class AsyncHandle(SubmittedJob, Awaited):
     """A submitted job."""
@@ -33,12 +35,7 @@ class AsyncClient(Operations, Awaited):
     """
 
     def __init__(
-        self,
-        url: str = DEFAULT_URL,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        retries: int = RETRIES,
-        transport: httpx.AsyncBaseTransport | None = None,
+        self, url: str = DEFAULT_URL, *, timeout_s: float = TIMEOUT_S, retries: int = RETRIES, transport: Transport = None
     ) -> None:
         super().__init__(url, timeout_s, retries)
         self._http = httpx.AsyncClient(**connection(url, timeout_s), transport=transport)

@@ -19,6 +19,8 @@ from .faces import Blocking, finished
 from .operations import Operations, SubmittedJob
 from .persistence import RETRIES
 
+Transport = httpx.BaseTransport | None
+
 
 class Handle(SubmittedJob, Blocking):
     """A submitted job."""
@@ -34,12 +36,7 @@ class Client(Operations, Blocking):
     """
 
     def __init__(
-        self,
-        url: str = DEFAULT_URL,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        retries: int = RETRIES,
-        transport: httpx.BaseTransport | None = None,
+        self, url: str = DEFAULT_URL, *, timeout_s: float = TIMEOUT_S, retries: int = RETRIES, transport: Transport = None
     ) -> None:
         super().__init__(url, timeout_s, retries)
         self._http = httpx.Client(**connection(url, timeout_s), transport=transport)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 import msgspec
 
@@ -25,22 +25,18 @@ class SharingCalls(Sender):
     async def tenants(self) -> list[wire.TenantView]:
         return await self._listed("/v1/tenants", wire.Page[wire.TenantView])
 
-    @Operation
-    async def queues(self) -> list[wire.QueueView]:
-        return await self._listed("/v1/queues", wire.Page[wire.QueueView])
-
     @pages
     def limits(self, prefix: str | None = None, *, limit: int | None = None) -> Pages[wire.LimitView]:
         """By key, without their holders."""
         return Pages(get("/v1/limits", wire.Page[wire.LimitView], prefix=prefix), limit)
 
+    @Operation
+    async def queues(self) -> list[wire.QueueView]:
+        return await self._listed("/v1/queues", wire.Page[wire.QueueView])
+
     @call
     def tenant(self, name: str) -> Call[wire.TenantView]:
         return get(_tenant(name), wire.TenantView)
-
-    @call
-    def queue(self, name: str) -> Call[wire.QueueView]:
-        return get(_queue(name), wire.QueueView)
 
     @call
     def limit(self, key: str) -> Call[wire.LimitView]:
@@ -48,14 +44,13 @@ class SharingCalls(Sender):
         return get(_limit(key), wire.LimitView)
 
     @call
+    def queue(self, name: str) -> Call[wire.QueueView]:
+        return get(_queue(name), wire.QueueView)
+
+    @call
     def set_tenant(self, name: str, **settings: Unpack[TenantOptions]) -> Call[wire.TenantView]:
         """Replaces what was set for it: its weight, and its limits."""
         return _put(_tenant(name), wire.TenantView, wire.TenantSettings, settings)
-
-    @call
-    def set_queue(self, name: str, **settings: Unpack[QueueOptions]) -> Call[wire.QueueView]:
-        """Replaces what was set for it: its pace, ageing, and the defaults of its jobs."""
-        return _put(_queue(name), wire.QueueView, wire.QueueSettings, settings)
 
     @call
     def set_limit(self, key: str, **numbers: Unpack[LimitOptions]) -> Call[wire.LimitView]:
@@ -63,22 +58,27 @@ class SharingCalls(Sender):
         return _put(_limit(key), wire.LimitView, wire.LimitSettings, numbers)
 
     @call
+    def set_queue(self, name: str, **settings: Unpack[QueueOptions]) -> Call[wire.QueueView]:
+        """Replaces what was set for it: its pace, ageing, and the defaults of its jobs."""
+        return _put(_queue(name), wire.QueueView, wire.QueueSettings, settings)
+
+    @call
     def pause_tenant(self, name: str, *, note: str | None = None) -> Call[wire.TenantView]:
         """None of its runs starts before it is resumed; what runs goes on."""
-        return _paused(_tenant(name), wire.TenantView, note)
+        return _status(_tenant(name), wire.TenantView, "paused", note)
 
     @call
     def pause_queue(self, name: str, *, note: str | None = None) -> Call[wire.QueueView]:
         """Nothing in it starts before it is resumed; what runs goes on."""
-        return _paused(_queue(name), wire.QueueView, note)
+        return _status(_queue(name), wire.QueueView, "paused", note)
 
     @call
     def resume_tenant(self, name: str) -> Call[wire.TenantView]:
-        return _resumed(_tenant(name), wire.TenantView)
+        return _status(_tenant(name), wire.TenantView, "active")
 
     @call
     def resume_queue(self, name: str) -> Call[wire.QueueView]:
-        return _resumed(_queue(name), wire.QueueView)
+        return _status(_queue(name), wire.QueueView, "active")
 
     @call
     def remove_tenant(self, name: str) -> Call[wire.Removed]:
@@ -86,14 +86,14 @@ class SharingCalls(Sender):
         return Call("DELETE", _tenant(name), wire.Removed)
 
     @call
-    def remove_queue(self, name: str) -> Call[wire.Removed]:
-        """It has the defaults again."""
-        return Call("DELETE", _queue(name), wire.Removed)
-
-    @call
     def remove_limit(self, key: str) -> Call[wire.Removed]:
         """`NotAllowedIn` while runs wait for it."""
         return Call("DELETE", _limit(key), wire.Removed)
+
+    @call
+    def remove_queue(self, name: str) -> Call[wire.Removed]:
+        """It has the defaults again."""
+        return Call("DELETE", _queue(name), wire.Removed)
 
 
 def _tenant(name: str) -> str:
@@ -120,13 +120,6 @@ def _put(path: str, answer: type[T], kind: Any, given: Mapping[str, Any]) -> Cal
     return Call("PUT", path, answer, body=msgspec.json.encode(asked), repeatable=True)
 
 
-def _paused(path: str, answer: type[T], note: str | None) -> Call[T]:
-    return _status(path, answer, wire.ShareStatusChange(status="paused", note=note))
-
-
-def _resumed(path: str, answer: type[T]) -> Call[T]:
-    return _status(path, answer, wire.ShareStatusChange(status="active"))
-
-
-def _status(path: str, answer: type[T], change: wire.ShareStatusChange) -> Call[T]:
-    return Call("PATCH", f"{path}/status", answer, body=msgspec.json.encode(change), repeatable=True)
+def _status(path: str, answer: type[T], status: Literal["active", "paused"], note: str | None = None) -> Call[T]:
+    body = msgspec.json.encode(wire.ShareStatusChange(status=status, note=note))
+    return Call("PATCH", f"{path}/status", answer, body=body, repeatable=True)
