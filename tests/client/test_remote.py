@@ -219,8 +219,7 @@ async def test_what_is_wrong_is_the_same_error_as_in_the_sdk(face: Face, drain: 
 
 async def test_a_list_is_walked_over_all_its_pages(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
     """A13."""
-    for module in ("client", "async_client"):
-        monkeypatch.setattr(f"sexton.client.remote.{module}.PAGE", 7)
+    monkeypatch.setattr("sexton.client.remote.sender.PAGE", 7)
     requests = [face.client.request("echo", {"n": n}, delay="1h", tags=["odd"] if n % 2 else None) for n in range(30)]
     items = await face.submit_many(requests)
     ids = [item.id for item in items]
