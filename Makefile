@@ -39,7 +39,7 @@ dev: setup ## Run Sexton here: API, scheduler and worker over an embedded Postgr
 
 .PHONY: test
 test: lint system ## Lint, then all tests: on PostgreSQL 18, the store's on 15, the oldest that is supported (PYTEST_ARGS=…)
-	$(BIN)/pytest -n 2 tests/unit tests/services tests/api tests/abuse tests/migration $(ON_NEWEST_TOO) $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 tests/unit tests/operations tests/scheduler tests/worker tests/handlers tests/client tests/cli tests/api tests/docs tests/bench tests/abuse tests/migration $(ON_NEWEST_TOO) $(PYTEST_ARGS)
 	@# Process tests mostly wait for leases to run out: the others have the second core meanwhile.
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-process test-beside
 

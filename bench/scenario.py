@@ -20,7 +20,7 @@ class Target(NamedTuple):
     must: float
     goal: float
 
-    def reached(self, limit: float, value: float) -> bool:
+    def open_client(self, limit: float, value: float) -> bool:
         return value >= limit if self.goal > self.must else value <= limit
 
 

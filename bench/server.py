@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 import asyncpg
 import psutil
 
-from sexton.store import cluster, migrate
+from sexton.store import migrate
 from sexton.store.database import Postgres
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded.server import EmbeddedPostgres
+from sexton.store.fleet import cluster
 
 from . import machine
 

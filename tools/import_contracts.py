@@ -74,6 +74,6 @@ def _names(listed: str) -> frozenset[str]:
 
 
 def _folder(module: str, root: str) -> str | None:
-    """`sexton.store.runs` lives in `store`; what is not below the root lives in no folder."""
+    """`sexton.store.work.runs` lives in `store`; what is not below the root lives in no folder."""
     package, _, path = module.partition(".")
     return path.partition(".")[0] or None if package == root else None

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from bench import machine
-from sexton.store import cluster as home
 from sexton.store import migrate
 from sexton.store.database import Postgres
+from sexton.store.fleet import cluster as home
 from tests.process import checker
 from tests.process.apps import make
 from tests.process.cluster import Cluster

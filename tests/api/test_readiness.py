@@ -6,8 +6,8 @@ from typing import Any
 
 import asyncpg
 
-from sexton.store import cluster
 from sexton.store.database import Postgres
+from sexton.store.fleet import cluster
 from sexton.telemetry.events import ServiceFailed
 from tests.api.support import Api, opened, problem
 from tests.conftest import StartServer

@@ -8,13 +8,13 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from sexton.api import remote_examples
+from sexton.api.openapi import worker_examples
 from sexton.domain import signed_lease
 from sexton.domain.job import submission
 from sexton.domain.retry import Retry
 from sexton.domain.signed_lease import SignedLease
-from sexton.store import callbacks, jobs, runs
 from sexton.store.database import Postgres
+from sexton.store.work import callbacks, jobs, runs
 from sexton.telemetry.events import Ended
 from tests.api.remote_hand import Hand
 from tests.api.support import Api, opened, problem
@@ -36,7 +36,7 @@ async def execution_of(api: Api, response: httpx.Response) -> dict[str, Any]:
 
 
 async def signed(api: Api, run: dict[str, Any], *, token: int) -> str:
-    key = await api.parts.leases._known_key()
+    key = await api.state.leases._known_key()
     return signed_lease.written(key, SignedLease(UUID(run["run_id"]), UUID(run["job_id"]), token))
 
 
@@ -223,9 +223,9 @@ class TestTheFence:
 
     async def test_the_key_shows_nowhere(self, api: Api, hand: Hand) -> None:
         """E2: neither in words about the parts nor in what the API tells."""
-        key = await api.parts.leases._known_key()
+        key = await api.state.leases._known_key()
         assert len(key) == 32
-        told = repr(api.parts.leases) + repr(api.events) + (await api.http.get("/schema")).text
+        told = repr(api.state.leases) + repr(api.events) + (await api.http.get("/schema")).text
         assert key.hex() not in told
         assert repr(key) not in told
 
@@ -286,7 +286,7 @@ class TestMany:
         for _ in range(3):
             await api.submit()
         held = await hand.acquire(limit=3)
-        monkeypatch.setattr("sexton.api.reports.kept", lambda _at, given: given)
+        monkeypatch.setattr("sexton.api.remote.runs.kept", lambda _at, given: given)
         items = [{"run_id": run["run_id"], "lease": run["lease"], "result": n} for n, run in enumerate(held)]
         items[1]["result"] = "\x00"
         answers = (await api.http.post("/v1/runs/complete", json={"items": items})).json()["items"]
@@ -323,7 +323,7 @@ async def test_all_of_it_works_behind_a_pooler(pooled_url: str, monkeypatch: pyt
         ]
         items = [{"run_id": run["run_id"], "lease": run["lease"], "result": n} for n, run in enumerate(held)]
         items[1]["result"] = "\x00"
-        monkeypatch.setattr("sexton.api.reports.kept", lambda _at, given: given)
+        monkeypatch.setattr("sexton.api.remote.runs.kept", lambda _at, given: given)
         answers = (await api.http.post("/v1/runs/complete", json={"items": items[1:]})).json()["items"]
         monkeypatch.undo()
         assert [one["problem"] is None for one in answers] == [False, True]
@@ -333,19 +333,19 @@ async def test_all_of_it_works_behind_a_pooler(pooled_url: str, monkeypatch: pyt
 
 async def test_the_examples_of_the_document_are_what_the_calls_take(api: Api) -> None:
     """F2: a made-up lease is all that is wrong with them."""
-    for asked in remote_examples.ACQUIRING.values():
+    for asked in worker_examples.ACQUIRING.values():
         assert (await api.http.post("/v1/workers/acquire", json={**asked, "wait": 0})).status_code == 200
-    for beat in remote_examples.WORKER_HEARTBEATS.values():
-        worker_id = remote_examples.ACQUIRING["from_then_on"]["worker_id"]
+    for beat in worker_examples.WORKER_HEARTBEATS.values():
+        worker_id = worker_examples.ACQUIRING["from_then_on"]["worker_id"]
         assert (await api.http.post(f"/v1/workers/{worker_id}/heartbeat", json=beat)).status_code == 200
     verbs = {
-        "heartbeat": remote_examples.RUN_HEARTBEATS,
-        "complete": remote_examples.COMPLETING,
-        "fail": remote_examples.FAILING,
-        "release": remote_examples.RELEASING,
+        "heartbeat": worker_examples.RUN_HEARTBEATS,
+        "complete": worker_examples.COMPLETING,
+        "fail": worker_examples.FAILING,
+        "release": worker_examples.RELEASING,
     }
     for verb, bodies in verbs.items():
         for said in bodies.values():
             problem(await api.http.post(f"/v1/runs/{uuid4()}/{verb}", json=said), 401, "lease_invalid")
-    many = await api.http.post("/v1/runs/complete", json=remote_examples.COMPLETING_MANY["two"])
+    many = await api.http.post("/v1/runs/complete", json=worker_examples.COMPLETING_MANY["two"])
     assert many.json()["refused_count"] == 2

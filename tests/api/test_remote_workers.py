@@ -9,10 +9,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sexton.api import acquiring, doorbell
+from sexton.api.remote import claims as acquiring
+from sexton.api.remote import long_polling
 from sexton.domain.job import submission
-from sexton.store import callbacks, fleet, jobs, runs
 from sexton.store.database import Postgres
+from sexton.store.fleet import workers
+from sexton.store.work import callbacks, jobs, runs
 from tests.api.remote_hand import Hand
 from tests.api.support import Api, enlist, opened, problem
 from tests.api.test_process import served
@@ -73,7 +75,7 @@ class TestAcquire:
         assert (listed["id"], listed["name"], listed["status"]) == (hand.worker_id, "resizer", "live")
         assert (listed["queues"], listed["tasks"], listed["concurrency"]) == (["default", "mail"], ["a"], 7)
         assert listed["running_count"] == 1
-        api.parts.known_tasks._read_at = float("-inf")
+        api.state.known_tasks._read_at = float("-inf")
         assert (await api.submit())["warnings"] == []
 
     async def test_tenants_are_served_in_turn(self, api: Api, hand: Hand) -> None:
@@ -97,7 +99,7 @@ class TestAcquire:
         """C6, rule "dead only when watched"."""
         await hand.acquire()
         async with api.database.connection() as connection:
-            assert await fleet.declare_lost(connection, {UUID(hand.worker_id): 0})
+            assert await workers.declare_lost(connection, {UUID(hand.worker_id): 0})
         problem(await hand.ask(), 409, "worker_lost")
         problem(await hand.beat(), 409, "worker_lost")
         dead, hand.worker_id = hand.worker_id, None
@@ -137,9 +139,9 @@ class TestAcquire:
 class TestTheLongPoll:
     async def test_it_ends_when_something_is_ready(self, api: Api, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
         """C6: by the hint, long before the next look."""
-        monkeypatch.setattr(doorbell, "POLL_S", 60.0)
+        monkeypatch.setattr(long_polling, "POLL_S", 60.0)
         waiting = asyncio.create_task(hand.acquire(wait="30s"))
-        await until(lambda: api.parts.doorbell.waiting_count == 1)
+        await until(lambda: api.state.long_polling.waiting_count == 1)
         await until(lambda: is_listening(api))
         await api.submit()
         assert len(await asyncio.wait_for(waiting, 10)) == 1
@@ -148,7 +150,7 @@ class TestTheLongPoll:
         """C6: a pooler lets none through, and any may be lost."""
         monkeypatch.setattr(api.database, "direct", False)
         waiting = asyncio.create_task(hand.acquire(wait="30s"))
-        await until(lambda: api.parts.doorbell.waiting_count == 1)
+        await until(lambda: api.state.long_polling.waiting_count == 1)
         await api.submit()
         assert len(await asyncio.wait_for(waiting, 10)) == 1
 
@@ -164,10 +166,10 @@ class TestTheLongPoll:
             waiting = []
             for count in range(1, 21):
                 waiting.append(asyncio.create_task(Hand(api).acquire(wait="20s")))
-                await until(lambda count=count: api.parts.doorbell.waiting_count == count)  # type: ignore[misc]
-            assert api.parts.gate.under_way_count == 0
+                await until(lambda count=count: api.state.long_polling.waiting_count == count)  # type: ignore[misc]
+            assert api.state.load_shedder.under_way_count == 0
             assert (await api.http.get("/v1/stats")).status_code == 200
-            api.parts.answer_all()
+            api.state.answer_all()
             assert await asyncio.gather(*waiting) == [[]] * 20
             problem(await Hand(api).ask(), 503, "overloaded")
 
@@ -176,7 +178,7 @@ class TestTheLongPoll:
         monkeypatch.setattr(database, "direct", False)  # no hint, so that who waits goes on waiting
         async with opened(database, api_connection_limit=2) as api:
             waiting = asyncio.create_task(Hand(api).acquire(wait="20s"))
-            await until(lambda: api.parts.doorbell.waiting_count == 1)
+            await until(lambda: api.state.long_polling.waiting_count == 1)
             refused = await Hand(api).ask(wait="20s")
             problem(refused, 503, "overloaded")
             assert refused.headers["retry-after"] == "1"
@@ -187,17 +189,17 @@ class TestTheLongPoll:
         self, api: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """C6: a thousand idle workers cost no more than one."""
-        monkeypatch.setattr(doorbell, "POLL_S", 60.0)
+        monkeypatch.setattr(long_polling, "POLL_S", 60.0)
         claims = count_claims(monkeypatch)
         waiting = [asyncio.create_task(Hand(api).acquire(wait="30s")) for _ in range(10)]
-        await until(lambda: api.parts.doorbell.waiting_count == 10)
+        await until(lambda: api.state.long_polling.waiting_count == 10)
         await until(lambda: is_listening(api))
         claims.clear()
         for _ in range(3):
             await api.submit()
         await until(lambda: sum(task.done() for task in waiting) == 3)
         assert len(claims) <= 8, "each of three, and one or two that looked in vain"
-        api.parts.answer_all()
+        api.state.answer_all()
         found = [len(runs) for runs in await asyncio.gather(*waiting)]
         assert sorted(found) == [0] * 7 + [1] * 3
 
@@ -206,7 +208,7 @@ class TestTheLongPoll:
     ) -> None:
         """C6."""
         monkeypatch.setattr(api.database, "direct", False)  # nothing else rings
-        bell, group = api.parts.doorbell, doorbell.Group.of(["default"], ["a"])
+        bell, group = api.state.long_polling, long_polling.Group.of(["default"], ["a"])
         loop = asyncio.get_running_loop()
         gone, here = loop.create_future(), loop.create_future()
         waits = [asyncio.create_task(bell.wait(group, 30, caller)) for caller in (gone, here)]
@@ -248,10 +250,10 @@ class TestHangingUp:
         """C6."""
         line = Line(b'{"tasks": ["a"], "wait": "30s"}')
         call = asyncio.create_task(api.app(line.scope, line.receive, line.send))  # type: ignore[arg-type]
-        await until(lambda: api.parts.doorbell.waiting_count == 1)
+        await until(lambda: api.state.long_polling.waiting_count == 1)
         await line.hang_up()
         await asyncio.wait_for(call, 5)
-        assert api.parts.doorbell.waiting_count == 0
+        assert api.state.long_polling.waiting_count == 0
         await api.submit()
         assert await states(api) == [("ready", 0, 0)]
 

@@ -52,17 +52,17 @@ The lease and its fence (docs/adr/002), which no rule names:
 
 Limits are in `test_ablations_of_limits.py`; budgets, history and replays in `test_ablations_of_endings.py`. Four rules cannot
 be reached here:
-- rule "the sweeper ends overdue runs" (hanging loops): `tests/process/test_leases.py`, `tests/services/test_heartbeat.py`
-- rule "bounded prefetch" (work taken ahead): `tests/services/test_intake.py`
+- rule "the sweeper ends overdue runs" (hanging loops): `tests/process/test_leases.py`, `tests/worker/test_heartbeat.py`
+- rule "bounded prefetch" (work taken ahead): `tests/worker/test_intake.py`
 - rule "session state only on direct connections": `tests/process/test_pooler.py`, `tests/store/test_database.py`
 - rule "a clone does not fire": `tests/store/test_cluster.py`
 
 Only one statement is in flight here, so what matters between two of them is shown with two connections in `tests/store`:
 SKIP LOCKED, the state re-checked behind it, rule "lock, then decide" in cancel and unique, the compare-and-set on a beat. So
-is a report twice in one batch (`test_finish.py`), which a worker never sends. `tests/services/test_admission.py` takes away the
-lock of a partition; `tests/services/test_zone_change.py` two wall times in one gap, and the release of the time zone data in
-the planner's compare-and-set; `tests/services/test_planner.py` the version in it, which is missed only where an edit does not
-plan as well. The worker's id in the fence is not missed while the token is there: tokens never repeat within a run.
+is a report twice in one batch (`test_finish.py`), which a worker never sends. `tests/operations/test_admission.py` takes away
+the lock of a partition; `tests/operations/test_zone_change.py` two wall times in one gap, and the release of the time zone data
+in the planner's compare-and-set; `tests/scheduler/test_planner.py` the version in it, which is missed only where an edit does
+not plan as well. The worker's id in the fence is not missed while the token is there: tokens never repeat within a run.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ from sexton.domain.outcome import Released
 from sexton.scheduler.leadership import BEAT_S, Leadership
 from sexton.scheduler.look_around import LookAround
 from sexton.scheduler.sweeper import Sweeper, _Sighting
-from sexton.store import runs, schedules, zones
-from sexton.store.fleet import Survey
+from sexton.store.fleet.workers import Survey
+from sexton.store.work import runs, schedules, zones
 from sexton.worker import reporter
 from sexton.worker.execution import Execution, Phase
 from sexton.worker.heartbeat import Heartbeat

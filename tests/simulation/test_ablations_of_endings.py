@@ -34,12 +34,12 @@ import pytest
 
 from sexton.dispatch.postgres import PostgresTransport
 from sexton.domain import retry, run
-from sexton.domain.marks import Look
+from sexton.domain.claim_cursors import Look
 from sexton.domain.outcome import Outcome, Released
 from sexton.errors import Contention, DataRefused
 from sexton.scheduler.look_around import LookAround
 from sexton.scheduler.promoter import Promoter
-from sexton.store import dead_letters, retention
+from sexton.store.work import dead_letters, retention
 from sexton.worker.reporter import Reporter
 
 from .ablation import FreshDatabases, found, rewrite

@@ -27,7 +27,7 @@ from dataclasses import replace
 import pytest
 
 from sexton.scheduler.look_around import LookAround
-from sexton.store import pacing
+from sexton.store.sharing import parked_runs
 
 from .ablation import FreshDatabases, found, rewrite
 from .steward import BOTH, ORDERED, PACED, RATED, SHARED
@@ -86,10 +86,10 @@ async def test_without_slots_of_a_tenant_it_takes_more_than_it_may(fresh_databas
 async def test_without_another_look_what_is_parked_stays_parked(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def nothing(*_: object, **__: object) -> pacing.Released:
-        return pacing.Released([], 0, None)
+    async def nothing(*_: object, **__: object) -> parked_runs.Released:
+        return parked_runs.Released([], 0, None)
 
-    monkeypatch.setattr(pacing, "release", nothing)
+    monkeypatch.setattr(parked_runs, "release", nothing)
     assert await found("every job ends", fresh_databases)
 
 

@@ -15,16 +15,17 @@ from sexton.domain.partition import ALL
 from sexton.domain.run import Previous
 from sexton.domain.schedule import backfill as domain
 from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
-from sexton.store import admission, backfill, dead_letters, jobs, planning, recurring, schedules, why
 from sexton.store.sql import statements
+from sexton.store.views import why
+from sexton.store.work import admission, backfill, dead_letters, jobs, planning, recurring, schedules
 from tests.store.support import BROKEN, NOW, blocked_task, claim, enlist, finish, snapshot, submit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sexton.domain.run import Claimed
-    from sexton.store.backfill import Backfill
     from sexton.store.database import Postgres
+    from sexton.store.work.backfill import Backfill
     from tests.store.support import Conn
 
 MIDNIGHT = NOW.replace(hour=0)  # of the day whose history is kept
@@ -545,7 +546,7 @@ async def test_what_has_run_is_found_by_the_range_however_often_the_job_fires(wo
         world.job_id,
         at(3),
     )
-    await world.connection.execute(f"PREPARE handled AS {statements('backfill')['handled']}")
+    await world.connection.execute(f"PREPARE handled AS {statements('sexton.store.work.backfill')['handled']}")
     lowest = UUID(int=0)
     explain = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE handled ('{world.job_id}', '{at(4)}', '{at(4, 0, 2)}', '{lowest}')"
     (plan,) = json.loads(await world.connection.fetchval(explain))

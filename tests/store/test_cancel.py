@@ -9,8 +9,21 @@ import pytest
 
 from sexton.domain.outcome import Cancelled, Snoozed, Succeeded
 from sexton.errors import NotAllowedIn, NotFound
-from sexton.store import dead_letters, jobs, runs
-from tests.store.support import BROKEN, FLAKY, NOW, after, blocked_task, bury, claim, enlist, finish, run_row, status, submit
+from sexton.store.work import dead_letters, jobs, runs
+from tests.store.support import (
+    BROKEN,
+    FLAKY,
+    NOW,
+    after,
+    blocked_task,
+    bury,
+    claim,
+    enlist,
+    finish,
+    run_row,
+    status,
+    submit,
+)
 
 if TYPE_CHECKING:
     from tests.store.support import Conn

@@ -14,7 +14,8 @@ import pytest
 from sexton.domain.job import submission
 from sexton.domain.outcome import Lost, Released, Snoozed, Succeeded
 from sexton.domain.retry import Retry
-from sexton.store import fleet, runs
+from sexton.store.fleet import workers
+from sexton.store.work import runs
 from tests.store.support import (
     FLAKY,
     GRACE_S,
@@ -172,7 +173,7 @@ async def test_a_worker_declared_lost_claims_nothing(connection: Conn) -> None:
     """C4: the dead stay dead."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
-    assert await fleet.declare_lost(connection, {worker_id: 0}, now=NOW) == [worker_id]
+    assert await workers.declare_lost(connection, {worker_id: 0}, now=NOW) == [worker_id]
     assert await claim(connection, worker_id) == []
     assert await claim(connection, uuid4()) == [], "and neither does one that never enlisted"
     assert await _claimed_ids(connection, await enlist(connection)) == [job_id]

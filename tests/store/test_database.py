@@ -12,8 +12,9 @@ import pytest
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.errors import Contention, DatabaseUnavailable, DataRefused, KeyReused
-from sexton.store import fleet, jobs, runs
 from sexton.store.database import Postgres, is_direct
+from sexton.store.fleet import workers
+from sexton.store.work import jobs, runs
 from tests.store.support import NOW, claim, enlist, finish, status, submit
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ async def test_a_whole_life_works_through_a_pooler(pooled: Postgres) -> None:
         async with pooled.connection() as inside:
             (claimed,) = await claim(inside, worker_id, tasks=[task])
         async with pooled.connection() as inside:
-            await fleet.beat(inside, worker_id, running_count=1, draining=False, refused_count=0, now=NOW)
+            await workers.beat(inside, worker_id, running_count=1, draining=False, refused_count=0, now=NOW)
         async with pooled.connection() as inside:
             assert await finish(inside, claimed.lease, Succeeded(), key=f"k{number}") is not None
         async with pooled.transaction() as inside:

@@ -11,8 +11,8 @@ import pytest
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.retry import Retry
-from sexton.store import dead_letters, jobs, retention
-from sexton.store.dead_letters import Filter
+from sexton.store.work import dead_letters, jobs, retention
+from sexton.store.work.dead_letters import Filter
 from tests.store.support import BROKEN, FLAKY, NOW, after, bury, claim, enlist, finish, plain, run_row, status, submit
 
 if TYPE_CHECKING:

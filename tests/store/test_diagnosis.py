@@ -8,8 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from sexton.store import diagnosis, fleet
 from sexton.store.database import Postgres
+from sexton.store.fleet import workers
+from sexton.store.views import diagnosis
 from tests.store.support import NOW, after, enlist, submit
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ async def test_the_schema_says_who_is_there_and_what_waits_for_whom(connection: 
     await enlist(connection, queues=["b"], now=after(seconds=20))
     lost = await enlist(connection, queues=["c"], now=after(seconds=20))
     await connection.execute("UPDATE sexton.workers SET lost_at = $2 WHERE id = $1", lost, NOW)
-    await fleet.node_beat(connection, uuid4(), name="n", partitions=[1], alive_s=6, now=after(seconds=25))
+    await workers.node_beat(connection, uuid4(), name="n", partitions=[1], alive_s=6, now=after(seconds=25))
     for queue in ("b", "d", "d", "b", "a"):
         await submit(connection, queue=queue)
     await submit(connection, queue="later", delay="1h")

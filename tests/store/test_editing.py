@@ -13,9 +13,11 @@ from sexton.domain.job import Unique
 from sexton.domain.outcome import Missed, Succeeded
 from sexton.domain.retry import Retry
 from sexton.errors import Contention, NotAllowedIn, NotFound, VersionMismatch
-from sexton.store import dead_letters, editing, fleet, jobs, runs, search
-from sexton.store.editing import Changes
-from sexton.store.search import JobFilter
+from sexton.store.fleet import workers
+from sexton.store.views import search
+from sexton.store.views.search import JobFilter
+from sexton.store.work import dead_letters, editing, jobs, runs
+from sexton.store.work.editing import Changes
 from tests.store.support import (
     BROKEN,
     FLAKY,
@@ -93,7 +95,7 @@ async def test_an_edit_changes_what_is_given_and_keeps_the_rest_and_the_old_vers
 async def test_null_goes_back_to_the_default_of_the_task_then_of_the_product(connection: Conn) -> None:
     """A10."""
     options = {"queue": "mail", "lane": 1, "timeout_s": 5, "policy": {"deadline_s": 60}}
-    await fleet.register_tasks(connection, {"known": options}, now=NOW)
+    await workers.register_tasks(connection, {"known": options}, now=NOW)
     nothing = {"queue": None, "lane": None, "timeout_s": None, "retry": None, "deadline_s": None, "name": None, "tags": None}
     given: dict[str, Any] = {"queue": "q", "priority": "low", "timeout": "9s", "deadline": "9s", "name": "n", "tags": ["t"]}
     for task, queue, lane, timeout_s, policy in (

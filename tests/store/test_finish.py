@@ -18,7 +18,8 @@ from sexton.domain import run
 from sexton.domain.job import submission
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
 from sexton.domain.retry import Retry
-from sexton.store import dead_letters, fleet, jobs, runs
+from sexton.store.fleet import workers
+from sexton.store.work import dead_letters, jobs, runs
 from tests.store.support import (
     BROKEN,
     FLAKY,
@@ -124,7 +125,7 @@ async def test_a_late_finisher_cannot_close_the_next_attempt(connection: Conn) -
     late, heir = await enlist(connection), await enlist(connection)
     job_id = await submit(connection)
     (first,) = await claim(connection, late)
-    await fleet.declare_lost(connection, {late: 0}, now=after(seconds=6))
+    await workers.declare_lost(connection, {late: 0}, now=after(seconds=6))
     (overdue,) = await runs.abandoned(connection, lease_s=6, limit=10, now=after(seconds=6))
     await finish(connection, overdue.lease, Lost("its worker died"), now=after(seconds=6))
     (second,) = await claim(connection, heir, now=after(seconds=7))
@@ -565,7 +566,7 @@ async def test_what_a_lost_handler_had_said_is_kept(connection: Conn) -> None:
     await runs.tell(
         connection, lease.worker_id, [{"run_id": lease.run_id, "token": 1, "progress": 0.9, "output": "nearly"}], now=NOW
     )
-    await fleet.declare_lost(connection, {lease.worker_id: 0}, now=NOW)
+    await workers.declare_lost(connection, {lease.worker_id: 0}, now=NOW)
     (overdue,) = await runs.abandoned(connection, lease_s=6, limit=10, now=NOW)
     await finish(connection, overdue.lease, Lost("gone"))
     (execution,) = await jobs.executions(connection, lease.job_id)
@@ -629,7 +630,7 @@ async def test_a_run_may_outlast_the_silence_of_its_worker(connection: Conn) -> 
     worker_id = await enlist(connection)
     short, long = await submit_many(connection, [submission("a", {}), submission("a", {}, lease="60s")])
     await claim(connection, worker_id)
-    await fleet.declare_lost(connection, {worker_id: 0}, now=after(seconds=6))
+    await workers.declare_lost(connection, {worker_id: 0}, now=after(seconds=6))
     for now, expected in ((after(seconds=6), [short]), (after(seconds=59), [short]), (after(seconds=60), [short, long])):
         found = await runs.abandoned(connection, lease_s=6, limit=10, now=now)
         assert [one.lease.job_id for one in found] == expected

@@ -17,8 +17,9 @@ from sexton.domain.outcome import Lost, Released, Succeeded
 from sexton.domain.retry import Retry
 from sexton.domain.run import report
 from sexton.errors import LimitExceeded, SextonError
-from sexton.store import editing, jobs, limits, pacing, recurring, runs, schedules
 from sexton.store.database import translated_errors
+from sexton.store.sharing import limits, parked_runs
+from sexton.store.work import editing, jobs, recurring, runs, schedules
 
 from .support import BROKEN, FLAKY, NOW, after, blocked_task, claim, enlist, finish, submit
 
@@ -66,7 +67,7 @@ async def _set_queue(connection: Connection, name: str, **settings: Any) -> None
 
 async def _take(connection: Connection, worker_id: UUID, *, now: datetime = NOW, **options: Any) -> list[Claimed]:
     """What a promoter and a worker do."""
-    await pacing.release(connection, now=now)
+    await parked_runs.release(connection, now=now)
     return await claim(connection, worker_id, now=now, **options)
 
 
@@ -228,8 +229,8 @@ async def test_a_promoter_that_finds_another_at_it_comes_again_soon(database: Po
     async with database.transaction() as connection:
         await jobs.submit(connection, [_rated() for _ in range(30)], now=NOW)
     async with database.transaction() as first, database.transaction() as second:
-        assert (await pacing.release(first, now=NOW)).released_count == 10
-        late = await pacing.release(second, now=NOW)
+        assert (await parked_runs.release(first, now=NOW)).released_count == 10
+        late = await parked_runs.release(second, now=NOW)
         assert late.released_count == 0
         assert late.next_s is not None
         assert late.next_s < 0.05
@@ -315,7 +316,7 @@ async def test_many_keys_in_one_claim_cost_no_more_each_than_a_few(connection: C
         for _ in range(3):
             given = [submission("a", {}, limit={"key": str(n), "running": 5}) for n in range(count)]
             await jobs.submit(connection, given, now=NOW)
-            await pacing.release(connection, now=NOW)
+            await parked_runs.release(connection, now=NOW)
             began = time.perf_counter()
             taken = await claim(connection, worker_id, limit=count)
             seen.append((time.perf_counter() - began) / count)
@@ -328,10 +329,10 @@ async def test_many_keys_in_one_claim_cost_no_more_each_than_a_few(connection: C
 async def test_the_first_in_line_of_an_ordered_key_makes_way_when_it_is_cancelled_or_paused(connection: Connection) -> None:
     worker_id = await enlist(connection)
     first, second, third = await _limited(connection, 3, IN_ORDER)
-    await pacing.release(connection, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     assert await _states(connection, [first, second, third]) == ["ready", "parked", "parked"]
     await jobs.cancel(connection, first, now=NOW)
-    await pacing.release(connection, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     assert await _states(connection, [second]) == ["ready"]
     await editing.pause(connection, second, note=None, by="test", now=NOW)
     (run,) = await _take(connection, worker_id)
@@ -409,7 +410,7 @@ async def test_two_claims_that_want_buckets_in_opposite_order_do_not_wait_for_ea
     worker_id = await enlist(connection)
     for key, priority in (("b", "critical"), ("a", "normal")):
         await submit(connection, limit={"key": key, "count": 10, "per": "1s"}, priority=priority)
-    await pacing.release(connection, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     async with rival.transaction():
         await rival.fetch("SELECT FROM sexton.limits WHERE key = 'a' FOR UPDATE")
         async with asyncio.timeout(3):
@@ -470,7 +471,7 @@ async def test_a_queue_is_released_at_its_pace(connection: Connection) -> None:
     assert len(await claim(connection, worker_id)) == 2
     assert await claim(connection, worker_id) == []
     assert len(await claim(connection, worker_id, now=after(seconds=0.1))) == 1
-    tended = await pacing.tend(connection, now=after(seconds=1))
+    tended = await parked_runs.tend(connection, now=after(seconds=1))
     assert tended.queues == ["default"]
     assert tended.next_s == pytest.approx(0.1)
     assert len(await claim(connection, worker_id, now=after(seconds=10))) == 2
@@ -483,8 +484,8 @@ async def test_what_waited_long_rises_a_lane_where_its_queue_ages(connection: Co
     elsewhere = await submit(connection, priority="low", queue="plain")
     await _set_queue(connection, "default", ageing_s=60.0)
     for minute in (1, 2):
-        assert (await pacing.tend(connection, now=after(minutes=minute))).aged_count == 1
-        assert (await pacing.tend(connection, now=after(minutes=minute, seconds=30))).aged_count == 0
+        assert (await parked_runs.tend(connection, now=after(minutes=minute))).aged_count == 1
+        assert (await parked_runs.tend(connection, now=after(minutes=minute, seconds=30))).aged_count == 0
     await submit(connection, priority="normal", now=after(minutes=2))
     first, *_ = await claim(connection, worker_id, limit=1, now=after(minutes=3))
     assert (first.lease.job_id, first.lane) == (old, 1)
@@ -546,9 +547,9 @@ async def test_slots_that_no_run_holds_are_found_and_freed(connection: Connectio
     worker_id = await enlist(connection)
     await _limited(connection, 3)
     await _take(connection, worker_id)
-    assert await pacing.mend(connection) == 0
+    assert await parked_runs.mend(connection) == 0
     await connection.fetch("UPDATE sexton.slots SET run_id = gen_random_uuid() WHERE n = 1")  # by hand
-    assert await pacing.mend(connection) == 1
+    assert await parked_runs.mend(connection) == 1
 
 
 async def test_a_slot_that_was_taken_since_the_first_look_is_not_mended(database: Postgres, rival: Conn) -> None:
@@ -557,7 +558,7 @@ async def test_a_slot_that_was_taken_since_the_first_look_is_not_mended(database
     async with database.transaction() as connection:
         worker_id = await enlist(connection)
         await _limited(connection, 1)
-        await pacing.release(connection, now=NOW)
+        await parked_runs.release(connection, now=NOW)
         await connection.fetch("INSERT INTO sexton.slots (key, n, run_id) VALUES ('stripe', 1, gen_random_uuid())")  # by hand
     body = await rival.fetchval("SELECT pg_get_functiondef('sexton.mend_slots'::regproc)")
     first_look = "FROM slots s WHERE s.run_id IS NOT NULL"
@@ -569,7 +570,7 @@ async def test_a_slot_that_was_taken_since_the_first_look_is_not_mended(database
         await connection.fetch("SELECT pg_advisory_xact_lock(4711)")
         late = await blocked_task(connection, rival, rival.fetchval("SELECT sexton.mend_slots_later()"))
         async with database.transaction() as other:
-            assert await pacing.mend(other) == 1
+            assert await parked_runs.mend(other) == 1
             assert len(await claim(other, worker_id)) == 1
     assert await late == 0
     async with database.transaction() as connection:

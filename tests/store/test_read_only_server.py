@@ -11,8 +11,8 @@ import pytest
 
 from sexton.errors import DatabaseUnavailable
 from sexton.store.database import Postgres
-from sexton.store.locks import PartitionLocks
-from sexton.store.wakeups import READY, Listener
+from sexton.store.postgres.advisory_locks import PartitionLocks
+from sexton.store.postgres.wakeups import READY, Listener
 from tests.store.support import submit
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from sexton.domain.job import Unique
 from sexton.domain.outcome import Succeeded
 from sexton.errors import Contention
-from sexton.store import dead_letters, jobs, retention
+from sexton.store.work import dead_letters, jobs, retention
 from tests.store.support import NOW, after, bury, claim, enlist, finish, run_row, status, submit
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import NotAllowedIn, VersionMismatch
-from sexton.store import jobs, planning, recurring, runs, schedules
+from sexton.store.work import jobs, planning, recurring, runs, schedules
 from tests.store.support import claim, enlist, finish
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from sexton.domain.job import PAYLOAD_BYTES_LIMIT, Policy, Unique, submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.retry import Retry
 from sexton.errors import KeyBusy, KeyReused
-from sexton.store import fleet, jobs, runs
 from sexton.store.database import translate, translated_errors
+from sexton.store.fleet import workers
+from sexton.store.work import jobs, runs
 from tests.store.support import (
     BROKEN,
     NOW,
@@ -163,7 +164,7 @@ async def test_task_options_become_the_defaults_of_its_jobs(connection: Conn) ->
         "at_most_once": True,
         "policy": {"max_lost": 9, "deadline_s": 60.0},
     }
-    await fleet.register_tasks(connection, {"a": options}, now=NOW)
+    await workers.register_tasks(connection, {"a": options}, now=NOW)
     row = await run_row(connection, await submit(connection))
     assert row is not None
     assert (row["queue"], row["lane"], row["timeout_s"], row["at_most_once"]) == ("mail", 1, 5.0, True)
@@ -181,9 +182,9 @@ async def test_task_options_become_the_defaults_of_its_jobs(connection: Conn) ->
 
 async def test_a_task_registered_again_with_other_options_changes_later_jobs_only(connection: Conn) -> None:
     """A12: a deploy changes the defaults."""
-    await fleet.register_tasks(connection, {"a": {"queue": "one"}}, now=NOW)
+    await workers.register_tasks(connection, {"a": {"queue": "one"}}, now=NOW)
     first = await submit(connection)
-    await fleet.register_tasks(connection, {"a": {"queue": "two"}}, now=NOW)
+    await workers.register_tasks(connection, {"a": {"queue": "two"}}, now=NOW)
     second = await submit(connection)
     assert ((await run_row(connection, first)) or {})["queue"] == "one"
     assert ((await run_row(connection, second)) or {})["queue"] == "two"

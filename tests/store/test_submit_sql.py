@@ -15,8 +15,8 @@ from sexton.domain.job import submission
 from sexton.domain.outcome import Released, Snoozed, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import KeyReused
-from sexton.store import jobs, planning, runs, schedules
 from sexton.store.database import translated_errors
+from sexton.store.work import jobs, planning, runs, schedules
 from tests.store.support import FLAKY, NOW, claim, enlist, finish, plain, run_row, snapshot, status, submit
 
 if TYPE_CHECKING:

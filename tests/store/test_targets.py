@@ -10,8 +10,8 @@ from sexton.domain.fault import Invalid
 from sexton.domain.job import submission
 from sexton.domain.retry import Retry
 from sexton.domain.targets import HTTP_TASK, GrpcTarget, HttpTarget, ScriptTarget, SecretRef, Target
-from sexton.store import editing
-from sexton.store.editing import Changes
+from sexton.store.work import editing
+from sexton.store.work.editing import Changes
 from tests.store.support import NOW, claim, enlist, submit
 
 if TYPE_CHECKING:

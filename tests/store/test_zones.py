@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sexton.store import recurring, zones
+from sexton.store.work import recurring, zones
 from tests.store.support import NOW
 from tests.tzdata import FakeRelease, rules, using
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sexton.store.admission import _settled
-from sexton.store.schedules import Sibling
+from sexton.store.work.admission import _settled
+from sexton.store.work.schedules import Sibling
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 PARALLEL = '{"overlap": {"policy": "parallel", "max_parallel": 2}}'

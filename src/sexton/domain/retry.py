@@ -10,7 +10,18 @@ import msgspec
 
 from .duration import Duration, seconds
 from .fault import Invalid
-from .outcome import Cancelled, ErrorInfo, Failed, Lost, Missed, Outcome, Released, Snoozed, Succeeded, TimedOut
+from .outcome import (
+    Cancelled,
+    ErrorInfo,
+    Failed,
+    Lost,
+    Missed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+)
 
 Backoff = Literal["immediate", "linear", "exponential", "list"]
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain.schedule.zone import tzdata_order, tzdata_version
-from sexton.store import recurring, schedules, zones
 from sexton.store.database import Connection, Database
+from sexton.store.work import recurring, schedules, zones
 from sexton.telemetry.events import Emit, Repaired, ZonesFollowed, ZonesOlder
 
 REST_S = 60.0

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain import partition
-from sexton.store import fleet
 from sexton.store.database import Database
+from sexton.store.fleet import workers
 from sexton.telemetry.events import Emit, LeadershipChanged
 
 NODE_ALIVE_S = 6.0
@@ -61,7 +61,7 @@ class Leadership:
     async def run_once(self) -> float:
         session = None if self._locks is None else await self._locks.session()
         async with self._database.connection() as connection:
-            nodes = await fleet.node_beat(
+            nodes = await workers.node_beat(
                 connection,
                 self.node_id,
                 name=self._node_name,
@@ -84,4 +84,4 @@ class Leadership:
         if self._locks is not None:
             await self._locks.close()
         async with self._database.connection() as connection:
-            await fleet.node_leave(connection, self.node_id)
+            await workers.node_leave(connection, self.node_id)

@@ -11,9 +11,9 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.schedule.zone import tzdata_version
-from sexton.store import failures, planning, recurring, runs, schedules, zones
 from sexton.store.database import Connection, Database
-from sexton.store.schedules import ToPlan
+from sexton.store.work import failures, planning, recurring, runs, schedules, zones
+from sexton.store.work.schedules import ToPlan
 from sexton.telemetry.events import Emit, FiresMissed, PausedAfterFailures, Planned, ServiceFailed, ZonesFollowed
 
 from .look_around import OVERDUE_S, LookAround
