@@ -1,4 +1,5 @@
-"""`python -m bench SCENARIO [--json]`; `all` measures every one, and ends with one table."""
+"""`python -m bench SCENARIO [--json]`; `all` measures every one, and ends with one table. `python -m bench peers` measures
+other job queues beside Sexton, `python -m bench compare` another commit of Sexton."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,6 @@ from sexton.settings import Settings
 
 from . import machine
 from .bed import fresh_bed, machine_to_ourselves
-from .peers import command as peers
 from .scenario import Figures, Options, Scenario
 from .scenarios import ALL
 from .tables import summary, table
@@ -40,8 +41,8 @@ REPORTED_SETTINGS = (
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["peers"]:
-        return peers.main(sys.argv[2:])
+    if sys.argv[1:2] in (["peers"], ["compare"]):
+        return import_module(f"bench.{sys.argv[1]}.command").main(sys.argv[2:])  # type: ignore[no-any-return]
     arguments = _parser().parse_args()
     names = list(ALL) if arguments.scenario == "all" else [arguments.scenario]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server and the processes end with us
@@ -137,10 +138,16 @@ def _rounded(value: Any) -> Any:
             return value
 
 
+class _Parser(argparse.ArgumentParser):
+    def format_help(self) -> str:
+        """Only the help imports every scenario."""
+        self.epilog = "Scenarios: " + "; ".join(f"{scenario.name}: {scenario.about}" for scenario in ALL.values())
+        return super().format_help()
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures Sexton: the scenarios of DESIGN §6.")
-    about = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in ALL.values())
-    parser.add_argument("scenario", choices=[*ALL, "all"], help=about, metavar="SCENARIO")
+    parser = _Parser(prog="python -m bench", description="Measures Sexton.")
+    parser.add_argument("scenario", choices=[*ALL, "all"], help="see below; all: every one", metavar="SCENARIO")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--jobs", type=_positive, help="how many jobs, instead of the scenario's own number")
     parser.add_argument("--workers", type=_positive, default=1, help="worker processes, where one is the default")
