@@ -23,6 +23,7 @@ from rich.console import Console
 from sexton.settings import Settings
 
 from . import machine
+from .arguments import positive
 from .bed import fresh_bed, machine_to_ourselves
 from .scenario import Figures, Options, Scenario
 from .scenarios import ALL
@@ -149,26 +150,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m bench", description="Measures Sexton.")
     parser.add_argument("scenario", choices=[*ALL, "all"], help="see below; all: every one", metavar="SCENARIO")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
-    parser.add_argument("--jobs", type=_positive, help="how many jobs, instead of the scenario's own number")
-    parser.add_argument("--workers", type=_positive, default=1, help="worker processes, where one is the default")
-    parser.add_argument("--waiting", type=_positive, help="runs that wait for another year (depth, memory)")
-    parser.add_argument("--concurrency", type=_positive, help="SEXTON_WORKER_CONCURRENCY of each worker")
+    parser.add_argument("--jobs", type=positive, help="how many jobs, instead of the scenario's own number")
+    parser.add_argument("--workers", type=positive, default=1, help="worker processes, where one is the default")
+    parser.add_argument("--waiting", type=positive, help="runs that wait for another year (depth, memory)")
+    parser.add_argument("--concurrency", type=positive, help="SEXTON_WORKER_CONCURRENCY of each worker")
     parser.add_argument(
         "--quick", action="store_true", help="a few seconds each, to see that it runs; the figures mean nothing"
     )
-    parser.add_argument("--repeat", type=_positive, default=1, help="repetitions, each on a database of its own")
+    parser.add_argument("--repeat", type=positive, default=1, help="repetitions, each on a database of its own")
     parser.add_argument(
         "--postgres-bin", type=Path, help="a folder with another PostgreSQL's programs; with pg_stat_statements if it has that"
     )
     parser.add_argument("--shared", action="store_true", help="do not wait until other benchmarks on this machine have ended")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("give 1 or more")
-    return number
 
 
 if __name__ == "__main__":
