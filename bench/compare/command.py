@@ -71,7 +71,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     console = Console(stderr=arguments.json)
     if not console.is_terminal:
         console = Console(stderr=arguments.json, width=WIDTH)
-    caption = f"{_machine()}; {arguments.pairs} pairs; runs are in {kept.path.name}"
+    caption = f"{_machine()}; {arguments.pairs} pair{'s' if arguments.pairs > 1 else ''}; runs are in {kept.path.name}"
     console.print(report.table(base, head, found, limit=arguments.limit, caption=caption, everything=arguments.all))
     say(report.conclusion(found, arguments.limit))
     return int(any(one.verdict == "worse" for one in found))

@@ -34,7 +34,7 @@ class Step:
 
 
 def steps(scenarios: Sequence[str], pairs: int, jobs: int | None = None) -> list[Step]:
-    """Scenario after scenario. Base head, head base, base head, …: each pair begins with the tree that the last one ended with."""
+    """Scenario after scenario; base head, head base, base head, …: a pair begins with the tree that the last one ended with."""
     return [
         Step(scenario, pair, tree, jobs or SIZES.get(scenario, UNKNOWN).jobs)
         for scenario in scenarios

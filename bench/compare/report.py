@@ -14,9 +14,7 @@ COLOURS = {"within": "green", "worse": "red", "not judged": "white"}
 JUDGED_BY = {"median": "median of pairs", "confidence": "90 % confidence", "not judged": ""}
 
 
-def table(
-    base: Tree, head: Tree, found: Sequence[Comparison], *, limit: float, caption: str, everything: bool = False
-) -> Table:
+def table(base: Tree, head: Tree, found: Sequence[Comparison], *, limit: float, caption: str, everything: bool) -> Table:
     """Without `everything`, only figures that are judged; of a single pair, no wall-clock figure is."""
     drawn = Table(
         "scenario", "figure", "base", "head", "head/base", "90 % interval", "judged by", f"limit {limit:g}",
@@ -28,7 +26,7 @@ def table(
             continue
         interval = "" if one.low is None or one.high is None else f"{one.low:.3f} to {one.high:.3f}"
         drawn.add_row(
-            one.scenario if one.scenario != before else "", one.figure, f"{one.base:,.4g}", f"{one.head:,.4g}",
+            one.scenario if one.scenario != before else "", one.figure, _number(one.base), _number(one.head),
             f"{one.ratio:.3f}", interval, JUDGED_BY[one.judged_by], f"[{COLOURS[one.verdict]}]{one.verdict}[/]",
         )  # fmt: skip
         before = one.scenario
@@ -49,5 +47,13 @@ def conclusion(found: Sequence[Comparison], limit: float) -> str:
         return "nothing was judged: wall-clock figures need two pairs"
     if not worse:
         return f"none of {len(judged)} judged figures is worse than {limit:g} times the base"
-    named = ", ".join(f"{one.scenario} {one.figure} ({one.regression:.3f})" for one in worse)
+    named = ", ".join(f"{one.scenario} {one.figure} ({one.regression:.3f}{_doubt(one)})" for one in worse)
     return f"WORSE than {limit:g} times the base, {len(worse)} of {len(judged)} judged figures: {named}"
+
+
+def _doubt(one: Comparison) -> str:
+    return f"; may be noise: {one.low:.2f} to {one.high:.2f}" if one.may_be_noise else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

@@ -22,12 +22,16 @@ Harness = Literal["head", "own"]
 
 _PROBE = """
 import sys
-import sexton, bench.__main__
+from importlib.util import find_spec
+import sexton, bench.__main__, bench.app
 from bench.scenarios import ALL
 unknown = [name for name in sys.argv[1:] if name not in ALL]
 if unknown:
     raise ImportError("no scenario " + ", ".join(unknown))
 [ALL[name] for name in sys.argv[1:]]
+if find_spec("bench.product"):
+    from bench import product
+    product.embedded_postgres()
 print(sexton.__file__)
 """
 
