@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import psutil
 
-from sexton.store import cluster, migrate
+from sexton.store import cluster, migrations
 from sexton.store.database import Postgres
 from sexton.store.embedded import EmbeddedPostgres
 
@@ -143,7 +143,7 @@ async def _server(url: str, log: Path | None) -> AsyncIterator[Server]:
         if await monitor.fetchval("SELECT 'pg_stat_statements' = ANY (string_to_array(current_setting($1), ','))", _PRELOADED):
             await monitor.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
         database = await Postgres.open(url)
-        await migrate.migrate(database)
+        await migrations.migrate(database)
         await cluster.require_home(database)
         await database.close()
         yield Server(url, monitor, log, _postmaster_of(monitor.get_server_pid()))

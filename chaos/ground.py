@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from sexton.errors import EmbeddedUnavailable
-from sexton.store import cluster, migrate
+from sexton.store import cluster, migrations
 from sexton.store.database import Postgres
 from sexton.store.embedded import EmbeddedPostgres
 
@@ -153,7 +153,7 @@ async def fresh_ground(*, disk_mib: int, connections: int) -> AsyncIterator[Grou
 
 async def _furnish(ground: Ground) -> None:
     database = await Postgres.open(ground.url)
-    await migrate.migrate(database)
+    await migrations.migrate(database)
     await cluster.require_home(database)
     await database.close()
     connection = await ground.connect()

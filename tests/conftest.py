@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
-from sexton.store import cluster, migrate
+from sexton.store import cluster, migrations
 from sexton.store.database import Postgres
 from sexton.store.embedded import EmbeddedPostgres
 from tests.pgbouncer import find_pgbouncer, pgbouncer
@@ -131,7 +131,7 @@ async def template(server_url: Callable[[str], str]) -> AsyncIterator[str]:
     """The name of a migrated database, for cloning: nobody may stay connected to it."""
     async with _database(server_url) as name:
         database = await Postgres.open(server_url(name))
-        await migrate.migrate(database)
+        await migrations.migrate(database)
         await database.close()
         yield name
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sexton.store import cluster, migrate
+from sexton.store import cluster, migrations
 from sexton.store.database import Postgres
 from sexton.store.embedded import EmbeddedPostgres
 
@@ -20,7 +20,7 @@ from .course import SAMPLE_S, Orders, soak
 
 async def _prepared(url: str) -> None:
     database = await Postgres.open(url, size=1)
-    await migrate.migrate(database)
+    await migrations.migrate(database)
     await cluster.require_home(database)
     await database.close()
 

@@ -10,7 +10,7 @@ from litestar import Litestar, Response, get
 
 from sexton import wire
 from sexton.errors import SextonError
-from sexton.store import cluster, migrate
+from sexton.store import cluster, migrations
 from sexton.store.database import Postgres
 
 from .answering import answer
@@ -53,7 +53,7 @@ async def healthz(request: ApiRequest) -> Response[bytes]:
 async def readyz(request: ApiRequest) -> Response[bytes]:
     database = parts_of(request).database
     checks: dict[str, wire.Check] = {}
-    for name, check in (("database", _reach), ("migrations", migrate.require_current), ("home", cluster.require_home)):
+    for name, check in (("database", _reach), ("migrations", migrations.require_current), ("home", cluster.require_home)):
         checks[name] = await _check(check, database)
         if not checks[name].ok:
             break  # the rest depends on it

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from sexton.settings import Settings
-from sexton.store import cluster
-from sexton.store import migrate as migrations
+from sexton.store import cluster, migrations
 
 from .composition import open_database, read_settings
 
@@ -34,4 +33,4 @@ async def _migrate(settings: Settings, *, show: bool) -> None:
         await cluster.require_home(database)
     finally:
         await database.close()
-    typer.echo("\n".join(f"applied {title}" for title in applied) or "the schema is current")
+    typer.echo("\n".join(f"applied {title}" for title in migrations.summary(applied)) or "the schema is current")

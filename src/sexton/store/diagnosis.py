@@ -14,7 +14,7 @@ import msgspec
 from sexton.errors import DatabaseUnavailable, SchemaMismatch
 
 from .database import Connection, Postgres, connect, translated_errors
-from .migrate import require_current
+from .migrations import require_current
 from .sql import statements
 
 LONG_S = 60.0  # a transaction open for longer keeps dead rows from being cleared away
