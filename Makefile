@@ -76,6 +76,10 @@ fmt: setup ## Format, and fix what can be fixed
 docs: setup ## Write docs/reference/ anew from the code
 	$(BIN)/python -m tools.reference
 
+.PHONY: schema
+schema: setup ## Write src/sexton/store/schema.sql anew from a migrated database
+	$(BIN)/python -m tools.schema
+
 .PHONY: bench
 bench: setup ## Measure every scenario and write docs/performance.md (an hour; SCENARIO=drain for one)
 ifdef SCENARIO

@@ -12,7 +12,10 @@ class Report(Protocol):
     """Of one test; a part of pytest's."""
 
     nodeid: str
-    when: str | None
+
+    @property
+    def when(self) -> str | None: ...
+
     user_properties: list[tuple[str, Any]]
 
 
