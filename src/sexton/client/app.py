@@ -14,10 +14,10 @@ from sexton.domain.targets import Target
 from sexton.errors import InvalidSubmission
 from sexton.registry import Definition, Registry
 from sexton.settings import Settings
-from sexton.store import jobs
-from sexton.store.backfill import Backfill, Stopped
 from sexton.store.database import Postgres
-from sexton.store.jobs import Cancellation, Execution, JobView
+from sexton.store.work import jobs
+from sexton.store.work.backfill import Backfill, Stopped
+from sexton.store.work.jobs import Cancellation, Execution, JobView
 
 from .arguments import Parameters
 from .background import Background

@@ -10,9 +10,10 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain.job import encoded_payload
 from sexton.errors import InvalidSubmission
-from sexton.store import backfill, editing, jobs, recurring, tail
-from sexton.store.backfill import Backfill, Stopped
-from sexton.store.jobs import JobView
+from sexton.store.views import transitions
+from sexton.store.work import backfill, editing, jobs, recurring
+from sexton.store.work.backfill import Backfill, Stopped
+from sexton.store.work.jobs import JobView
 
 from .faults import submission_faults
 from .options import BackfillOptions
@@ -34,7 +35,7 @@ class Control:
         async with (await self._pools.here()).transaction() as connection:
             if not jobs.is_recurring(job_id):
                 return await editing.pause(connection, job_id, note=note, by=BY, now=now)
-            if until is not None and until <= await tail.mark(connection, now=now):
+            if until is not None and until <= await transitions.mark(connection, now=now):
                 raise InvalidSubmission("/until", "lies in the past")
             return await recurring.pause(connection, job_id, note=note, by=BY, resume_at=until, now=now)
 

@@ -25,7 +25,8 @@ from sexton.domain.schedule.overlap import overlap as checked_overlap
 from sexton.domain.schedule.recurrence import Recurrence, seed_of
 from sexton.domain.schedule.rule import Schedule
 from sexton.errors import InvalidSubmission
-from sexton.store import foreign, recurring, schedules
+from sexton.store.postgres import caller_connection
+from sexton.store.work import recurring, schedules
 
 from .background import Background
 from .faults import submission_faults
@@ -89,7 +90,7 @@ class Schedules:
         with submission_faults():
             if connection is None:
                 return await self._over_own_pool(documents)
-            return _answers(await foreign.run(connection, schedules.SUBMIT, *self._arguments(documents)))
+            return _answers(await caller_connection.run(connection, schedules.SUBMIT, *self._arguments(documents)))
 
     def write_sync(self, requests: Sequence[ScheduleRequest], connection: object | None = None) -> list[Scheduled]:
         if connection is None:
@@ -98,7 +99,7 @@ class Schedules:
         if not documents or self.stand_in is not None:
             return self._unsent(requests)
         with submission_faults():
-            return _answers(foreign.run_sync(connection, schedules.SUBMIT, *self._arguments(documents)))
+            return _answers(caller_connection.run_sync(connection, schedules.SUBMIT, *self._arguments(documents)))
 
     def _unsent(self, requests: Sequence[ScheduleRequest]) -> list[Scheduled]:
         """Without the database: nothing to write is nothing to answer, and in a test `stand_in` answers."""

@@ -10,11 +10,11 @@ from sexton.clock import SwitchableClock
 from sexton.domain.limit import standing_limit
 from sexton.domain.sharing import plain_name, queue_settings, tenant_settings
 from sexton.errors import NotFound
-from sexton.store import limits, queues, tenants
 from sexton.store.database import Connection
-from sexton.store.limits import Standing
-from sexton.store.queues import Queue
-from sexton.store.tenants import Tenant
+from sexton.store.sharing import limits, queues, tenants
+from sexton.store.sharing.limits import Standing
+from sexton.store.sharing.queues import Queue
+from sexton.store.sharing.tenants import Tenant
 
 from .faults import submission_faults
 from .options import LimitOptions, QueueOptions, TenantOptions
