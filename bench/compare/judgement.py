@@ -31,7 +31,7 @@ Run = Mapping[str, Any]  # the figures of one run, as `python -m bench SCENARIO 
 Pair = tuple[Run, Run]  # of the base, of the head
 
 _COST = re.compile(r"(cpu_us|statements|wal_bytes)_per_job(_|$)")
-_CPU_PART = re.compile(r"cpu_us_per_job_(worker|scheduler|server|client|api)(?P<way>_.*)?$")
+_CPU_PART = re.compile(r"cpu_us_per_job_(?P<who>worker|scheduler|server|client|api)(?P<way>_.*)?$")
 _RATE = re.compile(r"_per_s(_|$)")
 _SECONDS = re.compile(r"_s(_|$)")
 _MEDIAN = re.compile(r"_p50_s(_|$)")
@@ -82,7 +82,9 @@ def left_out(pairs: Sequence[Pair]) -> list[str]:
 def judged_by(figure: str, targets: Collection[str], beside: Collection[str]) -> JudgedBy:
     part = _CPU_PART.match(figure)
     if part is not None:
-        return "not judged" if f"cpu_us_per_job{part['way'] or ''}" in beside else "median"
+        way = part["way"] or ""
+        is_load = part["who"] == "client" and f"cpu_us_per_job_api{way}" in beside  # a load generator, and not ours
+        return "not judged" if is_load or f"cpu_us_per_job{way}" in beside else "median"
     if _COST.match(figure):
         return "median"
     return "confidence" if _RATE.search(figure) or _MEDIAN.search(figure) or figure in targets else "not judged"
