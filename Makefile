@@ -40,7 +40,7 @@ dev: setup ## Run Sexton here: API, scheduler and worker over an embedded Postgr
 
 .PHONY: test
 test: lint system ## Lint, then all tests: on PostgreSQL 18, the store's on 15, the oldest that is supported (PYTEST_ARGS=…)
-	$(BIN)/pytest -n 2 tests/unit tests/services tests/api tests/abuse tests/migration $(ON_NEWEST_TOO) $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 tests/unit tests/operations tests/scheduler tests/worker tests/handlers tests/client tests/cli tests/api tests/docs tests/bench tests/abuse tests/migration $(ON_NEWEST_TOO) $(PYTEST_ARGS)
 	@# Process tests mostly wait for leases to run out: the others have the second core meanwhile.
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-process test-beside
 
@@ -77,7 +77,7 @@ docs: setup ## Write docs/reference/ anew from the code
 	$(BIN)/python -m tools.reference
 
 .PHONY: bench
-bench: setup ## Measure everything of DESIGN §6 and write docs/performance.md (an hour; SCENARIO=drain for one)
+bench: setup ## Measure every scenario and write docs/performance.md (an hour; SCENARIO=drain for one)
 ifdef SCENARIO
 	$(BIN)/python -m bench $(SCENARIO) --json
 else

@@ -147,7 +147,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m bench", description="Measures Sexton.")
+    parser = _Parser(prog="python -m bench", description="Measures Sexton: the scenarios of docs/performance.md.")
     parser.add_argument("scenario", choices=[*ALL, "all"], help="see below; all: every one", metavar="SCENARIO")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--jobs", type=positive, help="how many jobs, instead of the scenario's own number")

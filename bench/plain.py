@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sexton.store import migrate, runs
+from sexton.store import migrate
+from sexton.store.work import runs
 
 VARIABLE = "BENCH_PLAIN_CLAIM"
 SHARES = 9  # the migration that brought them

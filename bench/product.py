@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import sexton
 
 if TYPE_CHECKING:
-    from sexton.store.embedded import EmbeddedPostgres
+    from sexton.store.embedded.server import EmbeddedPostgres
 
 
 def embedded_postgres() -> type[EmbeddedPostgres]:

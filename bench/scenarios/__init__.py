@@ -1,4 +1,4 @@
-"""One module per scenario. A module is imported when its scenario is asked for: see `bench.product`."""
+"""One module per scenario of docs/performance.md. A module is imported when its scenario is asked for: see `bench.product`."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from bench.bed import Bed
 from bench.scenario import Figures, Options, Scenario, Target, lags, per_job_us
 from sexton.domain.schedule import schedule
 from sexton.domain.schedule.document import ScheduleDocument
-from sexton.store import recurring
 from sexton.store.database import Postgres
+from sexton.store.work import recurring
 
 JOBS = 100_000
 TENANTS = 50_000  # each with a midnight in its own zone, written in one call

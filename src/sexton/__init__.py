@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     )
     from sexton.handlers.context import Context
     from sexton.settings import Settings
-    from sexton.store.dead_letters import DeadLetter, Filter
-    from sexton.store.jobs import Cancellation, Execution, JobView
+    from sexton.store.work.dead_letters import DeadLetter, Filter
+    from sexton.store.work.jobs import Cancellation, Execution, JobView
 
 _HOMES = {
     "sexton.client.app": ("App",),
@@ -112,11 +112,11 @@ _HOMES = {
     ),
     "sexton.handlers.context": ("Context",),
     "sexton.settings": ("Settings",),
-    "sexton.store.dead_letters": (
+    "sexton.store.work.dead_letters": (
         "DeadLetter",
         "Filter",
     ),
-    "sexton.store.jobs": (
+    "sexton.store.work.jobs": (
         "Cancellation",
         "Execution",
         "JobView",

@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 from sexton import App, Context, wire
-from sexton.api import examples
+from sexton.api.openapi import examples
 from sexton.client.remote.async_client import AsyncClient
 from sexton.clock import ManualClock
 from sexton.domain.outcome import Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import InvalidSubmission, NotAllowedIn, VersionMismatch
-from sexton.store import admission, planning, schedules
 from sexton.store.database import Postgres
+from sexton.store.work import admission, planning, schedules
 from tests import transitions
 from tests.api.support import Api, opened, problem
 from tests.store import support

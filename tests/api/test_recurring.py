@@ -15,12 +15,13 @@ import msgspec
 import pytest
 
 from sexton import wire
-from sexton.api import batch, previews, recurring
+from sexton.api.requests import recurring
+from sexton.api.resources import batch, previews
 from sexton.clock import ManualClock
 from sexton.domain.outcome import Succeeded
 from sexton.domain.partition import ALL
-from sexton.store import admission, planning, schedules
 from sexton.store.database import Postgres
+from sexton.store.work import admission, planning, schedules
 from tests import transitions
 from tests.api.support import Api, opened, problem
 from tests.store import support

@@ -12,8 +12,8 @@ from sexton.domain.outcome import ErrorInfo, Failed, Outcome, Succeeded
 from sexton.domain.targets import HTTP_TASK
 from sexton.errors import Contention
 from sexton.ids import entropy
-from sexton.store import runs
-from sexton.store import subscriptions as store
+from sexton.store.work import runs
+from sexton.store.work import subscriptions as store
 from tests.api.support import Api, enlist, problem
 
 URL = "https://hooks.example/sexton"

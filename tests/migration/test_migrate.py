@@ -90,7 +90,7 @@ async def test_many_migrators_at_once_apply_each_migration_once(empty_database_u
 
 
 async def test_migrators_work_through_a_pooler(empty_database_url: str, pooled_empty: Postgres) -> None:
-    """Rule 19: the lock is of the transaction, not of the session."""
+    """Rule "session state only on direct connections": the lock is of the transaction, not of the session."""
     applied = await asyncio.gather(*(migrate.migrate(pooled_empty) for _ in range(3)))
     assert sorted(applied, key=len) == [[], [], ALL]
 
@@ -199,7 +199,7 @@ async def test_the_script_run_twice_by_accident_fails_and_changes_nothing(empty:
 
 
 async def test_no_foreign_keys_and_no_gin_on_hot_tables(template: str, server_url: Callable[[str], str]) -> None:
-    """B11: DESIGN 2.1, held to."""
+    """B11, docs/adr/001: these cost every job."""
     catalogue = await _catalogue(server_url(template))
     assert [row for row in catalogue["constraints"] if "FOREIGN KEY" in row[2]] == []
     assert [row for row in catalogue["indexes"] if "USING btree" not in row[1]] == []

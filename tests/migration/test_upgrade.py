@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sexton.domain.job import submission
-from sexton.store import editing, jobs, migrate, search
+from sexton.store import migrate
 from sexton.store.database import Postgres
-from sexton.store.search import JobFilter
+from sexton.store.views import search
+from sexton.store.views.search import JobFilter
+from sexton.store.work import editing, jobs
 
 if TYPE_CHECKING:
     import pytest

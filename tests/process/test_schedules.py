@@ -15,7 +15,7 @@ from sexton.domain.schedule.catch_up import CatchUp
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.overlap import Overlap
 from sexton.domain.schedule.recurrence import Recurrence
-from sexton.store import recurring
+from sexton.store.work import recurring
 
 from . import checker
 from .cluster import SHORT, StartCluster, size

@@ -17,8 +17,8 @@ from sexton.domain.schedule.document import ScheduleDocument, document
 from sexton.domain.schedule.overlap import Overlap, Policy
 from sexton.domain.schedule.recurrence import Recurrence
 from sexton.errors import NotAllowedIn
-from sexton.store import jobs, recurring
-from sexton.store.jobs import JobView
+from sexton.store.work import jobs, recurring
+from sexton.store.work.jobs import JobView
 
 from . import town
 from .actors import NEVER_S, TICK, Action, Actor

@@ -12,7 +12,7 @@ import msgspec
 from sexton.domain.job import Submission, Unique, submission
 from sexton.domain.retry import Retry
 from sexton.errors import KeyReused, NotAllowedIn
-from sexton.store import dead_letters, editing, jobs
+from sexton.store.work import dead_letters, editing, jobs
 
 from .actors import EAGER, EFFECT, NEVER_S, NEWER, PLAIN, QUEUES, Action, Actor
 from .steward import BOTH, HOLD_S, ORDERED, OWNED, PACED, PLAIN_TENANT, RATED, SHARED, limit_named_by

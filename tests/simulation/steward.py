@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sexton.domain.limit import Limit, standing_limit
 from sexton.domain.sharing import TenantSettings
 from sexton.errors import NotAllowedIn
-from sexton.store import limits, queues, tenants
+from sexton.store.sharing import limits, queues, tenants
 
 from .actors import NEVER_S, QUEUES, Action, Actor
 

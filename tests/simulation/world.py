@@ -17,8 +17,9 @@ from sexton import clock as product_clock
 from sexton.domain.schedule import zone
 from sexton.domain.sharing import TenantSettings
 from sexton.errors import Contention, DatabaseUnavailable
-from sexton.store import planning, schedules, tenants
 from sexton.store.database import Postgres
+from sexton.store.sharing import tenants
+from sexton.store.work import planning, schedules
 from sexton.telemetry import events
 from tests import transitions
 

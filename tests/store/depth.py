@@ -16,7 +16,7 @@ import asyncpg
 
 from sexton.store import migrate
 from sexton.store.database import Postgres
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded.server import EmbeddedPostgres
 from tests.store.support import NOW
 
 if TYPE_CHECKING:

@@ -15,16 +15,17 @@ from sexton.domain.partition import ALL
 from sexton.domain.run import Previous
 from sexton.domain.schedule import backfill as domain
 from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
-from sexton.store import admission, backfill, dead_letters, jobs, planning, recurring, schedules, why
 from sexton.store.sql import statements
+from sexton.store.views import why
+from sexton.store.work import admission, backfill, dead_letters, jobs, planning, recurring, schedules
 from tests.store.support import BROKEN, NOW, blocked_task, claim, enlist, finish, snapshot, submit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sexton.domain.run import Claimed
-    from sexton.store.backfill import Backfill
     from sexton.store.database import Postgres
+    from sexton.store.work.backfill import Backfill
     from tests.store.support import Conn
 
 MIDNIGHT = NOW.replace(hour=0)  # of the day whose history is kept
@@ -141,7 +142,7 @@ async def test_asked_twice_it_runs_once(world: World) -> None:
 
 
 async def test_two_calls_at_once_write_each_fire_once(world: World, rival: Conn) -> None:
-    """Rule 4: the lock of the job, then the look."""
+    """Rule "lock, then decide": the lock of the job, then the look."""
     await world.write()
     await world.outage(at(8, 10))
 
@@ -272,7 +273,8 @@ async def test_neither_the_cursor_nor_a_planned_fire_moves(world: World) -> None
 
 
 async def test_what_the_schedule_itself_will_still_decide_is_left_to_it(world: World) -> None:
-    """Rule 1: a fire behind an outage that no planner has seen yet would come twice, by catch-up and by backfill."""
+    """Rule "plan by compare-and-set": a fire behind an outage that no planner has seen yet would come twice, by catch-up and by
+    backfill."""
     await world.write()
     told = await world.ask(at(2, 30), now=at(6, 10), dry_run=True)
     assert (told.fires, told.live_count, told.undecided_count) == ([], 1, 3)
@@ -544,7 +546,7 @@ async def test_what_has_run_is_found_by_the_range_however_often_the_job_fires(wo
         world.job_id,
         at(3),
     )
-    await world.connection.execute(f"PREPARE handled AS {statements('backfill')['handled']}")
+    await world.connection.execute(f"PREPARE handled AS {statements('sexton.store.work.backfill')['handled']}")
     lowest = UUID(int=0)
     explain = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE handled ('{world.job_id}', '{at(4)}', '{at(4, 0, 2)}', '{lowest}')"
     (plan,) = json.loads(await world.connection.fetchval(explain))
@@ -559,7 +561,8 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 async def test_a_fire_and_its_backfill_rise_one_after_the_other(world: World) -> None:
-    """C7, rule 17: both at once would be one run twice, and once nothing rose that was asked for with them."""
+    """C7, rule "a replay consumes its letter": both at once would be one run twice, and once nothing rose that was asked for
+    with them."""
     await world.write()
     await world.plan(at(2, 30))
     (fire,) = await world.begin(at(3))

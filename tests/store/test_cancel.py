@@ -9,8 +9,21 @@ import pytest
 
 from sexton.domain.outcome import Cancelled, Snoozed, Succeeded
 from sexton.errors import NotAllowedIn, NotFound
-from sexton.store import dead_letters, jobs, runs
-from tests.store.support import BROKEN, FLAKY, NOW, after, blocked_task, bury, claim, enlist, finish, run_row, status, submit
+from sexton.store.work import dead_letters, jobs, runs
+from tests.store.support import (
+    BROKEN,
+    FLAKY,
+    NOW,
+    after,
+    blocked_task,
+    bury,
+    claim,
+    enlist,
+    finish,
+    run_row,
+    status,
+    submit,
+)
 
 if TYPE_CHECKING:
     from tests.store.support import Conn
@@ -118,7 +131,8 @@ async def test_a_cancel_that_meets_the_last_report_answers_with_a_conflict(conne
 
 
 async def test_a_cancel_that_meets_a_retry_ends_it(connection: Conn, rival: Conn) -> None:
-    """A5, rule 9: the run went back to waiting under its hands; the cancel sees that and ends it."""
+    """A5, rule "losses have their own budget": the run went back to waiting under its hands; the cancel sees that and ends
+    it."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     (claimed,) = await claim(connection, worker_id)

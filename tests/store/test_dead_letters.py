@@ -11,8 +11,8 @@ import pytest
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.retry import Retry
-from sexton.store import dead_letters, jobs, retention
-from sexton.store.dead_letters import Filter
+from sexton.store.work import dead_letters, jobs, retention
+from sexton.store.work.dead_letters import Filter
 from tests.store.support import BROKEN, FLAKY, NOW, after, bury, claim, enlist, finish, plain, run_row, status, submit
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def test_letters_are_found_by_what_they_are(connection: Conn) -> None:
 
 
 async def test_a_replay_consumes_the_letter_and_gives_a_fresh_budget(connection: Conn) -> None:
-    """C7, rule 17."""
+    """C7, rule "a replay consumes its letter"."""
     worker_id = await enlist(connection)
     job_id = await bury(
         connection,
@@ -103,7 +103,7 @@ async def test_a_letter_may_be_buried_and_replayed_again_and_again(connection: C
 
 
 async def test_two_replays_at_once_raise_one_run(connection: Conn, rival: Conn) -> None:
-    """C7, rule 17: the second finds nothing, without waiting."""
+    """C7, rule "a replay consumes its letter": the second finds nothing, without waiting."""
     worker_id = await enlist(connection)
     await bury(connection, worker_id)
     letter_id = await _only_letter(connection)

@@ -13,9 +13,11 @@ from sexton.domain.job import Unique
 from sexton.domain.outcome import Missed, Succeeded
 from sexton.domain.retry import Retry
 from sexton.errors import Contention, NotAllowedIn, NotFound, VersionMismatch
-from sexton.store import dead_letters, editing, fleet, jobs, runs, search
-from sexton.store.editing import Changes
-from sexton.store.search import JobFilter
+from sexton.store.fleet import workers
+from sexton.store.views import search
+from sexton.store.views.search import JobFilter
+from sexton.store.work import dead_letters, editing, jobs, runs
+from sexton.store.work.editing import Changes
 from tests.store.support import (
     BROKEN,
     FLAKY,
@@ -93,7 +95,7 @@ async def test_an_edit_changes_what_is_given_and_keeps_the_rest_and_the_old_vers
 async def test_null_goes_back_to_the_default_of_the_task_then_of_the_product(connection: Conn) -> None:
     """A10."""
     options = {"queue": "mail", "lane": 1, "timeout_s": 5, "policy": {"deadline_s": 60}}
-    await fleet.register_tasks(connection, {"known": options}, now=NOW)
+    await workers.register_tasks(connection, {"known": options}, now=NOW)
     nothing = {"queue": None, "lane": None, "timeout_s": None, "retry": None, "deadline_s": None, "name": None, "tags": None}
     given: dict[str, Any] = {"queue": "q", "priority": "low", "timeout": "9s", "deadline": "9s", "name": "n", "tags": ["t"]}
     for task, queue, lane, timeout_s, policy in (
@@ -166,7 +168,7 @@ async def test_a_job_whose_first_attempt_has_begun_cannot_be_edited(connection: 
 
 
 async def test_an_edit_waits_for_a_claim_and_then_sees_it(connection: Conn, rival: Conn) -> None:
-    """Rule 4: lock, then decide. Deciding first would rewrite the payload under a running handler."""
+    """Rule "lock, then decide". Deciding first would rewrite the payload under a running handler."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     claiming = rival.transaction()
@@ -179,7 +181,7 @@ async def test_an_edit_waits_for_a_claim_and_then_sees_it(connection: Conn, riva
 
 
 async def test_two_edits_at_once_are_two_versions(connection: Conn, rival: Conn) -> None:
-    """Rule 4: the second sees what the first did."""
+    """Rule "lock, then decide": the second sees what the first did."""
     job_id = await submit(connection, delay="1h", name="a", tags=["red"])
     first = rival.transaction()
     await first.start()
@@ -270,7 +272,7 @@ async def test_a_running_job_cannot_be_paused_and_resuming_it_does_nothing(conne
 
 
 async def test_a_pause_waits_for_a_claim_and_then_sees_it(connection: Conn, rival: Conn) -> None:
-    """Rule 4: a run that is leased must not be paused under its worker."""
+    """Rule "lock, then decide": a run that is leased must not be paused under its worker."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     claiming = rival.transaction()
@@ -293,7 +295,7 @@ async def test_a_paused_job_counts_as_pending_for_those_equal_to_it(connection: 
 
 
 async def test_retrying_a_failed_job_replays_its_newest_letter(connection: Conn) -> None:
-    """A11, rule 17: the letter is consumed, so a second retry finds a pending job."""
+    """A11, rule "a replay consumes its letter": the letter is consumed, so a second retry finds a pending job."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     assert (await _retry(connection, job_id)).status == "pending"
@@ -319,7 +321,7 @@ async def test_a_failed_job_without_its_letter_cannot_be_retried(connection: Con
 
 
 async def test_a_retry_beside_another_replay_says_so(connection: Conn, rival: Conn) -> None:
-    """Rule 17: one of the two raises it."""
+    """Rule "a replay consumes its letter": one of the two raises it."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())

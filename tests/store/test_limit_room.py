@@ -11,7 +11,7 @@ import pytest
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.sharing import QueueSettings, TenantSettings
-from sexton.store import pacing, queues, tenants
+from sexton.store.sharing import parked_runs, queues, tenants
 
 from .support import NOW, after, claim, enlist, finish, submit, submit_many
 
@@ -28,7 +28,7 @@ Hinder = Callable[["Connection"], Awaitable[None]]
 
 async def _take(connection: Connection, worker_id: UUID, *, now: datetime = NOW, limit: int = 100) -> list[Claimed]:
     """What a promoter and a worker do."""
-    await pacing.release(connection, now=now)
+    await parked_runs.release(connection, now=now)
     return await claim(connection, worker_id, now=now, queues=QUEUES, limit=limit)
 
 
@@ -87,7 +87,7 @@ async def test_what_cannot_start_holds_up_nobody_under_its_limit(
     worker_id = await enlist(connection, queues=QUEUES)
     for _ in range(3):
         await submit(connection, task, queue=queue, tenant=tenant, limit=TWO)
-    await pacing.release(connection, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     assert await _ready_count(connection) == 2, "nothing else waits: they have the room"
 
     others = [await submit(connection, tenant="b", limit="k", now=after(seconds=n)) for n in range(4)]
@@ -102,7 +102,7 @@ async def test_the_end_of_one_lets_the_next_past_what_cannot_start(connection: C
     """C10: at once, by the statement that ended it."""
     worker_id = await enlist(connection)
     await submit_many(connection, [submission("unknown", {}, limit=TWO) for _ in range(2)])
-    await pacing.release(connection, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     for n in range(3):
         await submit(connection, limit="k", now=after(seconds=n))
     (first, _) = await _take(connection, worker_id)
@@ -117,7 +117,7 @@ async def test_however_many_cannot_start_they_are_passed_and_few_of_them_are_let
     await submit_many(connection, [submission("a", {}, queue="other", limit=TWO) for _ in range(1500)])
     for n in range(20):
         job_id = await submit(connection, limit="k", priority="low", now=after(seconds=n))
-        await pacing.release(connection, now=after(seconds=n))  # the first of those that cannot start are let through here
+        await parked_runs.release(connection, now=after(seconds=n))  # the first of those that cannot start are let through here
         (run,) = await _take(connection, worker_id, now=after(seconds=n))
         assert run.lease.job_id == job_id
         assert await _ready_count(connection) <= 4
@@ -148,7 +148,7 @@ async def test_those_who_pass_take_turns_by_weight_and_lanes_in_order(connection
     await tenants.put(connection, "c", TenantSettings(weight=2), now=NOW)
     await tenants.pause(connection, "a", now=NOW)
     await submit_many(connection, [submission("a", {}, tenant="a", limit={"key": "k", "running": 1}) for _ in range(3)])
-    await pacing.release(connection, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     for tenant in "bcd":
         await submit_many(connection, [submission("a", {}, tenant=tenant, limit="k") for _ in range(3)], now=after(seconds=1))
     await submit(connection, tenant="d", limit="k", priority="high", now=after(seconds=2))
@@ -167,25 +167,25 @@ async def test_a_tenant_gets_no_more_of_the_room_than_it_can_use(connection: Con
     worker_id = await enlist(connection)
     await tenants.put(connection, "a", TenantSettings(running_max=1), now=NOW)
     await submit_many(connection, [submission("a", {}, tenant="a", limit={"key": "k", "running": 3}) for _ in range(9)])
-    await pacing.release(connection, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     await submit_many(connection, [submission("a", {}, tenant="b", limit="k") for _ in range(9)], now=after(seconds=1))
     taken = await _take(connection, worker_id, now=after(seconds=1))
     assert sorted(run.tenant for run in taken) == ["a", "b", "b"]
 
 
 async def test_every_key_gets_its_look_however_many_are_full(connection: Connection) -> None:
-    """C10, rule 5: 1,000 at a time, from where the last look stopped."""
+    """C10, rule "look again every pass": 1,000 at a time, from where the last look stopped."""
     worker_id = await enlist(connection)
     full = [submission("a", {}, limit={"key": f"k{n:04}", "running": 1}) for n in range(1000)]
     await submit_many(connection, full * 2)
-    await pacing.release(connection, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     assert len(await claim(connection, worker_id, limit=1000)) == 1000
     last = await submit(connection, limit={"key": "last", "running": 1})
 
-    first_look = await pacing.release(connection, now=NOW)
+    first_look = await parked_runs.release(connection, now=NOW)
     assert (first_look.released_count, first_look.next_s) == (0, 0), "there are more, so it does not rest"
-    second_look = await pacing.release(connection, after=first_look.stopped_at, now=NOW)
+    second_look = await parked_runs.release(connection, after=first_look.stopped_at, now=NOW)
     assert second_look.released_count == 1
-    assert second_look.stopped_at == pacing.FIRST
+    assert second_look.stopped_at == parked_runs.FIRST
     (run,) = await claim(connection, worker_id)
     assert run.lease.job_id == last

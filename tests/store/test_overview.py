@@ -10,9 +10,11 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
-from sexton.store import editing, fleet, overview
 from sexton.store.database import _SERVER_SETTINGS
+from sexton.store.fleet import workers
 from sexton.store.sql import statements
+from sexton.store.views import overview
+from sexton.store.work import editing
 from tests.store.support import BROKEN, NOW, after, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ async def test_only_tasks_of_workers_that_live_are_known(connection: Conn) -> No
     await enlist(connection, tasks=["a", "b"])
     gone = await enlist(connection, tasks=["b", "c"])
     assert await overview.known_tasks(connection) == {"a", "b", "c"}
-    await fleet.declare_lost(connection, {gone: 0}, now=NOW)
+    await workers.declare_lost(connection, {gone: 0}, now=NOW)
     assert await overview.known_tasks(connection) == {"a", "b"}
 
 
@@ -114,7 +116,7 @@ async def test_a_look_costs_the_same_beside_a_backlog(database_url: str) -> None
         return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
     for name in looks:
-        await connection.execute(f"PREPARE {name} AS {statements('overview')[name]}")
+        await connection.execute(f"PREPARE {name} AS {statements('sexton.store.views.overview')[name]}")
         await pages(name)
     await connection.execute(
         """INSERT INTO sexton.runs

@@ -12,7 +12,8 @@ from sexton.clock import ManualClock
 from sexton.domain.outcome import Outcome, Succeeded
 from sexton.domain.partition import ALL
 from sexton.scheduler.planner import Planner
-from sexton.store import admission, dead_letters, failures, jobs, planning, recurring, schedules, why
+from sexton.store.views import why
+from sexton.store.work import admission, dead_letters, failures, jobs, planning, recurring, schedules
 from sexton.telemetry.events import Event, PausedAfterFailures
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish
 

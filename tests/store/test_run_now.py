@@ -10,7 +10,9 @@ import msgspec
 
 from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL
-from sexton.store import admission, dead_letters, jobs, pacing, recurring, run_payloads, why
+from sexton.store.sharing import parked_runs
+from sexton.store.views import why
+from sexton.store.work import admission, dead_letters, jobs, recurring, run_payloads
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, plain
 
 if TYPE_CHECKING:
@@ -162,11 +164,11 @@ async def test_an_edit_leaves_it_under_the_limit_of_its_own_payload(connection: 
 
 
 async def test_a_replay_is_under_the_limit_of_its_own_version(database: Postgres, connection: Conn) -> None:
-    """C10, rule 17: by today's policy its payload has no key, and with it no other letter rose."""
+    """C10, rule "a replay consumes its letter": by today's policy its payload has no key, and with it no other letter rose."""
     job_id, worker_id = await write(connection, limit={"key": "account:{payload.n}", "running": 1}), await enlist(connection)
     await fire(connection, job_id)
     await admission.admit(database, ALL, limit=100, now=NOW)
-    await pacing.release(connection, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     (claimed,) = await claim(connection, worker_id)
     await finish(connection, claimed.lease, BROKEN)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())

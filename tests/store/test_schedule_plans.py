@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 from sexton.domain.partition import ALL
-from sexton.store import recurring, schedules
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
+from sexton.store.work import recurring, schedules
 from tests.store.support import NOW, after
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ async def _plan(connection: Conn, name: str) -> dict[str, Any]:
 async def test_hot_statements_use_their_index(as_service: Conn, crowded: bool) -> None:
     """B8, B11."""
     for name in HOT:
-        await as_service.execute(f"PREPARE hot_{name} AS {statements('schedules')[name]}")
+        await as_service.execute(f"PREPARE hot_{name} AS {statements('sexton.store.work.schedules')[name]}")
         await _plan(as_service, name)
     if crowded:
         await as_service.execute(SCHEDULES, NOW)

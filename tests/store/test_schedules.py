@@ -11,7 +11,7 @@ import pytest
 from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import NotAllowedIn, VersionMismatch
-from sexton.store import jobs, planning, recurring, runs, schedules
+from sexton.store.work import jobs, planning, recurring, runs, schedules
 from tests.store.support import claim, enlist, finish
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def test_the_fire_after_it_is_written_before_it_starts(connection: Conn) -
 
 
 async def test_only_one_of_two_planners_moves_the_cursor(connection: Conn) -> None:
-    """Rule 1."""
+    """Rule "plan by compare-and-set"."""
     job_id = await write(connection)
     now = after(minutes=15)
     seen = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
@@ -98,7 +98,7 @@ async def test_a_schedule_written_in_sql_is_planned_and_a_wrong_one_says_why(con
 
 
 async def test_a_pause_takes_back_what_nobody_has_begun_and_a_resume_tells_of_the_pause(connection: Conn) -> None:
-    """A6, rule 2."""
+    """A6, rule "job row first"."""
     job_id = await write(connection)
     async with connection.transaction():
         shown = await recurring.pause(connection, job_id, note="maintenance", by="ann", now=after(minutes=1))
@@ -158,7 +158,7 @@ async def promote(connection: Conn, now: datetime) -> int:
 
 
 async def test_the_plain_promotion_leaves_first_starts_of_recurring_jobs_alone(connection: Conn) -> None:
-    """Rule 4: they are decided about under a lock."""
+    """Rule "lock, then decide": they are decided about under a lock."""
     job_id = await write(connection)
     done = await runs.promote(connection, partitions=ALL, limit=100, now=after(minutes=15))
     assert (done.promoted_count, done.to_decide) == (0, True)
@@ -167,7 +167,7 @@ async def test_the_plain_promotion_leaves_first_starts_of_recurring_jobs_alone(c
 
 
 async def test_the_index_refuses_a_second_live_run_of_an_exclusive_job(connection: Conn) -> None:
-    """Rule 4's last guard."""
+    """The last guard of rule "lock, then decide"."""
     job_id = await write(connection)
     await plan(connection, after(minutes=15))
     with pytest.raises(Exception, match="one_live_run"):
@@ -175,7 +175,7 @@ async def test_the_index_refuses_a_second_live_run_of_an_exclusive_job(connectio
 
 
 async def test_a_run_that_has_begun_is_neither_taken_back_nor_fired_again(connection: Conn) -> None:
-    """Rule 2, with a claim between: the cursor stays behind the run that began."""
+    """Rule "job row first", with a claim between: the cursor stays behind the run that began."""
     job_id = await write(connection)
     worker_id = await enlist(connection, now=after(minutes=15))
     await promote(connection, after(minutes=15))

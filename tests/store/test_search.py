@@ -16,11 +16,12 @@ from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.retry import Retry
 from sexton.errors import NotFound
-from sexton.store import editing, jobs, retention, runs, search
 from sexton.store.database import _SERVER_SETTINGS
-from sexton.store.instants import floor, instant
-from sexton.store.search import ExecutionFilter, JobFilter
 from sexton.store.sql import statements
+from sexton.store.uuid7 import floor, instant
+from sexton.store.views import search
+from sexton.store.views.search import ExecutionFilter, JobFilter
+from sexton.store.work import editing, jobs, retention, runs
 from tests.store.support import BROKEN, FLAKY, NOW, after, bury, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ async def test_a_job_that_changes_between_two_pages_is_judged_as_it_is_when_show
         async with rival.transaction():
             await jobs.cancel(rival, job_id, now=NOW)
 
-    meddled = Meddled(connection, statements("search")["paused"], cancel)
+    meddled = Meddled(connection, statements("sexton.store.views.search")["paused"], cancel)
     assert (await search.find_jobs(meddled, JobFilter(status="paused"), limit=5)).rows == []
 
 
@@ -261,14 +262,14 @@ async def test_a_job_that_waits_is_never_shown_with_a_try_that_came_after(connec
         (claimed,) = await claim(rival, worker_id)
         await finish(rival, claimed.lease, Succeeded())
 
-    (shown,) = await jobs.show_many(Meddled(connection, statements("jobs")["show"], again), [job_id])
+    (shown,) = await jobs.show_many(Meddled(connection, statements("sexton.store.work.jobs")["show"], again), [job_id])
     assert shown.last_execution is not None
     assert (shown.status, shown.last_execution.status) == ("pending", "failed")
     assert (await jobs.show(connection, job_id)).status == "completed"
 
 
 async def test_a_replayed_job_still_shows_the_try_that_buried_it(connection: Conn) -> None:
-    """A8, rule 17."""
+    """A8, rule "a replay consumes its letter"."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     async with connection.transaction():

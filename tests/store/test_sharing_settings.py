@@ -15,8 +15,11 @@ from sexton.domain.partition import ALL
 from sexton.domain.retry import Retry
 from sexton.domain.sharing import queue_settings, tenant_settings
 from sexton.errors import InvalidSubmission, LimitExceeded, NotAllowedIn
-from sexton.store import fleet, jobs, limits, overview, pacing, queues, tenants, why
 from sexton.store.database import _SERVER_SETTINGS, translated_errors
+from sexton.store.fleet import workers
+from sexton.store.sharing import limits, parked_runs, queues, tenants
+from sexton.store.views import overview, why
+from sexton.store.work import jobs
 from tests.store.support import NOW, after, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ async def limited(connection: Conn, key: str, many: int = 1, **numbers: Any) -> 
 
 
 async def start(connection: Conn, worker_id: UUID, now: Any = NOW) -> list[Any]:
-    await pacing.release(connection, now=now)
+    await parked_runs.release(connection, now=now)
     return await claim(connection, worker_id, now=now)
 
 
@@ -240,7 +243,7 @@ class TestLimits:
         ids = await limited(connection, "stripe", 2, running=1)
         with pytest.raises(NotAllowedIn, match="2 runs wait"):
             await limits.remove(connection, "stripe")
-        await pacing.release(connection, now=NOW)  # one is let through, and waits for a worker
+        await parked_runs.release(connection, now=NOW)  # one is let through, and waits for a worker
         with pytest.raises(NotAllowedIn, match="2 runs wait"):
             await limits.remove(connection, "stripe")
         async with connection.transaction():
@@ -323,21 +326,21 @@ class TestWhy:
     async def test_a_run_that_waits_for_a_limit_names_it_and_its_holders(self, connection: Conn) -> None:
         """B7, C10."""
         worker_id = await enlist(connection)
-        await fleet.node_beat(connection, UUID(int=9), name="n1", partitions=list(ALL), alive_s=6.0, now=NOW)
+        await workers.node_beat(connection, UUID(int=9), name="n1", partitions=list(ALL), alive_s=6.0, now=NOW)
         *_, job_id = await limited(connection, "stripe", 2, running=1)
         (held,) = await start(connection, worker_id)
         answer, links = await self.told(connection, job_id)
         assert answer == f"It waits for the limit 'stripe' of 1 at once, held by run {held.lease.run_id} on w."
         assert links["limit"].evidence["holders"][0]["run_id"] == held.lease.run_id
         await finish(connection, held.lease, Succeeded())
-        await pacing.release(connection, now=NOW)
+        await parked_runs.release(connection, now=NOW)
         answer, links = await self.told(connection, job_id)
         assert (links["limit"].ok, links["limit"].detail) == (True, "Its limit 'stripe' has room.")
 
     async def test_a_rate_says_when_the_next_start_is(self, connection: Conn) -> None:
         """B7, C10."""
         worker_id = await enlist(connection)
-        await fleet.node_beat(connection, UUID(int=9), name="n1", partitions=list(ALL), alive_s=6.0, now=NOW)
+        await workers.node_beat(connection, UUID(int=9), name="n1", partitions=list(ALL), alive_s=6.0, now=NOW)
         *_, job_id = await limited(connection, "api", 2, count=1, per="10s", burst=1)
         assert len(await start(connection, worker_id)) == 1
         answer, _ = await self.told(connection, job_id, after(seconds=4))

@@ -19,10 +19,12 @@ from sexton.domain.retry import Retry
 from sexton.domain.sharing import tenant_settings
 from sexton.domain.subscription import KINDS, Runs, subscription
 from sexton.domain.targets import HTTP_TASK, HttpTarget
-from sexton.store import dead_letters, editing, instants, jobs, planning, recurring, runs, schedules, subscriptions, tenants
+from sexton.store import uuid7
 from sexton.store.database import _SERVER_SETTINGS
-from sexton.store.search import JobFilter
+from sexton.store.sharing import tenants
 from sexton.store.sql import statements
+from sexton.store.views.search import JobFilter
+from sexton.store.work import dead_letters, editing, jobs, planning, recurring, runs, schedules, subscriptions
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -268,7 +270,7 @@ async def test_a_delivery_is_submitted_at_the_moment_its_run_ended(connection: C
     """B9: the trigger reads that from the id of the execution, for the statement's own clock may have been moved."""
     (row,) = await connection.fetch("SELECT sexton.uuid7($1) AS id", int(after(microseconds=123_457).timestamp() * 1_000_000))
     (found,) = await connection.fetch("SELECT sexton.instant_of($1) AS at", row["id"])
-    assert found["at"] == instants.instant(row["id"]) == after(microseconds=123_457)
+    assert found["at"] == uuid7.instant(row["id"]) == after(microseconds=123_457)
 
 
 async def test_a_fire_of_a_recurring_job_is_told_by_its_run(connection: Conn) -> None:
@@ -414,7 +416,7 @@ async def test_only_its_own_deliveries_are_replayed(connection: Conn) -> None:
 
 
 async def test_two_replays_at_once_send_it_once(connection: Conn, rival: Conn) -> None:
-    """Rule 17."""
+    """Rule "a replay consumes its letter"."""
     await listen(connection)
     (job_id,) = await delivered(connection, DONE)
     async with connection.transaction():
@@ -485,7 +487,7 @@ async def test_an_edited_delivery_stays_one(connection: Conn) -> None:
 async def test_no_statement_reads_a_table_through(database_url: str, name: str, arguments: str) -> None:
     """B10: planned while the tables were empty, as a service that started early has it."""
     service = await asyncpg.connect(database_url, server_settings=_SERVER_SETTINGS)
-    await service.execute(f"PREPARE asked AS {statements('subscriptions')[name]}")
+    await service.execute(f"PREPARE asked AS {statements('sexton.store.work.subscriptions')[name]}")
     plan = "\n".join(row[0] for row in await service.fetch(f"EXPLAIN EXECUTE asked ({arguments})"))
     await service.close()
     assert "Seq Scan" not in plan, plan

@@ -10,8 +10,8 @@ from sexton.domain.fault import Invalid
 from sexton.domain.job import submission
 from sexton.domain.retry import Retry
 from sexton.domain.targets import HTTP_TASK, GrpcTarget, HttpTarget, ScriptTarget, SecretRef, Target
-from sexton.store import editing
-from sexton.store.editing import Changes
+from sexton.store.work import editing
+from sexton.store.work.editing import Changes
 from tests.store.support import NOW, claim, enlist, submit
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ BILLING = HttpTarget("https://billing.example/send", headers={"Authorization": S
     ],
 )
 async def test_a_claim_brings_what_is_to_be_called(connection: Conn, target: Target, task: str) -> None:
-    """C2, rule 18: only a worker that knows how to reach it claims it."""
+    """C2, rule "claim only known tasks": only a worker that knows how to reach it claims it."""
     await submit(connection, target, {"user_id": 42})
     stranger, worker = await enlist(connection), await enlist(connection, tasks=[task])
     assert await claim(connection, stranger) == []

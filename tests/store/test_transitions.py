@@ -12,7 +12,7 @@ import pytest
 from sexton.domain import run
 from sexton.domain.outcome import Cancelled, Lost, Missed, Released, Snoozed, Succeeded
 from sexton.domain.states import TRANSITIONS, Event, RunState, Status
-from sexton.store import dead_letters, editing, jobs, recurring, runs, schedules
+from sexton.store.work import dead_letters, editing, jobs, recurring, runs, schedules
 from tests import transitions
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, run_row, submit
 

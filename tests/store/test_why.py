@@ -12,8 +12,10 @@ import pytest
 from sexton.domain.outcome import Snoozed, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import NotFound
-from sexton.store import admission, dead_letters, editing, fleet, jobs, planning, recurring, runs, schedules, why
 from sexton.store.database import _SERVER_SETTINGS
+from sexton.store.fleet import workers
+from sexton.store.views import why
+from sexton.store.work import admission, dead_letters, editing, jobs, planning, recurring, runs, schedules
 from tests.store.support import FLAKY, NOW, after, bury, claim, enlist, finish, submit
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ async def schedule(connection: Conn, now: datetime = NOW, **fields: Any) -> UUID
 
 
 async def node(connection: Conn, now: datetime = NOW) -> None:
-    await fleet.node_beat(connection, uuid4(), name="n1", partitions=list(ALL), alive_s=6.0, now=now)
+    await workers.node_beat(connection, uuid4(), name="n1", partitions=list(ALL), alive_s=6.0, now=now)
 
 
 async def plan(connection: Conn, now: datetime) -> None:

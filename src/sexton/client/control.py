@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 
 from sexton.clock import Clock
-from sexton.domain.duration import Duration
 from sexton.domain.job import encoded_payload
-from sexton.domain.schedule.backfill import Fires, Overlap
 from sexton.errors import InvalidSubmission
-from sexton.store import backfill, editing, jobs, recurring, tail
-from sexton.store.backfill import Backfill, Stopped
-from sexton.store.jobs import JobView
+from sexton.store.views import transitions
+from sexton.store.work import backfill, editing, jobs, recurring
+from sexton.store.work.backfill import Backfill, Stopped
+from sexton.store.work.jobs import JobView
 
 from .faults import submission_faults
+from .options import BackfillOptions
 from .pools import Pools
 
 BY = "app"
@@ -35,7 +35,7 @@ class Control:
         async with (await self._pools.here()).transaction() as connection:
             if not jobs.is_recurring(job_id):
                 return await editing.pause(connection, job_id, note=note, by=BY, now=now)
-            if until is not None and until <= await tail.mark(connection, now=now):
+            if until is not None and until <= await transitions.mark(connection, now=now):
                 raise InvalidSubmission("/until", "lies in the past")
             return await recurring.pause(connection, job_id, note=note, by=BY, resume_at=until, now=now)
 
@@ -64,26 +64,14 @@ class Control:
         from_at: datetime,
         until: datetime | None,
         *,
-        fires: Fires,
-        spacing: Duration,
-        overlap: Overlap,
-        dry_run: bool,
         version: int | None,
+        **options: Unpack[BackfillOptions],
     ) -> Backfill:
+        now, monotonic = self._clock.database_now(), self._clock.monotonic
         async with (await self._pools.here()).transaction() as connection:
             with submission_faults():
                 return await backfill.write(
-                    connection,
-                    job_id,
-                    from_at=from_at,
-                    until=until,
-                    fires=fires,
-                    spacing=spacing,
-                    overlap=overlap,
-                    dry_run=dry_run,
-                    version=version,
-                    monotonic=self._clock.monotonic,
-                    now=self._clock.database_now(),
+                    connection, job_id, from_at=from_at, until=until, version=version, monotonic=monotonic, now=now, **options
                 )
 
     async def stop_backfill(self, job_id: UUID) -> Stopped:

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.errors import NotFound
-from sexton.store import dead_letters
-from sexton.store.dead_letters import DeadLetter, Filter, Risen
+from sexton.store.work import dead_letters
+from sexton.store.work.dead_letters import DeadLetter, Filter, Risen
 
 from .pools import Pools
 

@@ -15,8 +15,9 @@ from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.recurrence import seed_of
 from sexton.domain.schedule.rule import Schedule
 from sexton.registry import Registry
-from sexton.store import declared, fleet, recurring
 from sexton.store.database import Connection, Database
+from sexton.store.fleet import workers
+from sexton.store.work import declared, recurring
 
 _NO_ID = UUID(int=0)
 
@@ -70,7 +71,7 @@ async def _sync(
     now: datetime | None,
 ) -> None:
     at = await declared.begin(connection, now=now)
-    await fleet.register_tasks(connection, {one.name: one.options for one in registry}, now=now)
+    await workers.register_tasks(connection, {one.name: one.options for one in registry}, now=now)
     documents = [msgspec.structs.replace(one, submitted_by=mark) for one in registry.schedules.values()]
     over = {one.name for one in documents if _is_over(one, at)}
     if not revive and documents:

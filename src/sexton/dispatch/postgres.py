@@ -7,12 +7,13 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain import partition
+from sexton.domain.claim_cursors import ClaimCursors, Look, Looking, WholeLooks
 from sexton.domain.fairness import QueueTurns, Turns
-from sexton.domain.marks import Look, Looking, Marks, WholeLooks
 from sexton.domain.queue_order import QueueOrder
 from sexton.domain.run import Claimed
-from sexton.store import admission, pacing, planning, runs, schedules
 from sexton.store.database import Connection, Database
+from sexton.store.sharing import parked_runs
+from sexton.store.work import admission, planning, runs, schedules
 
 RESCUE_OVERDUE_S = 5.0
 RESCUE_LIMIT = 1000
@@ -34,15 +35,15 @@ class PostgresTransport:
         self._queues = QueueTurns(queues.names, queues.weights, strict=queues.strict)
         self._turns = Turns()
         # What is not taken ahead stays behind the marks of what is.
-        self._marks = {True: Marks(), False: Marks()}
+        self._cursors = {True: ClaimCursors(), False: ClaimCursors()}
         self._whole_looks: dict[bool, WholeLooks] = {} if beside is None else beside._whole_looks
         if beside is None:
             self._whole_looks |= {True: WholeLooks(), False: WholeLooks()}
         self._looking = {ahead: Looking(whole_looks) for ahead, whole_looks in self._whole_looks.items()}
-        self._looked_at_keys = pacing.FIRST
+        self._looked_at_keys = parked_runs.FIRST
 
     async def take(self, worker_id: UUID, tasks: Sequence[str], limit: int, *, ahead: bool) -> list[Claimed]:
-        marks, looking, began_s = self._marks[ahead], self._looking[ahead], self._clock.monotonic()
+        marks, looking, began_s = self._cursors[ahead], self._looking[ahead], self._clock.monotonic()
         look = looking.next(began_s)
         async with self._database.connection() as connection:
             claimed = await runs.claim(
@@ -75,7 +76,7 @@ class PostgresTransport:
             await self._plan(connection)
             promoted_count = done.promoted_count
             if done.to_release:
-                released = await pacing.release(connection, after=self._looked_at_keys, now=self._clock.database_now())
+                released = await parked_runs.release(connection, after=self._looked_at_keys, now=self._clock.database_now())
                 self._looked_at_keys = released.stopped_at
                 promoted_count += released.released_count
                 if released.queues:

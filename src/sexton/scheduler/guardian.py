@@ -7,8 +7,8 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain.schedule.zone import tzdata_order, tzdata_version
-from sexton.store import recurring, schedules, zones
 from sexton.store.database import Connection, Database
+from sexton.store.work import recurring, schedules, zones
 from sexton.telemetry.events import Emit, Repaired, ZonesFollowed, ZonesOlder
 
 REST_S = 60.0
@@ -48,7 +48,7 @@ class Guardian:
         return await self._until_resume_s()
 
     async def _compare_zones(self, connection: Connection) -> None:
-        """Only newer data replan (rule 3), and whoever has the newest goes on with what another has begun."""
+        """Rule "one instant, one fire": only newer data replan. A node with the newest goes on with what another has begun."""
         mine, newest = tzdata_version(), await zones.newest(connection)
         if newest is not None and tzdata_order(newest) > tzdata_order(mine):
             if not self._told_older:

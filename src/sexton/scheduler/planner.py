@@ -1,7 +1,7 @@
 """Writes the next runs of recurring jobs ahead of time, so that at the minute itself there is nothing to compute.
 
-It keeps no state: what is to be planned is found by an index on `plan_at`, and the cursor moves by compare-and-set (rule 1),
-so any number of planners may look at the same schedule."""
+It keeps no state: what is to be planned is found by an index on `plan_at`, and the cursor moves by compare-and-set, so any
+number of planners may look at the same schedule (rule "plan by compare-and-set")."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.schedule.zone import tzdata_version
-from sexton.store import failures, planning, recurring, runs, schedules, zones
 from sexton.store.database import Connection, Database
-from sexton.store.schedules import ToPlan
+from sexton.store.work import failures, planning, recurring, runs, schedules, zones
+from sexton.store.work.schedules import ToPlan
 from sexton.telemetry.events import Emit, FiresMissed, PausedAfterFailures, Planned, ServiceFailed, ZonesFollowed
 
 from .look_around import OVERDUE_S, LookAround
@@ -37,7 +37,7 @@ class Planner:
         emit: Emit,
         rest_s: float = REST_S,
     ) -> None:
-        """`rest_s` may be longer than rule 12 allows where somebody else looks and wakes it."""
+        """`rest_s` may be longer than rule "overdue work is anyone's" allows where another part looks and wakes it."""
         self._rest_s = rest_s
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
         self._look_around = LookAround(led, clock)
@@ -86,7 +86,7 @@ class Planner:
             self._emit(PausedAfterFailures(job_id, failing.failed_count, failing.said))
 
     async def _follow(self, behind: Sequence[UUID]) -> None:
-        """Rule 3: they were planned with older time zone data, and the guardian has not come to them yet."""
+        """Rule "one instant, one fire": they were planned with older time zone data; the guardian has not come to them yet."""
         async with self._database.transaction() as connection:
             now = self._clock.database_now()
             seen = await zones.to_plan_now(connection, behind, now=now)

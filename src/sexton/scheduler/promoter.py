@@ -8,14 +8,15 @@ from datetime import datetime
 
 from sexton.clock import Clock
 from sexton.domain import partition
-from sexton.domain.marks import Look, Looking
-from sexton.store import admission, pacing, runs
+from sexton.domain.claim_cursors import Look, Looking
 from sexton.store.database import Database
+from sexton.store.sharing import parked_runs
+from sexton.store.work import admission, runs
 from sexton.telemetry.events import Emit, Promoted
 
 from .look_around import OVERDUE_S, LookAround
 
-REST_S_MAX = 2.0  # rule 12: no longer where something could become due unannounced
+REST_S_MAX = 2.0  # rule "overdue work is anyone's": no longer where something could become due unannounced
 RELEASE_S_MAX = 1.0  # while something waits for a limit: one that made room may have seen nobody wait
 ADMIT_S = 0.5  # after that long it is the turn of other runs again
 
@@ -39,7 +40,7 @@ class Promoter:
         self._looking = Looking()
         self._marked: frozenset[int] = frozenset()  # the partitions that the mark is of
         self._mark: datetime | None = None  # what was promoted last was due then
-        self._looked_at_keys = pacing.FIRST  # of limits, up to this one
+        self._looked_at_keys = parked_runs.FIRST  # of limits, up to this one
 
     async def run_once(self) -> float:
         rest_s = await self._promote(self._led(), overdue_s=0.0)
@@ -86,7 +87,7 @@ class Promoter:
 
     async def _release(self) -> float:
         async with self._database.connection() as connection:
-            released = await pacing.release(connection, after=self._looked_at_keys, now=self._clock.database_now())
+            released = await parked_runs.release(connection, after=self._looked_at_keys, now=self._clock.database_now())
             if released.queues:
                 await runs.announce(connection, released.queues)
         self._looked_at_keys = released.stopped_at
@@ -96,7 +97,7 @@ class Promoter:
 
     async def _tend(self) -> float:
         async with self._database.connection() as connection:
-            tended = await pacing.tend(connection, now=self._clock.database_now())
+            tended = await parked_runs.tend(connection, now=self._clock.database_now())
             if tended.queues:
                 await runs.announce(connection, tended.queues)
         return self._rest_s_max if tended.next_s is None else tended.next_s

@@ -1,8 +1,8 @@
 """Takes work as fast as there are slots for it: one run and at once when idle, hundreds at a time under load.
 
 A full worker leaves work in the store. What it takes ahead of a free slot is at most what starts within about 50 ms at the
-present pace (rule 11), and goes back if that turns out wrong. Under load it takes with both hands: while what one claim brought
-is being started, the database works on the other.
+present pace (rule "bounded prefetch"), and goes back if that turns out wrong. Under load two claims are under way: while the
+worker starts what one claim brought, the database works on the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNREPORTED_LIMIT = 5_000  # ended, but the database does not know yet: if we die
 PACE_WINDOW_S = 0.02
 SECOND_HAND_MIN = 8  # runs: for fewer, a second claim costs more than it gains
 TURN_S = 0.5  # at least this often only what can start at once is claimed: at-most-once and limited runs are never taken ahead
-POLL_S_MAX = 2.0  # rule 12: no longer where something could become ready unannounced
+POLL_S_MAX = 2.0  # rule "overdue work is anyone's": no longer where something could become ready unannounced
 
 
 class Slots:
@@ -268,7 +268,7 @@ class Intake:
         return self._pace_per_s
 
     async def _rescue(self, hand: Hand) -> None:
-        """Idle, so look for what no scheduler promoted (rule 12)."""
+        """Idle, so look for what no scheduler promoted (rule "overdue work is anyone's")."""
         now = self._clock.monotonic()
         if now - self._rescued_at >= RESCUE_S:
             self._rescued_at = now
