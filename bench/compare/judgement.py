@@ -58,6 +58,13 @@ class Comparison:
         """The pairs differ so much that the head may as well be no worse."""
         return self.low is not None and self.high is not None and self.low <= 1 <= self.high
 
+    @property
+    def is_blunt(self) -> bool:
+        """The interval is so wide that a regression of a tenth could hide in it."""
+        return (
+            self.judged_by == "confidence" and self.low is not None and self.high is not None and self.high / self.low > 1.1**2
+        )
+
     def document(self) -> dict[str, Any]:
         return {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in asdict(self).items()}
 

@@ -198,6 +198,12 @@ def test_a_cost_that_the_pairs_do_not_agree_on_says_so() -> None:
     assert "may be noise" in report.conclusion([found], 1.03)
 
 
+def test_a_comparison_on_a_noisy_machine_says_that_it_shows_little() -> None:
+    noisy, quiet = only("jobs_per_s", [1.6, 0.8, 1.5, 0.7]), only("jobs_per_s", [1.01, 0.99, 1.0, 1.02])
+    assert "1 vary so much" in report.conclusion([noisy, quiet], 1.03)
+    assert "vary" not in report.conclusion([quiet], 1.03)
+
+
 def test_json_tells_the_figure_its_interval_and_the_trees() -> None:
     (told,) = report.documents(BASE, replace(HEAD, change="12345678"), "head", [only("jobs_per_s", [0.8, 0.81])], 1.03)
     assert told.keys() == {
