@@ -81,9 +81,12 @@ def compare(scenario: str, pairs: Sequence[Pair], limit: float = LIMIT) -> list[
 
 
 def left_out(pairs: Sequence[Pair]) -> list[str]:
-    """Figures that would be compared if both trees told them."""
-    keys = {key: None for pair in pairs for run in pair for key in run if _is_compared(key)}
-    return [key for key in keys if not _is_told_by_all(key, pairs) and any(run.get(key) for pair in pairs for run in pair)]
+    """Figures that would be judged if every run told them."""
+    keys = list(
+        dict.fromkeys(key for pair in pairs for run in pair for key, value in run.items() if _is_compared(key) and value)
+    )
+    judged = [key for key in keys if judged_by(key, pairs[0][1].get("targets", {}), keys) != "not judged"]
+    return [key for key in judged if not _is_told_by_all(key, pairs)]
 
 
 def judged_by(figure: str, targets: Collection[str], beside: Collection[str]) -> JudgedBy:

@@ -12,8 +12,10 @@ class Report(Protocol):
     """Of one test; a part of pytest's."""
 
     nodeid: str
-    when: str | None
     user_properties: list[tuple[str, Any]]
+
+    @property
+    def when(self) -> str | None: ...
 
 
 @dataclass

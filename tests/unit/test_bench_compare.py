@@ -116,7 +116,8 @@ def test_tails_without_a_target_and_parts_of_a_total_are_told_and_not_judged() -
 
 def test_only_figures_that_every_run_tells_are_compared() -> None:
     """Others are named, so that they are missed by a reader."""
-    both = (run_of(jobs_per_s=10.0, lag_p50_s=None), run_of(jobs_per_s=10.0, lag_p50_s=0.1, wal_bytes_per_job=3.0))
+    before = run_of(jobs_per_s=10.0, lag_p50_s=None)
+    both = (before, run_of(jobs_per_s=10.0, lag_p50_s=0.1, lag_max_s=0.2, wal_bytes_per_job=3.0))
     assert [found.figure for found in compare("any", [both])] == ["jobs_per_s"]
     assert judgement.left_out([both]) == ["lag_p50_s", "wal_bytes_per_job"]
 
