@@ -1,4 +1,5 @@
-"""A database as the previous release leaves it, brought over by `sexton migrate`: no row changes, and this tree goes on with it.
+"""A database as the previous release leaves it, brought over by `sexton migrate`: no row changes, and this tree goes on
+with it.
 
 fixtures/413f5aa.sql.gz is a dump of one, made by fixtures/make_413f5aa.py."""
 
@@ -44,7 +45,8 @@ GROUP BY 1
 # What may run: due, and neither paused by itself nor by its queue or its tenant. `fail` is tried again a minute later.
 DUE = """
 SELECT r.id, r.job_id, r.fire_at, r.state, r.origin, r.task, j.name FROM sexton.runs r JOIN sexton.jobs j ON j.id = r.job_id
-WHERE r.state <> 'paused' AND r.due_at <= clock_timestamp() AND r.queue <> 'closed' AND r.tenant <> 'frozen' AND r.task <> 'fail'
+WHERE r.state <> 'paused' AND r.due_at <= clock_timestamp()
+  AND r.queue <> 'closed' AND r.tenant <> 'frozen' AND r.task <> 'fail'
 """
 HELD_BACK = """
 SELECT j.name, r.state FROM sexton.runs r JOIN sexton.jobs j ON j.id = r.job_id
@@ -52,7 +54,8 @@ WHERE r.state = 'paused' OR r.queue = 'closed' OR r.tenant = 'frozen' OR j.name 
 """
 LOST = f"""
 SELECT j.id FROM sexton.jobs j WHERE j.id < '{FIRST_RECURRING}'
-  AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id = j.id) AND NOT EXISTS (SELECT FROM sexton.endings e WHERE e.job_id = j.id)
+  AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id = j.id)
+  AND NOT EXISTS (SELECT FROM sexton.endings e WHERE e.job_id = j.id)
 """
 FIRED_SINCE = """
 SELECT count(*) FROM sexton.executions e JOIN sexton.jobs_recurring j ON j.id = e.job_id
@@ -68,11 +71,11 @@ SELECT j.name FROM sexton.jobs_recurring j WHERE j.paused_at IS NULL AND j.over_
 @pytest.fixture
 async def loaded(empty_database_url: str) -> AsyncIterator[Conn]:
     """The fixture in a database of its own, as `psql` would restore it."""
-    async with await asyncpg.create_pool(empty_database_url, min_size=1, max_size=1) as pool:
-        async with pool.acquire() as loading:
-            await loading.execute(gzip.decompress(DUMP.read_bytes()).decode(), timeout=120)
-        async with pool.acquire() as connection:
-            yield connection
+    connection = await asyncpg.connect(empty_database_url)
+    await connection.execute(gzip.decompress(DUMP.read_bytes()).decode(), timeout=120)
+    await connection.execute("RESET ALL")  # the dump sets an empty search_path, and more
+    yield connection
+    await connection.close()
 
 
 def _migrate(url: str) -> None:
@@ -109,14 +112,32 @@ async def test_no_row_of_the_previous_release_changes(loaded: Conn, empty_databa
     before = await _rows(loaded, tables)
     assert all(before.values()), "the fixture lacks something, so this test says nothing about it"
     _migrate(empty_database_url)
-    after = await _rows(loaded, tables)
-    changed = {table: _difference(rows, after[table]) for table, rows in before.items() if rows != after[table]}
+    changed = _changes(before, await _rows(loaded, tables))
     assert not changed, json.dumps(changed, indent=1)
 
 
-def _difference(before: list[str], after: list[str]) -> dict[str, Any]:
-    gone, new = Counter(before) - Counter(after), Counter(after) - Counter(before)
-    return {"gone": list(gone)[:3], "new": list(new)[:3]}
+@pytest.mark.parametrize(
+    ("table", "migration"),
+    [
+        ("dead_letters", "DELETE FROM sexton.dead_letters WHERE id = (SELECT max(id::text)::uuid FROM sexton.dead_letters)"),
+        ("runs", "UPDATE sexton.runs SET token = token + 1 WHERE state = 'ready'"),
+        ("jobs", "UPDATE sexton.jobs SET policy = '{}' WHERE policy IS NULL"),
+    ],
+)
+async def test_a_migration_that_changes_a_row_is_noticed(loaded: Conn, table: str, migration: str) -> None:
+    tables = await _columns(loaded)
+    before = await _rows(loaded, tables)
+    await loaded.execute(migration)
+    assert list(_changes(before, await _rows(loaded, tables))) == [table]
+
+
+def _changes(before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[str, Any]:
+    """By table: some of the rows that are gone, and of those that are new."""
+    return {
+        table: {"gone": list(Counter(rows) - Counter(after[table]))[:3], "new": list(Counter(after[table]) - Counter(rows))[:3]}
+        for table, rows in before.items()
+        if rows != after[table]
+    }
 
 
 @pytest.mark.timeout(240)
@@ -185,7 +206,8 @@ async def _judge_ends(connection: Conn, due: list[asyncpg.Record], history: set[
             case _ if run["origin"] == "schedule":
                 pass  # what was planned ahead and is long overdue is planned anew: see _judge_fires
             case _ if run["task"] == "sexton.http":  # one host takes so many calls at once: the rest are put off
-                assert came[-1] == "succeeded" and came.count("succeeded") == 1, (run, came)
+                assert set(came[:-1]) <= {"snoozed"}, (run, came)
+                assert came[-1] == "succeeded", (run, came)
             case _:
                 assert came == ["succeeded"], (run, came)
     letters = await connection.fetch("SELECT name FROM sexton.dead_letters WHERE name = 'held at most once'")
@@ -197,4 +219,4 @@ async def _judge_fires(connection: Conn, planned: list[asyncpg.Record]) -> None:
     assert len(planned) > 50
     fires = {(row["job_id"], row["fire_at"]) for row in planned}
     found = judge(fires, await recorded(connection, {job_id for job_id, _ in fires}))
-    assert not (found.missing or found.doubled), str(found)
+    assert [*found.missing, *found.doubled] == [], str(found)
