@@ -1,5 +1,6 @@
 """The course of an upgrade under load, as an operator does it: the previous release works; `sexton migrate` of this tree runs;
-services of this tree join; both work side by side, and one worker of each is killed; the previous release's services stop.
+services of this tree join; both work side by side, and one worker of each is killed; that of the previous release starts anew
+on the schema that it does not know; the previous release's services stop.
 
 Each phase ends when so many jobs have been executed, never after so many seconds of a fast machine."""
 
@@ -93,11 +94,13 @@ class Course:
         for victim in ("previous-worker-1", "current-worker-1"):  # whichever release's sweeper takes its runs back
             await self._until_executed(NEW, since=await self._executed(NEW))
             self._cluster.kill(victim)
+        self._cluster.restart("previous-worker-1")
+        await self._until_joined("previous-worker-1")
         await self._until_executed(OLD, since=old)
 
     async def _current_works_alone(self) -> None:
         self._stop_submitting(OLD)
-        for name in ("previous-scheduler", "previous-worker-2"):
+        for name in ("previous-scheduler", "previous-worker-1", "previous-worker-2"):
             self._cluster.terminate(name)
             code = await self._cluster.exit_code(name, within_s=PATIENCE_S)
             assert code == 0, f"{name} ended with {code}\n{self._cluster.logs()}"
