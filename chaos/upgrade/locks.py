@@ -35,6 +35,7 @@ class Seen:
     """By the role that migrates."""
 
     samples: int = 0
+    blind_s: float = 0.0  # the longest between two looks: a shorter lock may have been missed
     held_s: float = 0.0  # the longest that a lock kept readers or writers of a relation out
     held_on: str = ""  # that relation
     waited_s: float = 0.0  # the longest that any session waited for it
@@ -68,8 +69,10 @@ async def watched(url: str, role: str) -> AsyncIterator[Seen]:
 
 async def _watch(connection: Conn, role: str, relations: list[int], seen: Seen) -> None:
     since: dict[tuple[int, str, str], float] = {}
+    last = time.monotonic()
     while True:
         before = time.monotonic()
+        seen.blind_s, last = max(seen.blind_s, before - last), before
         held = {tuple(row) for row in await connection.fetch(_HELD, role, relations)}
         since = {lock: since.get(lock, before) for lock in held}
         now = time.monotonic()

@@ -51,5 +51,5 @@ class Verdict:
             f"({executed}; {repeated} repeated), "
             f"fires {self.fires.executed_count} of {self.fires.expected_count}, lost {len(found.lost)}, "
             f"double leases {len(found.double_leases)}, longest lock {1000 * locks.held_s:.0f} ms, "
-            f"longest wait for it {1000 * locks.waited_s:.0f} ms"
+            f"longest wait for it {1000 * locks.waited_s:.0f} ms (a look at least every {1000 * locks.blind_s:.0f} ms)"
         )

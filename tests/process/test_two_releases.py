@@ -69,8 +69,8 @@ FALSIFIED = {
     "1 fires doubled": replace(SOUND, fires=FireFindings(1, doubled=["at noon"])),
     "1 fires unexpected": replace(SOUND, fires=FireFindings(1, unexpected=["at noon"])),
     "2 jobs under 1 keys": replace(SOUND, shared={JOB, UUID(int=2)}),
-    "a lock on sexton.runs held for 6.0 s": replace(SOUND, locks=Seen(1, held_s=6, held_on="sexton.runs")),
-    "a session waited 6.0 s for the migration": replace(SOUND, locks=Seen(1, waited_s=6)),
+    "a lock on sexton.runs held for 6.0 s": replace(SOUND, locks=Seen(samples=1, held_s=6, held_on="sexton.runs")),
+    "a session waited 6.0 s for the migration": replace(SOUND, locks=Seen(samples=1, waited_s=6)),
     "the locks were never looked at": replace(SOUND, locks=Seen()),
     "one of the releases executed nothing": replace(SOUND, executed_by={"previous": 1, "current": 0}),
 }
