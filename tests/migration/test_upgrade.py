@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sexton.domain.job import submission
+from sexton.operations import definition_change, one_time_jobs
 from sexton.store import migrate
 from sexton.store.database import Postgres
 from sexton.store.views import search
 from sexton.store.views.search import JobFilter
-from sexton.store.work import editing, jobs
+from sexton.store.work import jobs
+from tests.callers import TESTER
 
 if TYPE_CHECKING:
     import pytest
@@ -36,6 +38,6 @@ async def test_jobs_from_before_the_lists_are_found_by_all_that_they_are(
             (JobFilter(status="pending"), [plain, tagged]),
         ):
             assert [job.id for job in (await search.find_jobs(connection, chosen, limit=5)).rows] == expected
-        assert (await editing.edit(connection, tagged, editing.Changes(tags=("green",)))).version == 2
-        await editing.pause(connection, plain)
+        assert (await one_time_jobs.edit(connection, TESTER, tagged, definition_change.Changes(tags=("green",)))).version == 2
+        await one_time_jobs.pause(connection, TESTER, plain)
     await database.close()

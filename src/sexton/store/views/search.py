@@ -16,7 +16,7 @@ import msgspec
 from sexton.errors import NotFound
 from sexton.store.database import Connection
 from sexton.store.sql import statements
-from sexton.store.uuid7 import floor
+from sexton.store.uuid7 import RECURRING, floor
 from sexton.store.work import jobs
 from sexton.store.work.jobs import Execution, JobView
 
@@ -29,7 +29,7 @@ _SHOWN = 50  # looked up at once
 
 _SQL = statements(__name__)
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
-_RECURRING = UUID(int=2**127)  # ids of recurring jobs begin here
+_RECURRING = UUID(int=RECURRING)  # ids of recurring jobs begin here
 _BATCH_SPREAD = timedelta(seconds=1)  # the ids of one batch lie up to 10 ms after the instant of its submission
 
 
