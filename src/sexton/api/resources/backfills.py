@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from litestar import Response, delete, post
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.responses import answer, expected_version
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Call, body, described
+from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of, no_query
 from sexton.api.state import ApiRequest, state_of
@@ -16,26 +16,22 @@ from sexton.store.work import backfill as store
 _PATH = "/v1/jobs/{job_id:str}/backfill"
 
 
-@post(
+@Operation(
+    "POST",
     _PATH,
-    status_code=200,
-    opt=described(
-        Call(
-            id="backfillJob",
-            tag="jobs",
-            summary="Run the past fires of a recurring job",
-            description=(
-                "Those of its own rule from `from` to before `until`, oldest first, each due `spacing` after the one before. "
-                "What has succeeded, lives, or lies in the dead letters is left out; with `fires: all` only what lives. The "
-                "schedule goes on: a regular fire waits for at most one run of the backfill, and goes before the rest. At most "
-                "1,000 per call. With `dry_run` nothing is changed."
-            ),
-            body=body(wire.BackfillRequest, **examples.BACKFILLS),
-            headers=("If-Match",),
-            answers={200: Answer("What was written, or would be.", wire.Backfill)},
-            problems=(400, 404, 409, 412, 413, 415, 422),
-        )
+    id="backfillJob",
+    tag="jobs",
+    summary="Run the past fires of a recurring job",
+    description=(
+        "Those of its own rule from `from` to before `until`, oldest first, each due `spacing` after the one before. "
+        "What has succeeded, lives, or lies in the dead letters is left out; with `fires: all` only what lives. The "
+        "schedule goes on: a regular fire waits for at most one run of the backfill, and goes before the rest. At most "
+        "1,000 per call. With `dry_run` nothing is changed."
     ),
+    body=body(wire.BackfillRequest, **examples.BACKFILLS),
+    headers=("If-Match",),
+    answers={200: Answer("What was written, or would be.", wire.Backfill)},
+    problems=(404, 409, 412),
 )
 async def start(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -58,19 +54,15 @@ async def start(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Backfill(**done._asdict()))
 
 
-@delete(
+@Operation(
+    "DELETE",
     _PATH,
-    status_code=200,
-    opt=described(
-        Call(
-            id="stopBackfill",
-            tag="jobs",
-            summary="Stop the backfill of a job",
-            description="What of it waits never starts, and history says so; what runs goes on, and so does the schedule.",
-            answers={200: Answer("What that did.", wire.BackfillStopped)},
-            problems=(404,),
-        )
-    ),
+    id="stopBackfill",
+    tag="jobs",
+    summary="Stop the backfill of a job",
+    description="What of it waits never starts, and history says so; what runs goes on, and so does the schedule.",
+    answers={200: Answer("What that did.", wire.BackfillStopped)},
+    problems=(404,),
 )
 async def stop(request: ApiRequest) -> Response[bytes]:
     no_query(request)

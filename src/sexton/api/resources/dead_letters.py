@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import msgspec
-from litestar import Response, delete, get, post
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.problems import invalid
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Call, body, described
+from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import id_of, no_query, query_of
@@ -26,17 +26,14 @@ from sexton.store.work import dead_letters as store
 _BODY_LIMIT = 2 * 1024 * 1024  # ten thousand ids and some space
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/dead-letters",
-    opt=described(
-        Call(
-            id="listDeadLetters",
-            tag="dead letters",
-            summary="List dead letters, newest first",
-            query=DeadLettersQuery,
-            answers={200: Answer("A page.", wire.Page[wire.DeadLetter])},
-        )
-    ),
+    id="listDeadLetters",
+    tag="dead letters",
+    summary="List dead letters, newest first",
+    query=DeadLettersQuery,
+    answers={200: Answer("A page.", wire.Page[wire.DeadLetter])},
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, DeadLettersQuery)
@@ -55,17 +52,14 @@ def _page(found: Sequence[store.DeadLetter]) -> Sequence[store.DeadLetter]:
     return found[: max(1, sum(size <= PAGE_BYTES for size in sizes))]
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/dead-letters/{letter_id:str}",
-    opt=described(
-        Call(
-            id="getDeadLetter",
-            tag="dead letters",
-            summary="Look at a dead letter",
-            answers={200: Answer("The letter, with payload and error as they were.", wire.DeadLetter)},
-            problems=(404,),
-        )
-    ),
+    id="getDeadLetter",
+    tag="dead letters",
+    summary="Look at a dead letter",
+    answers={200: Answer("The letter, with payload and error as they were.", wire.DeadLetter)},
+    problems=(404,),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -77,21 +71,16 @@ async def show(request: ApiRequest) -> Response[bytes]:
     return answer(views.dead_letter(rows[0]))
 
 
-@post(
+@Operation(
+    "POST",
     "/v1/dead-letters/replay",
-    status_code=200,
-    request_max_body_size=_BODY_LIMIT,
-    opt=described(
-        Call(
-            id="replayDeadLetters",
-            tag="dead letters",
-            summary="Run dead letters again",
-            description="Each once, with a fresh budget; a letter that somebody else replays at the same time is left to them.",
-            body=body(wire.ReplayRequest, **examples.REPLAYS),
-            answers={200: Answer("What was replayed, or after a dry run what would be.", wire.Replay)},
-            problems=(400, 413, 415, 422),
-        )
-    ),
+    id="replayDeadLetters",
+    tag="dead letters",
+    summary="Run dead letters again",
+    description="Each once, with a fresh budget; a letter that somebody else replays at the same time is left to them.",
+    body=body(wire.ReplayRequest, **examples.REPLAYS),
+    body_limit=_BODY_LIMIT,
+    answers={200: Answer("What was replayed, or after a dry run what would be.", wire.Replay)},
 )
 async def replay(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -105,21 +94,16 @@ async def replay(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Replay(matched_count=len(ids), risen=[one.job_id for one in risen], dry_run=asked.dry_run))
 
 
-@delete(
+@Operation(
+    "DELETE",
     "/v1/dead-letters",
-    status_code=200,
-    request_max_body_size=_BODY_LIMIT,
-    opt=described(
-        Call(
-            id="discardDeadLetters",
-            tag="dead letters",
-            summary="Discard dead letters",
-            description="Their jobs stay failed; only the letters go.",
-            body=body(wire.DiscardRequest, **examples.DISCARDS),
-            answers={200: Answer("What was discarded, or after a dry run what would be.", wire.Discard)},
-            problems=(400, 413, 415, 422),
-        )
-    ),
+    id="discardDeadLetters",
+    tag="dead letters",
+    summary="Discard dead letters",
+    description="Their jobs stay failed; only the letters go.",
+    body=body(wire.DiscardRequest, **examples.DISCARDS),
+    body_limit=_BODY_LIMIT,
+    answers={200: Answer("What was discarded, or after a dry run what would be.", wire.Discard)},
 )
 async def discard(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -131,18 +115,14 @@ async def discard(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Discard(matched_count=len(ids), discarded=gone, dry_run=asked.dry_run))
 
 
-@delete(
+@Operation(
+    "DELETE",
     "/v1/dead-letters/{letter_id:str}",
-    status_code=200,
-    opt=described(
-        Call(
-            id="discardDeadLetter",
-            tag="dead letters",
-            summary="Discard a dead letter",
-            answers={200: Answer("It is gone.", wire.Discard)},
-            problems=(404,),
-        )
-    ),
+    id="discardDeadLetter",
+    tag="dead letters",
+    summary="Discard a dead letter",
+    answers={200: Answer("It is gone.", wire.Discard)},
+    problems=(404,),
 )
 async def discard_one(request: ApiRequest) -> Response[bytes]:
     no_query(request)

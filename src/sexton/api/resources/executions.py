@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from litestar import Response, get
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Call, described
+from sexton.api.openapi.description import Answer, Operation
 from sexton.api.requests import cursors
 from sexton.api.requests.parameters import id_of, no_query, query_of, within_history
 from sexton.api.requests.queries import ExecutionsQuery, JobExecutionsQuery
@@ -23,18 +23,15 @@ from sexton.store.work.jobs import Execution
 _PAGE = {200: Answer("A page.", wire.Page[wire.Execution])}
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/executions",
-    opt=described(
-        Call(
-            id="listExecutions",
-            tag="executions",
-            summary="List executions, newest first",
-            description="Those that have ended; with `status=running` those that run now, which have no id yet.",
-            query=ExecutionsQuery,
-            answers=_PAGE,
-        )
-    ),
+    id="listExecutions",
+    tag="executions",
+    summary="List executions, newest first",
+    description="Those that have ended; with `status=running` those that run now, which have no id yet.",
+    query=ExecutionsQuery,
+    answers=_PAGE,
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, ExecutionsQuery)
@@ -50,19 +47,16 @@ async def find(request: ApiRequest) -> Response[bytes]:
     return await _page(request, chosen, query.cursor, query.limit)
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/jobs/{job_id:str}/executions",
-    opt=described(
-        Call(
-            id="listJobExecutions",
-            tag="executions",
-            summary="List the executions of a job, newest first",
-            description="Those that have ended; the one that runs now is the job's `last_execution`.",
-            query=JobExecutionsQuery,
-            answers=_PAGE,
-            problems=(404,),
-        )
-    ),
+    id="listJobExecutions",
+    tag="executions",
+    summary="List the executions of a job, newest first",
+    description="Those that have ended; the one that runs now is the job's `last_execution`.",
+    query=JobExecutionsQuery,
+    answers=_PAGE,
+    problems=(404,),
 )
 async def of_job(request: ApiRequest) -> Response[bytes]:
     query, wanted = query_of(request, JobExecutionsQuery), id_of(request, "job_id", "job")
@@ -80,17 +74,14 @@ async def _page(request: ApiRequest, chosen: search.ExecutionFilter, cursor: str
     return answer(wire.Page(items=items, next_cursor=cursors.encode(found.next_before, chosen)))
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/executions/{execution_id:str}",
-    opt=described(
-        Call(
-            id="getExecution",
-            tag="executions",
-            summary="Look at an execution, with its output",
-            answers={200: Answer("The execution.", wire.Execution)},
-            problems=(404,),
-        )
-    ),
+    id="getExecution",
+    tag="executions",
+    summary="Look at an execution, with its output",
+    answers={200: Answer("The execution.", wire.Execution)},
+    problems=(404,),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
     no_query(request)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from litestar import Response, get
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Call, described
+from sexton.api.openapi.description import Answer, Operation
 from sexton.api.requests.parameters import no_query
 from sexton.api.state import ApiRequest, state_of
 from sexton.store.fleet import workers as store
@@ -17,17 +17,14 @@ from sexton.store.views import transitions
 from sexton.store.views.overview import NODE_ALIVE_S
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/workers",
-    opt=described(
-        Call(
-            id="listWorkers",
-            tag="fleet",
-            summary="List workers",
-            answers={200: Answer("All that are known, also those lost lately.", wire.Page[wire.Worker])},
-            problems=(422,),
-        )
-    ),
+    id="listWorkers",
+    tag="fleet",
+    summary="List workers",
+    answers={200: Answer("All that are known, also those lost lately.", wire.Page[wire.Worker])},
+    problems=(422,),
 )
 async def workers(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -38,17 +35,14 @@ async def workers(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Page(items=[views.worker(row, _since(row.beat_at, now)) for row in rows]))
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/nodes",
-    opt=described(
-        Call(
-            id="listNodes",
-            tag="fleet",
-            summary="List scheduler nodes",
-            answers={200: Answer("Each with the partitions it leads.", wire.Page[wire.Node])},
-            problems=(422,),
-        )
-    ),
+    id="listNodes",
+    tag="fleet",
+    summary="List scheduler nodes",
+    answers={200: Answer("Each with the partitions it leads.", wire.Page[wire.Node])},
+    problems=(422,),
 )
 async def nodes(request: ApiRequest) -> Response[bytes]:
     no_query(request)

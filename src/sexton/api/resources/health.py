@@ -10,7 +10,7 @@ from litestar import Litestar, Response, get
 
 from sexton import wire
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Call, described
+from sexton.api.openapi.description import Answer, Operation
 from sexton.api.openapi.document import openapi
 from sexton.api.requests.bodies import JSON
 from sexton.api.state import ApiRequest, state_of
@@ -20,35 +20,29 @@ from sexton.store.database import Postgres
 from sexton.store.fleet import cluster
 
 
-@get(
+@Operation(
+    "GET",
     "/healthz",
-    opt=described(
-        Call(
-            id="getHealth",
-            tag="operations",
-            summary="Is this process alive?",
-            description="Never touches the database.",
-            answers={200: Answer("It is.", wire.Health)},
-        )
-    ),
+    id="getHealth",
+    tag="operations",
+    summary="Is this process alive?",
+    description="Never touches the database.",
+    answers={200: Answer("It is.", wire.Health)},
 )
 async def healthz(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Health(), headers={"Cache-Control": "no-store"})
 
 
-@get(
+@Operation(
+    "GET",
     "/readyz",
-    opt=described(
-        Call(
-            id="getReadiness",
-            tag="operations",
-            summary="Can this process do its work?",
-            answers={
-                200: Answer("It can.", wire.Readiness),
-                503: Answer("It cannot; the checks say why.", wire.Readiness),
-            },
-        )
-    ),
+    id="getReadiness",
+    tag="operations",
+    summary="Can this process do its work?",
+    answers={
+        200: Answer("It can.", wire.Readiness),
+        503: Answer("It cannot; the checks say why.", wire.Readiness),
+    },
 )
 async def readyz(request: ApiRequest) -> Response[bytes]:
     database = state_of(request).database
@@ -76,16 +70,13 @@ async def _check(check: Callable[[Postgres], Awaitable[None]], database: Postgre
     return wire.Check(ok=True, detail="ok")
 
 
-@get(
+@Operation(
+    "GET",
     "/schema",
-    opt=described(
-        Call(
-            id="getOpenApi",
-            tag="operations",
-            summary="This document",
-            answers={200: Answer("OpenAPI 3.1.", dict)},
-        )
-    ),
+    id="getOpenApi",
+    tag="operations",
+    summary="This document",
+    answers={200: Answer("OpenAPI 3.1.", dict)},
 )
 async def schema(request: ApiRequest) -> Response[bytes]:
     return Response(_document(request.app), media_type=JSON)

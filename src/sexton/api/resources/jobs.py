@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import assert_never
 from uuid import UUID
 
-from litestar import Response, delete, get, patch, post
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import views
@@ -15,7 +15,7 @@ from sexton.api.answers.problems import invalid
 from sexton.api.answers.responses import answer, expected_version, tagged
 from sexton.api.known_tasks import warning
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Body, Call, body, described
+from sexton.api.openapi.description import Answer, Body, Operation, body
 from sexton.api.requests import cursors, recurring
 from sexton.api.requests.bodies import JSON, MERGE_PATCH, read, refuse_unkeepable
 from sexton.api.requests.edits import changes_of
@@ -41,34 +41,31 @@ _ENDED = ("completed", "failed", "cancelled")
 _JOB = {200: Answer("The job as it stands now.", wire.Job, headers=("ETag",), example=examples.JOB)}
 
 
-@post(
+@Operation(
+    "POST",
     "/v1/jobs",
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="submitJob",
-            tag="jobs",
-            summary="Submit a job",
-            description=(
-                "Answered when durable. A job for a task that no live worker knows is accepted with a warning. A recurring job "
-                "(`cron`, `rrule` or `every`) whose name stands already is refused (409), or with `on_name=update` brought up "
-                "to date; it takes no idempotency key."
-            ),
-            query=SubmitQuery,
-            body=body(wire.JobRequest, **examples.SUBMISSIONS, **examples.RECURRING),
-            headers=("Idempotency-Key", "traceparent"),
-            answers={
-                201: Answer(
-                    "Submitted, now or by the first request with this key.",
-                    wire.Submitted,
-                    headers=("Location", "ETag", "Idempotent-Replayed"),
-                    example={**examples.JOB, "created": True},
-                ),
-                200: Answer("The recurring job of that name, up to date.", wire.Submitted, headers=("Location", "ETag")),
-            },
-            problems=(400, 409, 413, 415, 422, 429),
-        )
+    id="submitJob",
+    tag="jobs",
+    summary="Submit a job",
+    description=(
+        "Answered when durable. A job for a task that no live worker knows is accepted with a warning. A recurring job "
+        "(`cron`, `rrule` or `every`) whose name stands already is refused (409), or with `on_name=update` brought up "
+        "to date; it takes no idempotency key."
     ),
+    query=SubmitQuery,
+    body=body(wire.JobRequest, **examples.SUBMISSIONS, **examples.RECURRING),
+    body_limit=BODY_LIMIT,
+    headers=("Idempotency-Key", "traceparent"),
+    answers={
+        201: Answer(
+            "Submitted, now or by the first request with this key.",
+            wire.Submitted,
+            headers=("Location", "ETag", "Idempotent-Replayed"),
+            example={**examples.JOB, "created": True},
+        ),
+        200: Answer("The recurring job of that name, up to date.", wire.Submitted, headers=("Location", "ETag")),
+    },
+    problems=(409, 429),
 )
 async def submit(request: ApiRequest) -> Response[bytes]:
     query, state = query_of(request, SubmitQuery), state_of(request)
@@ -103,17 +100,14 @@ async def task_warnings(state: ApiState, task: str) -> list[str]:
     return [warning(task)]
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/jobs",
-    opt=described(
-        Call(
-            id="listJobs",
-            tag="jobs",
-            summary="List jobs, newest first",
-            query=JobsQuery,
-            answers={200: Answer("A page.", wire.Page[wire.Job], example={"items": [examples.JOB], "next_cursor": None})},
-        )
-    ),
+    id="listJobs",
+    tag="jobs",
+    summary="List jobs, newest first",
+    query=JobsQuery,
+    answers={200: Answer("A page.", wire.Page[wire.Job], example={"items": [examples.JOB], "next_cursor": None})},
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, JobsQuery)
@@ -136,20 +130,17 @@ async def find(request: ApiRequest) -> Response[bytes]:
     )
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/jobs/{job_id:str}",
-    opt=described(
-        Call(
-            id="getJob",
-            tag="jobs",
-            summary="Look at a job",
-            description="A read after a write sees it. With `wait` the answer comes when the job has ended or time is up.",
-            query=JobQuery,
-            headers=("If-None-Match",),
-            answers={**_JOB, 304: Answer("Nothing has changed.", headers=("ETag",))},
-            problems=(404,),
-        )
-    ),
+    id="getJob",
+    tag="jobs",
+    summary="Look at a job",
+    description="A read after a write sees it. With `wait` the answer comes when the job has ended or time is up.",
+    query=JobQuery,
+    headers=("If-None-Match",),
+    answers={**_JOB, 304: Answer("Nothing has changed.", headers=("ETag",))},
+    problems=(404,),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
     wait = query_of(request, JobQuery).wait
@@ -169,33 +160,30 @@ async def _show(state: ApiState, job_id: UUID) -> JobView:
         return await store.show(connection, job_id)
 
 
-@patch(
+@Operation(
+    "PATCH",
     "/v1/jobs/{job_id:str}",
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="editJob",
-            tag="jobs",
-            summary="Change a pending or recurring job",
-            description=(
-                "A one-time job only while no attempt has begun; a recurring one any time, in force from its next fire. What "
-                "is left out stays; `null` goes back to the default. With `preview=true` nothing is changed, and the answer "
-                "tells which fires of the next 30 days the edit adds and removes."
-            ),
-            query=EditQuery,
-            body=Body({JSON: wire.JobEdit, MERGE_PATCH: wire.JobEdit}, {**examples.EDITS, **examples.EDITS_OF_RECURRING}),
-            headers=("If-Match",),
-            answers={
-                200: Answer(
-                    "The job as it stands now; or what would change.",
-                    (wire.Job, wire.EditPreview),
-                    headers=("ETag",),
-                    example=examples.JOB,
-                )
-            },
-            problems=(400, 404, 409, 412, 413, 415, 422),
-        )
+    id="editJob",
+    tag="jobs",
+    summary="Change a pending or recurring job",
+    description=(
+        "A one-time job only while no attempt has begun; a recurring one any time, in force from its next fire. What "
+        "is left out stays; `null` goes back to the default. With `preview=true` nothing is changed, and the answer "
+        "tells which fires of the next 30 days the edit adds and removes."
     ),
+    query=EditQuery,
+    body=Body({JSON: wire.JobEdit, MERGE_PATCH: wire.JobEdit}, {**examples.EDITS, **examples.EDITS_OF_RECURRING}),
+    body_limit=BODY_LIMIT,
+    headers=("If-Match",),
+    answers={
+        200: Answer(
+            "The job as it stands now; or what would change.",
+            (wire.Job, wire.EditPreview),
+            headers=("ETag",),
+            example=examples.JOB,
+        )
+    },
+    problems=(404, 409, 412),
 )
 async def edit(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, EditQuery)
@@ -214,32 +202,29 @@ async def edit(request: ApiRequest) -> Response[bytes]:
         return _told(await recurring.edit(connection, wanted, asked, version=version, now=now))
 
 
-@patch(
+@Operation(
+    "PATCH",
     "/v1/jobs/{job_id:str}/status",
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="setJobStatus",
-            tag="jobs",
-            summary="Pause, resume or cancel a job",
-            description=(
-                "`paused` holds a job that does not run, `active` lets it go on, `cancelled` ends it. A recurring job that is "
-                "paused fires no more, what runs goes on; with `resume_at` it becomes active then by itself. "
-                "With `preview=true` the answer to `active` tells what a resume would fire, and nothing is changed."
-            ),
-            query=StatusQuery,
-            body=body(wire.StatusChange, **examples.STATUS_CHANGES, **examples.PAUSES_OF_RECURRING),
-            answers={
-                200: Answer(
-                    "The job as it stands now; or what would fire.",
-                    (wire.Job, wire.ResumePreview),
-                    headers=("ETag",),
-                    example=examples.JOB,
-                )
-            },
-            problems=(400, 404, 409, 413, 415, 422),
-        )
+    id="setJobStatus",
+    tag="jobs",
+    summary="Pause, resume or cancel a job",
+    description=(
+        "`paused` holds a job that does not run, `active` lets it go on, `cancelled` ends it. A recurring job that is "
+        "paused fires no more, what runs goes on; with `resume_at` it becomes active then by itself. "
+        "With `preview=true` the answer to `active` tells what a resume would fire, and nothing is changed."
     ),
+    query=StatusQuery,
+    body=body(wire.StatusChange, **examples.STATUS_CHANGES, **examples.PAUSES_OF_RECURRING),
+    body_limit=BODY_LIMIT,
+    answers={
+        200: Answer(
+            "The job as it stands now; or what would fire.",
+            (wire.Job, wire.ResumePreview),
+            headers=("ETag",),
+            example=examples.JOB,
+        )
+    },
+    problems=(404, 409),
 )
 async def set_status(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, StatusQuery)
@@ -280,19 +265,15 @@ async def _check_resume_at(connection: Connection, job_id: UUID, change: wire.St
         raise invalid("/resume_at", "lies in the past")
 
 
-@delete(
+@Operation(
+    "DELETE",
     "/v1/jobs/{job_id:str}",
-    status_code=200,
-    opt=described(
-        Call(
-            id="cancelJob",
-            tag="jobs",
-            summary="Cancel a job",
-            description="What has not started never will; what runs is asked to stop, then forced. Its history stays.",
-            answers={200: Answer("What the cancellation did.", wire.Cancelled)},
-            problems=(404, 409),
-        )
-    ),
+    id="cancelJob",
+    tag="jobs",
+    summary="Cancel a job",
+    description="What has not started never will; what runs is asked to stop, then forced. Its history stays.",
+    answers={200: Answer("What the cancellation did.", wire.Cancelled)},
+    problems=(404, 409),
 )
 async def cancel(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -303,19 +284,15 @@ async def cancel(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Cancelled(job=views.job(view), ended_count=done.ended_count, asked_count=done.asked_count))
 
 
-@post(
+@Operation(
+    "POST",
     "/v1/jobs/{job_id:str}/retry",
-    status_code=200,
-    opt=described(
-        Call(
-            id="retryJob",
-            tag="jobs",
-            summary="Try a job again now",
-            description="A failed job rises with a fresh budget; one that waits between attempts is due at once.",
-            answers=_JOB,
-            problems=(404, 409),
-        )
-    ),
+    id="retryJob",
+    tag="jobs",
+    summary="Try a job again now",
+    description="A failed job rises with a fresh budget; one that waits between attempts is due at once.",
+    answers=_JOB,
+    problems=(404, 409),
 )
 async def retry(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -325,24 +302,20 @@ async def retry(request: ApiRequest) -> Response[bytes]:
     return _told(view)
 
 
-@post(
+@Operation(
+    "POST",
     "/v1/jobs/{job_id:str}/run",
-    status_code=200,
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="runJob",
-            tag="jobs",
-            summary="Run a job now",
-            description=(
-                "A recurring job fires once, beside its schedule and under its overlap policy, if asked with another payload, "
-                "which is of this run alone; a pending one-time job, also one between two attempts, is due at once."
-            ),
-            body=Body({JSON: wire.RunRequest}, examples.RUNS, required=False),
-            answers=_JOB,
-            problems=(400, 404, 409, 413, 415, 422),
-        )
+    id="runJob",
+    tag="jobs",
+    summary="Run a job now",
+    description=(
+        "A recurring job fires once, beside its schedule and under its overlap policy, if asked with another payload, "
+        "which is of this run alone; a pending one-time job, also one between two attempts, is due at once."
     ),
+    body=Body({JSON: wire.RunRequest}, examples.RUNS, required=False),
+    body_limit=BODY_LIMIT,
+    answers=_JOB,
+    problems=(404, 409),
 )
 async def run(request: ApiRequest) -> Response[bytes]:
     no_query(request)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from litestar import Response, delete, get, put
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Call, body, described
+from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import name_of, no_query, query_of
@@ -22,18 +22,15 @@ BY = "api"
 _LIMIT = {200: Answer("The limit as it stands now.", wire.LimitView)}
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/limits",
-    opt=described(
-        Call(
-            id="listLimits",
-            tag="sharing",
-            summary="List limits",
-            description="By key. Each with how many hold it and wait for it, counted to 1,000, but without its holders.",
-            query=LimitsQuery,
-            answers={200: Answer("A page of them.", wire.Page[wire.LimitView])},
-        )
-    ),
+    id="listLimits",
+    tag="sharing",
+    summary="List limits",
+    description="By key. Each with how many hold it and wait for it, counted to 1,000, but without its holders.",
+    query=LimitsQuery,
+    answers={200: Answer("A page of them.", wire.Page[wire.LimitView])},
 )
 async def listed(request: ApiRequest) -> Response[bytes]:
     query, state = query_of(request, LimitsQuery), state_of(request)
@@ -46,17 +43,14 @@ async def listed(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Page(items=[views.limit(one) for one in found], next_cursor=more))
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/limits/{key:path}",
-    opt=described(
-        Call(
-            id="getLimit",
-            tag="sharing",
-            summary="Look at a limit and its holders",
-            answers=_LIMIT,
-            problems=(400, 404, 422),
-        )
-    ),
+    id="getLimit",
+    tag="sharing",
+    summary="Look at a limit and its holders",
+    answers=_LIMIT,
+    problems=(400, 404, 422),
 )
 async def shown(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -68,19 +62,16 @@ async def shown(request: ApiRequest) -> Response[bytes]:
     return answer(views.limit(found))
 
 
-@put(
+@Operation(
+    "PUT",
     "/v1/limits/{key:path}",
-    opt=described(
-        Call(
-            id="setLimit",
-            tag="sharing",
-            summary="Set a limit",
-            description="Makes it, or replaces its numbers, at once and for all jobs that name it. Whoever holds it keeps it.",
-            body=body(wire.LimitSettings, **examples.LIMITS),
-            answers=_LIMIT,
-            problems=(400, 404, 413, 415, 422),
-        )
-    ),
+    id="setLimit",
+    tag="sharing",
+    summary="Set a limit",
+    description="Makes it, or replaces its numbers, at once and for all jobs that name it. Whoever holds it keeps it.",
+    body=body(wire.LimitSettings, **examples.LIMITS),
+    answers=_LIMIT,
+    problems=(404,),
 )
 async def set_(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -95,19 +86,15 @@ async def set_(request: ApiRequest) -> Response[bytes]:
     return answer(views.limit(found))
 
 
-@delete(
+@Operation(
+    "DELETE",
     "/v1/limits/{key:path}",
-    status_code=200,
-    opt=described(
-        Call(
-            id="removeLimit",
-            tag="sharing",
-            summary="Remove a limit",
-            description="Refused (409) while runs wait for it.",
-            answers={200: Answer("It is gone.", wire.Removed)},
-            problems=(400, 404, 409, 422),
-        )
-    ),
+    id="removeLimit",
+    tag="sharing",
+    summary="Remove a limit",
+    description="Refused (409) while runs wait for it.",
+    answers={200: Answer("It is gone.", wire.Removed)},
+    problems=(400, 404, 409, 422),
 )
 async def removed(request: ApiRequest) -> Response[bytes]:
     no_query(request)

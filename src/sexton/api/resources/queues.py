@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from litestar import Response, delete, get, patch, put
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Call, body, described
+from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import name_of, no_query
 from sexton.api.state import ApiRequest, state_of
@@ -25,18 +25,15 @@ BY = "api"
 _QUEUE = {200: Answer("The queue as it stands now.", wire.QueueView)}
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/queues",
-    opt=described(
-        Call(
-            id="listQueues",
-            tag="sharing",
-            summary="List queues",
-            description="By name: with work in them, with a worker that serves them, or with something set for them.",
-            answers={200: Answer("Each with its load and what is set for it.", wire.Page[wire.QueueView])},
-            problems=(422,),
-        )
-    ),
+    id="listQueues",
+    tag="sharing",
+    summary="List queues",
+    description="By name: with work in them, with a worker that serves them, or with something set for them.",
+    answers={200: Answer("Each with its load and what is set for it.", wire.Page[wire.QueueView])},
+    problems=(422,),
 )
 async def listed(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -48,17 +45,14 @@ async def listed(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Page(items=[views.queue(name, loads.get(name), known.get(name)) for name in names]))
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/queues/{name:path}",
-    opt=described(
-        Call(
-            id="getQueue",
-            tag="sharing",
-            summary="Look at a queue",
-            answers=_QUEUE,
-            problems=(400, 404, 422),
-        )
-    ),
+    id="getQueue",
+    tag="sharing",
+    summary="Look at a queue",
+    answers=_QUEUE,
+    problems=(400, 404, 422),
 )
 async def shown(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -70,22 +64,19 @@ async def shown(request: ApiRequest) -> Response[bytes]:
     return answer(views.queue(name, load, settings))
 
 
-@put(
+@Operation(
+    "PUT",
     "/v1/queues/{name:path}",
-    opt=described(
-        Call(
-            id="setQueue",
-            tag="sharing",
-            summary="Set a queue's pace and defaults",
-            description=(
-                "Replaces all that was set: what is left out has its default again. A pause stays. `timeout`, `retry` and "
-                "`jitter` are those of jobs submitted from now on whose task and submission say nothing themselves."
-            ),
-            body=body(wire.QueueSettings, **examples.QUEUES),
-            answers=_QUEUE,
-            problems=(400, 404, 413, 415, 422),
-        )
+    id="setQueue",
+    tag="sharing",
+    summary="Set a queue's pace and defaults",
+    description=(
+        "Replaces all that was set: what is left out has its default again. A pause stays. `timeout`, `retry` and "
+        "`jitter` are those of jobs submitted from now on whose task and submission say nothing themselves."
     ),
+    body=body(wire.QueueSettings, **examples.QUEUES),
+    answers=_QUEUE,
+    problems=(404,),
 )
 async def set_(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -97,19 +88,15 @@ async def set_(request: ApiRequest) -> Response[bytes]:
         return answer(views.queue(name, *await _found(connection, name, now)))
 
 
-@delete(
+@Operation(
+    "DELETE",
     "/v1/queues/{name:path}",
-    status_code=200,
-    opt=described(
-        Call(
-            id="removeQueue",
-            tag="sharing",
-            summary="Forget what is set for a queue",
-            description="It has the defaults again, and a pause ends. The runs in it stay.",
-            answers={200: Answer("It has the defaults again.", wire.Removed)},
-            problems=(400, 404, 422),
-        )
-    ),
+    id="removeQueue",
+    tag="sharing",
+    summary="Forget what is set for a queue",
+    description="It has the defaults again, and a pause ends. The runs in it stay.",
+    answers={200: Answer("It has the defaults again.", wire.Removed)},
+    problems=(400, 404, 422),
 )
 async def removed(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -120,20 +107,17 @@ async def removed(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Removed(name=name))
 
 
-@patch(
+@Operation(
+    "PATCH",
     "/v1/queues/{name:path}",
-    opt=described(
-        Call(
-            id="setQueueStatus",
-            tag="sharing",
-            path="/v1/queues/{name}/status",
-            summary="Pause or resume a queue",
-            description="While it is paused nothing in it starts; what runs goes on, and jobs may be submitted.",
-            body=body(wire.ShareStatusChange, **examples.SHARE_STATUS_CHANGES),
-            answers=_QUEUE,
-            problems=(400, 404, 413, 415, 422),
-        )
-    ),
+    id="setQueueStatus",
+    tag="sharing",
+    summary="Pause or resume a queue",
+    description="While it is paused nothing in it starts; what runs goes on, and jobs may be submitted.",
+    body=body(wire.ShareStatusChange, **examples.SHARE_STATUS_CHANGES),
+    answers=_QUEUE,
+    problems=(404,),
+    documented_path="/v1/queues/{name}/status",
 )
 async def set_status(request: ApiRequest) -> Response[bytes]:
     no_query(request)

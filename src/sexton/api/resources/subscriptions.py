@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from litestar import Response, delete, get, post, put
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import delivery_views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Call, body, described
+from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of, no_query, query_of, within_history
@@ -28,18 +28,15 @@ CHUNK = 500  # deliveries per transaction
 _SUBSCRIPTION = {200: Answer("The subscription as it stands now.", wire.SubscriptionView)}
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/subscriptions",
-    opt=described(
-        Call(
-            id="listSubscriptions",
-            tag="subscriptions",
-            summary="List subscriptions",
-            description="By name.",
-            query=SubscriptionsQuery,
-            answers={200: Answer("A page of them.", wire.Page[wire.SubscriptionView])},
-        )
-    ),
+    id="listSubscriptions",
+    tag="subscriptions",
+    summary="List subscriptions",
+    description="By name.",
+    query=SubscriptionsQuery,
+    answers={200: Answer("A page of them.", wire.Page[wire.SubscriptionView])},
 )
 async def listed(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, SubscriptionsQuery)
@@ -49,17 +46,14 @@ async def listed(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Page(items=[delivery_views.subscription(one) for one in found], next_cursor=more))
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/subscriptions/{name:str}",
-    opt=described(
-        Call(
-            id="getSubscription",
-            tag="subscriptions",
-            summary="Look at a subscription",
-            answers=_SUBSCRIPTION,
-            problems=(404, 422),
-        )
-    ),
+    id="getSubscription",
+    tag="subscriptions",
+    summary="Look at a subscription",
+    answers=_SUBSCRIPTION,
+    problems=(404, 422),
 )
 async def shown(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -67,22 +61,18 @@ async def shown(request: ApiRequest) -> Response[bytes]:
         return answer(delivery_views.subscription(await _found(connection, _name(request))))
 
 
-@put(
+@Operation(
+    "PUT",
     "/v1/subscriptions/{name:str}",
-    opt=described(
-        Call(
-            id="setSubscription",
-            tag="subscriptions",
-            summary="Subscribe to what becomes of runs",
-            description=(
-                "Makes the subscription, or replaces all of it. It holds for runs that end from now on; what is on its way "
-                "goes where it was to go. While it is paused no event is made, nor made up for later."
-            ),
-            body=body(wire.SubscriptionSettings, **examples.SUBSCRIPTIONS),
-            answers={**_SUBSCRIPTION, 201: Answer("It is new.", wire.SubscriptionView)},
-            problems=(400, 413, 415, 422),
-        )
+    id="setSubscription",
+    tag="subscriptions",
+    summary="Subscribe to what becomes of runs",
+    description=(
+        "Makes the subscription, or replaces all of it. It holds for runs that end from now on; what is on its way "
+        "goes where it was to go. While it is paused no event is made, nor made up for later."
     ),
+    body=body(wire.SubscriptionSettings, **examples.SUBSCRIPTIONS),
+    answers={**_SUBSCRIPTION, 201: Answer("It is new.", wire.SubscriptionView)},
 )
 async def set_(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -94,19 +84,15 @@ async def set_(request: ApiRequest) -> Response[bytes]:
     return answer(view, status=201 if is_new else 200)
 
 
-@delete(
+@Operation(
+    "DELETE",
     "/v1/subscriptions/{name:str}",
-    status_code=200,
-    opt=described(
-        Call(
-            id="removeSubscription",
-            tag="subscriptions",
-            summary="Remove a subscription",
-            description="What has not been delivered yet is cancelled. What was stays among the jobs, named `webhook:{name}`.",
-            answers={200: Answer("Nothing more is sent.", wire.SubscriptionRemoved)},
-            problems=(404, 422),
-        )
-    ),
+    id="removeSubscription",
+    tag="subscriptions",
+    summary="Remove a subscription",
+    description="What has not been delivered yet is cancelled. What was stays among the jobs, named `webhook:{name}`.",
+    answers={200: Answer("Nothing more is sent.", wire.SubscriptionRemoved)},
+    problems=(404, 422),
 )
 async def removed(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -133,18 +119,15 @@ async def _cancel_undelivered(state: ApiState, name: str) -> int:
         before = found.looked_until
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/subscriptions/{name:str}/deliveries",
-    opt=described(
-        Call(
-            id="listDeliveries",
-            tag="subscriptions",
-            summary="List what was delivered, and what was not, newest first",
-            query=DeliveriesQuery,
-            answers={200: Answer("A page.", wire.Page[wire.Delivery])},
-            problems=(404,),
-        )
-    ),
+    id="listDeliveries",
+    tag="subscriptions",
+    summary="List what was delivered, and what was not, newest first",
+    query=DeliveriesQuery,
+    answers={200: Answer("A page.", wire.Page[wire.Delivery])},
+    problems=(404,),
 )
 async def log(request: ApiRequest) -> Response[bytes]:
     query, name = query_of(request, DeliveriesQuery), _name(request)
@@ -162,22 +145,18 @@ async def log(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Page(items=items, next_cursor=cursors.encode(page.next_before, chosen)))
 
 
-@post(
+@Operation(
+    "POST",
     "/v1/subscriptions/{name:str}/deliveries/{delivery_id:str}/replay",
-    status_code=200,
-    opt=described(
-        Call(
-            id="replayDelivery",
-            tag="subscriptions",
-            summary="Send a delivery again",
-            description=(
-                "Whether it arrived, failed or was cancelled, with a fresh budget, to where the subscription points now. "
-                "The message keeps its id (`webhook-id`), so a receiver that minds it acts once."
-            ),
-            answers={200: Answer("It is on its way.", wire.DeliveriesReplayed)},
-            problems=(404, 409, 422),
-        )
+    id="replayDelivery",
+    tag="subscriptions",
+    summary="Send a delivery again",
+    description=(
+        "Whether it arrived, failed or was cancelled, with a fresh budget, to where the subscription points now. "
+        "The message keeps its id (`webhook-id`), so a receiver that minds it acts once."
     ),
+    answers={200: Answer("It is on its way.", wire.DeliveriesReplayed)},
+    problems=(404, 409, 422),
 )
 async def replay_one(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -197,20 +176,16 @@ async def _refuse_replay(connection: Connection, name: str, wanted: UUID) -> Non
     raise NotFound(f"{name} has no delivery {wanted}")
 
 
-@post(
+@Operation(
+    "POST",
     "/v1/subscriptions/{name:str}/deliveries/replay",
-    status_code=200,
-    opt=described(
-        Call(
-            id="replayDeliveries",
-            tag="subscriptions",
-            summary="Send many deliveries again",
-            description="All that failed, or those of a range of time, newest first; each as if it were named alone.",
-            body=body(wire.DeliveriesReplay, **examples.DELIVERIES_REPLAYS),
-            answers={200: Answer("What is sent again, or after a dry run would be.", wire.DeliveriesReplayed)},
-            problems=(400, 404, 413, 415, 422),
-        )
-    ),
+    id="replayDeliveries",
+    tag="subscriptions",
+    summary="Send many deliveries again",
+    description="All that failed, or those of a range of time, newest first; each as if it were named alone.",
+    body=body(wire.DeliveriesReplay, **examples.DELIVERIES_REPLAYS),
+    answers={200: Answer("What is sent again, or after a dry run would be.", wire.DeliveriesReplayed)},
+    problems=(404,),
 )
 async def replay_many(request: ApiRequest) -> Response[bytes]:
     no_query(request)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from litestar import Response, delete, get, patch, put
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Call, body, described
+from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import name_of, no_query
 from sexton.api.state import ApiRequest, state_of
@@ -23,18 +23,15 @@ BY = "api"
 _TENANT = {200: Answer("The tenant as it stands now.", wire.TenantView)}
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/tenants",
-    opt=described(
-        Call(
-            id="listTenants",
-            tag="sharing",
-            summary="List tenants",
-            description="By name: those with work waiting or running, and up to 1,000 for which something was set.",
-            answers={200: Answer("Each with its load and what is set for it.", wire.Page[wire.TenantView])},
-            problems=(422,),
-        )
-    ),
+    id="listTenants",
+    tag="sharing",
+    summary="List tenants",
+    description="By name: those with work waiting or running, and up to 1,000 for which something was set.",
+    answers={200: Answer("Each with its load and what is set for it.", wire.Page[wire.TenantView])},
+    problems=(422,),
 )
 async def listed(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -45,18 +42,15 @@ async def listed(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Page(items=[views.tenant(name, loads.get(name), known.get(name)) for name in names]))
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/tenants/{name:path}",
-    opt=described(
-        Call(
-            id="getTenant",
-            tag="sharing",
-            summary="Look at a tenant",
-            description="One for which nothing was set has the defaults.",
-            answers=_TENANT,
-            problems=(400, 404, 422),
-        )
-    ),
+    id="getTenant",
+    tag="sharing",
+    summary="Look at a tenant",
+    description="One for which nothing was set has the defaults.",
+    answers=_TENANT,
+    problems=(400, 404, 422),
 )
 async def shown(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -68,19 +62,16 @@ async def shown(request: ApiRequest) -> Response[bytes]:
     return answer(view)
 
 
-@put(
+@Operation(
+    "PUT",
     "/v1/tenants/{name:path}",
-    opt=described(
-        Call(
-            id="setTenant",
-            tag="sharing",
-            summary="Set a tenant's share and limits",
-            description="Replaces all that was set: what is left out has its default again. A pause stays.",
-            body=body(wire.TenantSettings, **examples.TENANTS),
-            answers=_TENANT,
-            problems=(400, 404, 413, 415, 422),
-        )
-    ),
+    id="setTenant",
+    tag="sharing",
+    summary="Set a tenant's share and limits",
+    description="Replaces all that was set: what is left out has its default again. A pause stays.",
+    body=body(wire.TenantSettings, **examples.TENANTS),
+    answers=_TENANT,
+    problems=(404,),
 )
 async def set_(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -91,19 +82,15 @@ async def set_(request: ApiRequest) -> Response[bytes]:
         return answer(await _view(connection, name))
 
 
-@delete(
+@Operation(
+    "DELETE",
     "/v1/tenants/{name:path}",
-    status_code=200,
-    opt=described(
-        Call(
-            id="removeTenant",
-            tag="sharing",
-            summary="Forget what is set for a tenant",
-            description="It has the defaults again, and a pause ends. Its jobs stay.",
-            answers={200: Answer("It has the defaults again.", wire.Removed)},
-            problems=(400, 404, 422),
-        )
-    ),
+    id="removeTenant",
+    tag="sharing",
+    summary="Forget what is set for a tenant",
+    description="It has the defaults again, and a pause ends. Its jobs stay.",
+    answers={200: Answer("It has the defaults again.", wire.Removed)},
+    problems=(400, 404, 422),
 )
 async def removed(request: ApiRequest) -> Response[bytes]:
     no_query(request)
@@ -114,20 +101,17 @@ async def removed(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Removed(name=name))
 
 
-@patch(
+@Operation(
+    "PATCH",
     "/v1/tenants/{name:path}",
-    opt=described(
-        Call(
-            id="setTenantStatus",
-            tag="sharing",
-            path="/v1/tenants/{name}/status",
-            summary="Pause or resume a tenant",
-            description="While it is paused none of its runs starts; what runs goes on, and it may submit.",
-            body=body(wire.ShareStatusChange, **examples.SHARE_STATUS_CHANGES),
-            answers=_TENANT,
-            problems=(400, 404, 413, 415, 422),
-        )
-    ),
+    id="setTenantStatus",
+    tag="sharing",
+    summary="Pause or resume a tenant",
+    description="While it is paused none of its runs starts; what runs goes on, and it may submit.",
+    body=body(wire.ShareStatusChange, **examples.SHARE_STATUS_CHANGES),
+    answers=_TENANT,
+    problems=(404,),
+    documented_path="/v1/tenants/{name}/status",
 )
 async def set_status(request: ApiRequest) -> Response[bytes]:
     no_query(request)

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from litestar import Response, get
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Call, described
+from sexton.api.openapi.description import Answer, Operation
 from sexton.api.requests.parameters import id_of, no_query
 from sexton.api.state import ApiRequest, state_of
 from sexton.store.views import why as store
 
 
-@get(
+@Operation(
+    "GET",
     "/v1/jobs/{job_id:str}/why",
-    opt=described(
-        Call(
-            id="explainJob",
-            tag="jobs",
-            summary="Tell why a job has or has not run",
-            description=(
-                "An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the "
-                "answer. For one-time and recurring jobs, whatever their status."
-            ),
-            answers={200: Answer("The answer, and how it was found.", wire.Why)},
-            problems=(404,),
-        )
+    id="explainJob",
+    tag="jobs",
+    summary="Tell why a job has or has not run",
+    description=(
+        "An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the "
+        "answer. For one-time and recurring jobs, whatever their status."
     ),
+    answers={200: Answer("The answer, and how it was found.", wire.Why)},
+    problems=(404,),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
     no_query(request)
