@@ -1,0 +1,208 @@
+"""The operations that tenants, queues and limits share: each is what is set under a name, and how that stands now."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
+
+from sexton import wire
+from sexton.api.answers.responses import answer
+from sexton.api.openapi import examples
+from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.requests.bodies import read, refuse_unkeepable
+from sexton.api.requests.parameters import name_of, no_query
+from sexton.api.state import ApiRequest, state_of
+from sexton.domain.sharing import plain_name
+from sexton.errors import NotFound
+from sexton.store.database import Connection
+
+BY = "api"
+TAG = "sharing"
+
+View = TypeVar("View", bound=msgspec.Struct)
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+Checked = TypeVar("Checked")
+CheckedIn = TypeVar("CheckedIn", contravariant=True)
+
+
+class Put(Protocol[CheckedIn]):
+    """Replaces what is set under a name."""
+
+    async def __call__(self, connection: Connection, name: str, settings: CheckedIn, /, *, now: datetime | None) -> None: ...
+
+
+class Pausable(Protocol):
+    """The module of the store for a kind that can be paused."""
+
+    async def pause(
+        self, connection: Connection, name: str, *, by: str | None, note: str | None, now: datetime | None
+    ) -> None: ...
+
+    async def resume(self, connection: Connection, name: str) -> None: ...
+
+
+class SettingsByName(Generic[View]):
+    """Makes the operations of one kind, at `/v1/{noun}s` and below.
+
+    `find` reads one by its name. It answers `None` where there is none, unless every name has at least the defaults: then
+    `is_known` tells whether there is more to show than these.
+    """
+
+    def __init__(
+        self,
+        noun: str,
+        view: type[View],
+        find: Callable[[Connection, str, datetime | None], Awaitable[View | None]],
+        *,
+        is_known: Callable[[View], bool] = lambda _: True,
+        parameter: str = "name",
+    ) -> None:
+        self._noun, self._view, self._find, self._is_known = noun, view, find, is_known
+        self._path = f"/v1/{noun}s"
+        self._route = f"{self._path}/{{{parameter}:path}}"
+        self._current = {200: Answer(f"The {noun} as it stands now.", view)}
+
+    def list(
+        self, find_all: Callable[[Connection, datetime | None], Awaitable[Sequence[View]]], *, description: str
+    ) -> HTTPRouteHandler:
+        @Operation(
+            "GET",
+            self._path,
+            id=self._id("list", "s"),
+            tag=TAG,
+            summary=f"List {self._noun}s",
+            description=description,
+            answers={200: Answer("Each with its load and what is set for it.", wire.Page[self._view])},  # type: ignore[name-defined]
+            problems=(422,),
+        )
+        async def list_(request: ApiRequest) -> Response[bytes]:
+            no_query(request)
+            state = state_of(request)
+            async with state.database.connection() as connection:
+                return answer(wire.Page(items=await find_all(connection, state.clock.database_now())))
+
+        return list_
+
+    def show(self, *, missing: str, summary: str = "", description: str = "") -> HTTPRouteHandler:
+        @Operation(
+            "GET",
+            self._route,
+            id=self._id("get"),
+            tag=TAG,
+            summary=summary or f"Look at a {self._noun}",
+            description=description,
+            answers=self._current,
+            problems=(400, 404, 422),
+        )
+        async def show(request: ApiRequest) -> Response[bytes]:
+            no_query(request)
+            state, name = state_of(request), self._name(request)
+            async with state.database.connection() as connection:
+                found = await self._find(connection, name, state.clock.database_now())
+            if found is None or not self._is_known(found):
+                raise NotFound(missing.format(name=repr(name)))
+            return answer(found)
+
+        return show
+
+    def set(
+        self,
+        kind: type[Settings],
+        put: Put[Checked],
+        *,
+        check_name: Callable[[str], str],
+        check: Callable[[Settings, str], Checked],
+        summary: str,
+        description: str,
+        examples: Mapping[str, Any],
+    ) -> HTTPRouteHandler:
+        @Operation(
+            "PUT",
+            self._route,
+            id=self._id("set"),
+            tag=TAG,
+            summary=summary,
+            description=description,
+            body=body(kind, **examples),
+            answers=self._current,
+            problems=(404,),
+        )
+        async def set_(request: ApiRequest) -> Response[bytes]:
+            no_query(request)
+            state, name = state_of(request), check_name(self._name(request))
+            settings = check(await read(request, kind), name)
+            now = state.clock.database_now()
+            async with state.database.transaction() as connection:
+                await put(connection, name, settings, now=now)
+                return answer(await self._find(connection, name, now))
+
+        return set_
+
+    def remove(
+        self,
+        remove: Callable[[Connection, str], Awaitable[bool]],
+        *,
+        missing: str,
+        summary: str,
+        description: str,
+        done: str,
+        problems: tuple[int, ...] = (),
+    ) -> HTTPRouteHandler:
+        @Operation(
+            "DELETE",
+            self._route,
+            id=self._id("remove"),
+            tag=TAG,
+            summary=summary,
+            description=description,
+            answers={200: Answer(done, wire.Removed)},
+            problems=(400, 404, 422, *problems),
+        )
+        async def remove_(request: ApiRequest) -> Response[bytes]:
+            no_query(request)
+            name = self._name(request)
+            async with state_of(request).database.transaction() as connection:
+                if not await remove(connection, name):
+                    raise NotFound(missing.format(name=repr(name)))
+            return answer(wire.Removed(name=name))
+
+        return remove_
+
+    def set_status(self, store: Pausable, *, description: str) -> HTTPRouteHandler:
+        @Operation(
+            "PATCH",
+            self._route,
+            documented_path=f"{self._path}/{{name}}/status",
+            id=f"{self._id('set')}Status",
+            tag=TAG,
+            summary=f"Pause or resume a {self._noun}",
+            description=description,
+            body=body(wire.ShareStatusChange, **examples.SHARE_STATUS_CHANGES),
+            answers=self._current,
+            problems=(404,),
+        )
+        async def set_status(request: ApiRequest) -> Response[bytes]:
+            no_query(request)
+            state, name = state_of(request), plain_name(self._name(request, "/status"))
+            change = await read(request, wire.ShareStatusChange)
+            refuse_unkeepable("/note", change.note)
+            now = state.clock.database_now()
+            async with state.database.transaction() as connection:
+                if change.status == "paused":
+                    await store.pause(connection, name, by=BY, note=change.note, now=now)
+                else:
+                    await store.resume(connection, name)
+                return answer(await self._find(connection, name, now))
+
+        return set_status
+
+    def _id(self, verb: str, ending: str = "") -> str:
+        return f"{verb}{self._noun.capitalize()}{ending}"
+
+    def _name(self, request: ApiRequest, suffix: str = "") -> str:
+        return name_of(request, f"{self._path}/", suffix)
