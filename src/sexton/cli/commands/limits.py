@@ -7,31 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.printing import print_fields, print_json, print_table, up_to
+from sexton.cli.printing import print_list, print_one, print_table, up_to
 
+from .named import NamedCommands
 from .set_options import said
 
 if TYPE_CHECKING:
     from sexton.wire import LimitView
 
-app = typer.Typer(
-    add_completion=False,
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    help="List, show, set and remove limits by key. Without a command: list.",
-)
-
-Key = Annotated[str, typer.Argument(help="The key, as it comes out of a template.")]
+KEY = "The key, as it comes out of a template."
 
 
-@app.callback(invoke_without_command=True)
-def limits(context: typer.Context, url: Url = None, as_json: AsJson = False) -> None:
-    """List, show, set and remove limits by key. Without a command: list."""
-    if context.invoked_subcommand is None:
-        list_(None, 50, url, as_json)
-
-
-@app.command("list")
 def list_(
     prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
@@ -47,25 +33,54 @@ def list_(
         return [one async for one in client.limits(prefix, limit=limit)]
 
     limits = with_client(url, found)
-    if as_json:
-        print_json(limits)
-        return
     rows = ((one.key, _numbers(one), up_to(one.held_count, 1_000), up_to(one.parked_count, 1_000)) for one in limits)
-    print_table(("key", "limit", "held", "parked"), rows, none="no limits")
+    print_list(limits, ("key", "limit", "held", "parked"), rows, none="no limits", as_json=as_json)
 
 
-@app.command()
-def show(key: Key, url: Url = None, as_json: AsJson = False) -> None:
-    """Show a limit, the runs that hold it, and how many wait.
+def _numbers(limit: LimitView) -> str:
+    parts = [
+        f"{limit.running:,} at once" if limit.running else "",
+        f"{limit.count:,} per {limit.per_s:g} s" if limit.count else "",
+        "in order" if limit.ordered else "",
+    ]
+    return ", ".join(filter(None, parts))
 
-    Example: sexton limits show stripe
-    """
-    _print(with_client(url, lambda client: client.limit(key)), as_json)
+
+def _print(limit: LimitView, as_json: bool) -> None:
+    print_one(
+        limit,
+        [
+            ("key", limit.key),
+            ("limit", _numbers(limit)),
+            ("burst", limit.burst),
+            ("held", up_to(limit.held_count)),
+            ("parked", up_to(limit.parked_count)),
+            ("starts left now", limit.tokens),
+            ("set by", limit.made_by),
+            ("set at", limit.updated_at),
+        ],
+        as_json=as_json,
+    )
+    if limit.holders and not as_json:
+        rows = ((one.run_id, one.handler, one.tenant, one.worker, one.since) for one in limit.holders)
+        print_table(("run", "handler", "tenant", "worker", "since"), rows, none="")
+
+
+commands = NamedCommands(
+    "limits",
+    "List, show, set and remove limits by key. Without a command: list.",
+    list_,
+    argument=KEY,
+    metavar="key",
+    example="stripe",
+)
+app = commands.app
+commands.show(lambda client, key: client.limit(key), _print, "Show a limit, the runs that hold it, and how many wait.")
 
 
 @app.command("set")
 def set_(
-    key: Key,
+    key: Annotated[str, typer.Argument(help=KEY)],
     running: Annotated[int | None, typer.Option(help="Runs at once.")] = None,
     count: Annotated[int | None, typer.Option(help="Starts per --per.")] = None,
     per: Annotated[str | None, typer.Option(help="The span that --count is of: 1s.")] = None,
@@ -82,41 +97,9 @@ def set_(
     _print(with_client(url, lambda client: client.set_limit(key, **numbers)), as_json)
 
 
-@app.command()
-def remove(key: Key, url: Url = None, as_json: AsJson = False) -> None:
-    """Remove a limit. Refused while runs wait for it.
-
-    Example: sexton limits remove stripe
-    """
-    found = with_client(url, lambda client: client.remove_limit(key))
-    print_json(found) if as_json else typer.echo(f"{key} removed")
-
-
-def _numbers(limit: LimitView) -> str:
-    parts = [
-        f"{limit.running:,} at once" if limit.running else "",
-        f"{limit.count:,} per {limit.per_s:g} s" if limit.count else "",
-        "in order" if limit.ordered else "",
-    ]
-    return ", ".join(filter(None, parts))
-
-
-def _print(limit: LimitView, as_json: bool) -> None:
-    if as_json:
-        print_json(limit)
-        return
-    print_fields(
-        [
-            ("key", limit.key),
-            ("limit", _numbers(limit)),
-            ("burst", limit.burst),
-            ("held", up_to(limit.held_count)),
-            ("parked", up_to(limit.parked_count)),
-            ("starts left now", limit.tokens),
-            ("set by", limit.made_by),
-            ("set at", limit.updated_at),
-        ]
-    )
-    if limit.holders:
-        rows = ((one.run_id, one.handler, one.tenant, one.worker, one.since) for one in limit.holders)
-        print_table(("run", "handler", "tenant", "worker", "since"), rows, none="")
+commands.change(
+    "remove",
+    lambda client, key: client.remove_limit(key),
+    "Remove a limit. Refused while runs wait for it.",
+    done="removed",
+)
