@@ -10,7 +10,7 @@ from litestar import Response
 from sexton.api.answers.problems import Refused, document
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import worker_examples as examples
-from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.openapi.description import Answer, Body, Operation, body
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of, no_query
 from sexton.api.state import ApiRequest, ApiState, state_of
@@ -38,7 +38,6 @@ BODY_LIMIT = 1024 * 1024  # a result of 64 KiB may be written with escapes six t
 BATCH_BODY_LIMIT = 8 * 1024 * 1024
 PROGRESS_BYTES_LIMIT = 16 * 1024
 _AGAIN = "Sent again with the same lease it gives the same answer; anything else is a 409, `lease_lost`."
-_REPORTED = {200: Answer("It is recorded.", Reported)}
 _PROBLEMS = (401, 404, 409)
 
 R = TypeVar("R", bound=LeaseRequest)
@@ -72,60 +71,55 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
     return answer(RunHeard(run_id=lease.run_id, cancel_requested=heard.cancel_requested, ends_at=heard.ends_at))
 
 
-@Operation(
-    "POST",
-    "/v1/runs/{run_id:str}/complete",
-    id="completeRun",
-    tag="remote workers",
+def _ending(verb: str, asked: Body, *, summary: str, description: str = "") -> Operation:
+    """An operation that ends a run, or one try of it."""
+    return Operation(
+        "POST",
+        f"/v1/runs/{{run_id:str}}/{verb}",
+        id=f"{verb}Run",
+        tag="remote workers",
+        summary=summary,
+        description=f"{description} {_AGAIN}".lstrip(),
+        body=asked,
+        body_limit=BODY_LIMIT,
+        headers=("Authorization",),
+        answers={200: Answer("It is recorded.", Reported)},
+        problems=_PROBLEMS,
+    )
+
+
+@_ending(
+    "complete",
+    body(CompleteRequest, **examples.COMPLETING),
     summary="End a run: it succeeded",
-    description=_AGAIN,
-    body=body(CompleteRequest, **examples.COMPLETING),
-    body_limit=BODY_LIMIT,
-    headers=("Authorization",),
-    answers=_REPORTED,
-    problems=_PROBLEMS,
 )
 async def complete(request: ApiRequest) -> Response[bytes]:
     state, asked, lease = await _asked(request, CompleteRequest)
     return answer(await state.reporting.settle(Item(lease, Succeeded(), kept("/result", asked.result), asked.output)))
 
 
-@Operation(
-    "POST",
-    "/v1/runs/{run_id:str}/fail",
-    id="failRun",
-    tag="remote workers",
+@_ending(
+    "fail",
+    body(FailRequest, **examples.FAILING),
     summary="End a try: it failed",
     description=(
         "The job's retry policy says what follows; `permanent` sends it to the dead letters at once, `retry_after` is "
-        f"a lower bound for the wait. {_AGAIN}"
+        "a lower bound for the wait."
     ),
-    body=body(FailRequest, **examples.FAILING),
-    body_limit=BODY_LIMIT,
-    headers=("Authorization",),
-    answers=_REPORTED,
-    problems=_PROBLEMS,
 )
 async def fail(request: ApiRequest) -> Response[bytes]:
     state, asked, lease = await _asked(request, FailRequest)
     return answer(await state.reporting.settle(Item(lease, asked.to_outcome(), output=asked.output)))
 
 
-@Operation(
-    "POST",
-    "/v1/runs/{run_id:str}/release",
-    id="releaseRun",
-    tag="remote workers",
+@_ending(
+    "release",
+    body(ReleaseRequest, **examples.RELEASING),
     summary="Hand a run back unfinished",
     description=(
         "For another worker, at once or after `delay`; no attempt is spent. A run whose job was cancelled ends as "
-        f"cancelled, and an at-most-once run goes to the dead letters. {_AGAIN}"
+        "cancelled, and an at-most-once run goes to the dead letters."
     ),
-    body=body(ReleaseRequest, **examples.RELEASING),
-    body_limit=BODY_LIMIT,
-    headers=("Authorization",),
-    answers=_REPORTED,
-    problems=_PROBLEMS,
 )
 async def release(request: ApiRequest) -> Response[bytes]:
     state, asked, lease = await _asked(request, ReleaseRequest)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-import msgspec
 from litestar import Response
 
 from sexton import wire
@@ -16,7 +15,7 @@ from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read, refuse_unkeepable
-from sexton.api.requests.parameters import id_of, no_query, query_of
+from sexton.api.requests.parameters import filter_of, id_of, no_query, query_of
 from sexton.api.requests.queries import DeadLettersQuery
 from sexton.api.state import ApiRequest, state_of
 from sexton.errors import NotFound
@@ -37,7 +36,7 @@ _BODY_LIMIT = 2 * 1024 * 1024  # ten thousand ids and some space
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, DeadLettersQuery)
-    chosen = store.Filter(task=query.handler, tenant=query.tenant, queue=query.queue, permanent=query.permanent)
+    chosen = filter_of(store.Filter, query)
     before = cursors.decode(query.cursor, chosen)
     async with state_of(request).database.connection() as connection:
         found = await store.find(connection, chosen, before=before, limit=query.limit)
@@ -139,8 +138,7 @@ def _chosen(asked: wire.DeadLetterFilter) -> store.Filter:
         raise invalid("/filter", "name at least one of ids, handler, tenant, queue and permanent")
     for field in ("handler", "tenant", "queue"):
         refuse_unkeepable(f"/filter/{field}", getattr(asked, field))
-    renamed = {"handler": "task"}
-    return store.Filter(**{renamed.get(name, name): value for name, value in msgspec.structs.asdict(asked).items()})
+    return filter_of(store.Filter, asked)
 
 
 HANDLERS = [find, show, replay, discard, discard_one]

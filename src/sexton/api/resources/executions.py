@@ -12,7 +12,7 @@ from sexton.api.answers import views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi.description import Answer, Operation
 from sexton.api.requests import cursors
-from sexton.api.requests.parameters import id_of, no_query, query_of, within_history
+from sexton.api.requests.parameters import filter_of, id_of, no_query, query_of
 from sexton.api.requests.queries import ExecutionsQuery, JobExecutionsQuery
 from sexton.api.state import ApiRequest, state_of
 from sexton.store.database import Connection
@@ -35,16 +35,7 @@ _PAGE = {200: Answer("A page.", wire.Page[wire.Execution])}
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, ExecutionsQuery)
-    chosen = search.ExecutionFilter(
-        job_id=query.job_id,
-        status=query.status,
-        task=query.handler,
-        tenant=query.tenant,
-        queue=query.queue,
-        started_from=within_history(query.started_from),
-        started_until=within_history(query.started_until),
-    )
-    return await _page(request, chosen, query.cursor, query.limit)
+    return await _page(request, filter_of(search.ExecutionFilter, query), query.cursor, query.limit)
 
 
 @Operation(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
+import msgspec
 from litestar import Response
 
 from sexton import wire
@@ -12,9 +15,12 @@ from sexton.api.answers.responses import answer
 from sexton.api.openapi.description import Answer, Operation
 from sexton.api.requests.parameters import no_query
 from sexton.api.state import ApiRequest, state_of
+from sexton.store.database import Connection
 from sexton.store.fleet import workers as store
 from sexton.store.views import transitions
 from sexton.store.views.overview import NODE_ALIVE_S
+
+Member = TypeVar("Member", store.Worker, store.Node)
 
 
 @Operation(
@@ -27,12 +33,7 @@ from sexton.store.views.overview import NODE_ALIVE_S
     problems=(422,),
 )
 async def workers(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
-    state = state_of(request)
-    async with state.database.connection() as connection:
-        now = await transitions.mark(connection, now=state.clock.database_now())
-        rows = await store.workers(connection)
-    return answer(wire.Page(items=[views.worker(row, _since(row.beat_at, now)) for row in rows]))
+    return await _listed(request, store.workers, views.worker)
 
 
 @Operation(
@@ -45,17 +46,21 @@ async def workers(request: ApiRequest) -> Response[bytes]:
     problems=(422,),
 )
 async def nodes(request: ApiRequest) -> Response[bytes]:
+    return await _listed(request, store.nodes, partial(views.node, alive_s=NODE_ALIVE_S))
+
+
+async def _listed(
+    request: ApiRequest,
+    find: Callable[[Connection], Awaitable[Sequence[Member]]],
+    view: Callable[[Member, float], msgspec.Struct],
+) -> Response[bytes]:
+    """Each with how long it has been silent."""
     no_query(request)
     state = state_of(request)
     async with state.database.connection() as connection:
         now = await transitions.mark(connection, now=state.clock.database_now())
-        rows = await store.nodes(connection)
-    items = [views.node(row, _since(row.beat_at, now), alive_s=NODE_ALIVE_S) for row in rows]
-    return answer(wire.Page(items=items))
-
-
-def _since(beat_at: datetime, now: datetime) -> float:
-    return max((now - beat_at).total_seconds(), 0.0)
+        rows = await find(connection)
+    return answer(wire.Page(items=[view(row, max((now - row.beat_at).total_seconds(), 0.0)) for row in rows]))
 
 
 HANDLERS = [workers, nodes]

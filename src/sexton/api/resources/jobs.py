@@ -19,7 +19,7 @@ from sexton.api.openapi.description import Answer, Body, Operation, body
 from sexton.api.requests import cursors, recurring
 from sexton.api.requests.bodies import JSON, MERGE_PATCH, read, refuse_unkeepable
 from sexton.api.requests.edits import changes_of
-from sexton.api.requests.parameters import id_of, no_query, query_of, span_of, within_history
+from sexton.api.requests.parameters import filter_of, id_of, no_query, query_of, span_of
 from sexton.api.requests.queries import EditQuery, JobQuery, JobsQuery, StatusQuery, SubmitQuery
 from sexton.api.requests.submissions import key_of, submission_of, trace_of
 from sexton.api.state import ApiRequest, ApiState, state_of
@@ -111,17 +111,7 @@ async def task_warnings(state: ApiState, task: str) -> list[str]:
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, JobsQuery)
-    chosen = search.JobFilter(
-        kind=query.kind,
-        status=query.status,
-        name=query.name,
-        tag=query.tag,
-        tenant=query.tenant,
-        queue=query.queue,
-        task=query.handler,
-        submitted_from=within_history(query.submitted_from),
-        submitted_until=within_history(query.submitted_until),
-    )
+    chosen = filter_of(search.JobFilter, query)
     before = cursors.decode(query.cursor, chosen)
     async with state_of(request).database.connection() as connection:
         found = await search.find_jobs(connection, chosen, before=before, limit=query.limit)

@@ -60,9 +60,8 @@ HANDLERS = [
     _LIMITS.show(summary="Look at a limit and its holders", missing=_MISSING),
     _LIMITS.set(
         wire.LimitSettings,
+        wire.LimitSettings.to_domain,
         _put,
-        check_name=str,  # a limit checks its key
-        check=wire.LimitSettings.to_domain,
         summary="Set a limit",
         description="Makes it, or replaces its numbers, at once and for all jobs that name it. Whoever holds it keeps it.",
         examples=examples.LIMITS,

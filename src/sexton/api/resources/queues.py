@@ -7,12 +7,11 @@ from datetime import datetime
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.openapi import examples
-from sexton.domain.sharing import plain_name
 from sexton.store.database import Connection
 from sexton.store.sharing import queues as store
 from sexton.store.views import overview
 
-from .sharing import SettingsByName
+from .sharing import Shares
 
 
 async def _find(connection: Connection, name: str, now: datetime | None) -> wire.QueueView:
@@ -30,7 +29,7 @@ def _is_known(view: wire.QueueView) -> bool:
     return view.updated_at is not None or view.has_runs or view.worker_count > 0
 
 
-_QUEUES = SettingsByName("queue", wire.QueueView, _find, is_known=_is_known)
+_QUEUES = Shares("queue", wire.QueueView, _find, is_known=_is_known)
 
 HANDLERS = [
     _QUEUES.list(
@@ -40,9 +39,8 @@ HANDLERS = [
     _QUEUES.show(missing="there is no work in a queue {name}, no live worker serves it, and nothing is set for it"),
     _QUEUES.set(
         wire.QueueSettings,
+        lambda given, _: given.to_domain(),
         store.put,
-        check_name=plain_name,
-        check=lambda given, _: given.to_domain(),
         summary="Set a queue's pace and defaults",
         description=(
             "Replaces all that was set: what is left out has its default again. A pause stays. `timeout`, `retry` and "
@@ -50,13 +48,7 @@ HANDLERS = [
         ),
         examples=examples.QUEUES,
     ),
-    _QUEUES.remove(
-        store.remove,
-        summary="Forget what is set for a queue",
-        description="It has the defaults again, and a pause ends. The runs in it stay.",
-        done="It has the defaults again.",
-        missing="nothing is set for a queue {name}",
-    ),
+    _QUEUES.forget(store, stays="The runs in it stay."),
     _QUEUES.set_status(
         store, description="While it is paused nothing in it starts; what runs goes on, and jobs may be submitted."
     ),

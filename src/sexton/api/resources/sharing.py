@@ -45,6 +45,8 @@ class Pausable(Protocol):
 
     async def resume(self, connection: Connection, name: str) -> None: ...
 
+    async def remove(self, connection: Connection, name: str) -> bool: ...
+
 
 class SettingsByName(Generic[View]):
     """Makes the operations of one kind, at `/v1/{noun}s` and below.
@@ -113,10 +115,9 @@ class SettingsByName(Generic[View]):
     def set(
         self,
         kind: type[Settings],
+        check: Callable[[Settings, str], Checked],
         put: Put[Checked],
         *,
-        check_name: Callable[[str], str],
-        check: Callable[[Settings, str], Checked],
         summary: str,
         description: str,
         examples: Mapping[str, Any],
@@ -134,7 +135,7 @@ class SettingsByName(Generic[View]):
         )
         async def set_(request: ApiRequest) -> Response[bytes]:
             no_query(request)
-            state, name = state_of(request), check_name(self._name(request))
+            state, name = state_of(request), self._checked_name(request)
             settings = check(await read(request, kind), name)
             now = state.clock.database_now()
             async with state.database.transaction() as connection:
@@ -173,6 +174,29 @@ class SettingsByName(Generic[View]):
 
         return remove_
 
+    def _id(self, verb: str, ending: str = "") -> str:
+        return f"{verb}{self._noun.capitalize()}{ending}"
+
+    def _name(self, request: ApiRequest, suffix: str = "") -> str:
+        return name_of(request, f"{self._path}/", suffix)
+
+    def _checked_name(self, request: ApiRequest, suffix: str = "") -> str:
+        """Of what is about to be set. The settings of a limit check its key."""
+        return self._name(request, suffix)
+
+
+class Shares(SettingsByName[View]):
+    """Tenants or queues: every name has at least the defaults, and can be paused."""
+
+    def forget(self, store: Pausable, *, stays: str) -> HTTPRouteHandler:
+        return self.remove(
+            store.remove,
+            missing=f"nothing is set for a {self._noun} {{name}}",
+            summary=f"Forget what is set for a {self._noun}",
+            description=f"It has the defaults again, and a pause ends. {stays}",
+            done="It has the defaults again.",
+        )
+
     def set_status(self, store: Pausable, *, description: str) -> HTTPRouteHandler:
         @Operation(
             "PATCH",
@@ -188,7 +212,7 @@ class SettingsByName(Generic[View]):
         )
         async def set_status(request: ApiRequest) -> Response[bytes]:
             no_query(request)
-            state, name = state_of(request), plain_name(self._name(request, "/status"))
+            state, name = state_of(request), self._checked_name(request, "/status")
             change = await read(request, wire.ShareStatusChange)
             refuse_unkeepable("/note", change.note)
             now = state.clock.database_now()
@@ -201,8 +225,5 @@ class SettingsByName(Generic[View]):
 
         return set_status
 
-    def _id(self, verb: str, ending: str = "") -> str:
-        return f"{verb}{self._noun.capitalize()}{ending}"
-
-    def _name(self, request: ApiRequest, suffix: str = "") -> str:
-        return name_of(request, f"{self._path}/", suffix)
+    def _checked_name(self, request: ApiRequest, suffix: str = "") -> str:
+        return plain_name(self._name(request, suffix))

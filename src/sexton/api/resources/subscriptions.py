@@ -14,7 +14,7 @@ from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read
-from sexton.api.requests.parameters import id_of, no_query, query_of, within_history
+from sexton.api.requests.parameters import filter_of, id_of, no_query, query_of, within_history
 from sexton.api.requests.queries import DeliveriesQuery, SubscriptionsQuery
 from sexton.api.state import ApiRequest, ApiState, state_of
 from sexton.domain.subscription import checked_name
@@ -131,12 +131,7 @@ async def _cancel_undelivered(state: ApiState, name: str) -> int:
 )
 async def log(request: ApiRequest) -> Response[bytes]:
     query, name = query_of(request, DeliveriesQuery), _name(request)
-    chosen = JobFilter(
-        name=name,
-        status=query.status,
-        submitted_from=within_history(query.submitted_from),
-        submitted_until=within_history(query.submitted_until),
-    )
+    chosen = filter_of(JobFilter, query, name=name)
     before = cursors.decode(query.cursor, chosen)
     async with state_of(request).database.connection() as connection:
         await _found(connection, name)

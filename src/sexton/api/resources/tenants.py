@@ -7,12 +7,11 @@ from datetime import datetime
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.openapi import examples
-from sexton.domain.sharing import plain_name
 from sexton.store.database import Connection
 from sexton.store.sharing import tenants as store
 from sexton.store.views import overview
 
-from .sharing import SettingsByName
+from .sharing import Shares
 
 
 async def _find(connection: Connection, name: str, now: datetime | None) -> wire.TenantView:
@@ -25,7 +24,7 @@ async def _find_all(connection: Connection, now: datetime | None) -> list[wire.T
     return [views.tenant(name, loads.get(name), known.get(name)) for name in sorted({*loads, *known})]
 
 
-_TENANTS = SettingsByName("tenant", wire.TenantView, _find, is_known=lambda view: view.updated_at is not None or view.has_runs)
+_TENANTS = Shares("tenant", wire.TenantView, _find, is_known=lambda view: view.updated_at is not None or view.has_runs)
 
 HANDLERS = [
     _TENANTS.list(
@@ -37,19 +36,12 @@ HANDLERS = [
     ),
     _TENANTS.set(
         wire.TenantSettings,
+        lambda given, _: given.to_domain(),
         store.put,
-        check_name=plain_name,
-        check=lambda given, _: given.to_domain(),
         summary="Set a tenant's share and limits",
         description="Replaces all that was set: what is left out has its default again. A pause stays.",
         examples=examples.TENANTS,
     ),
-    _TENANTS.remove(
-        store.remove,
-        summary="Forget what is set for a tenant",
-        description="It has the defaults again, and a pause ends. Its jobs stay.",
-        done="It has the defaults again.",
-        missing="nothing is set for a tenant {name}",
-    ),
+    _TENANTS.forget(store, stays="Its jobs stay."),
     _TENANTS.set_status(store, description="While it is paused none of its runs starts; what runs goes on, and it may submit."),
 ]
