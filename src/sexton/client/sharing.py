@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Unpack
 
 from sexton.clock import SwitchableClock
-from sexton.domain.limit import standing_limit
+from sexton.domain.limit import LimitOptions, standing_limit
 from sexton.domain.sharing import plain_name, queue_settings, tenant_settings
 from sexton.errors import NotFound
 from sexton.store.database import Connection
@@ -17,7 +17,7 @@ from sexton.store.sharing.queues import Queue
 from sexton.store.sharing.tenants import Tenant
 
 from .faults import submission_faults
-from .options import LimitOptions, QueueOptions, TenantOptions
+from .options import QueueOptions, TenantOptions
 from .pools import Pools
 
 BY = "app"

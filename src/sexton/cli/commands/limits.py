@@ -80,6 +80,7 @@ commands.show(lambda client, key: client.limit(key), _print, "Show a limit, the 
 
 @app.command("set")
 def set_(
+    context: typer.Context,
     key: Annotated[str, typer.Argument(help=KEY)],
     running: Annotated[int | None, typer.Option(help="Runs at once.")] = None,
     count: Annotated[int | None, typer.Option(help="Starts per --per.")] = None,
@@ -93,7 +94,7 @@ def set_(
 
     Example: sexton limits set stripe --running 5 --count 10 --per 1s
     """
-    numbers = said(running=running, count=count, per=per, burst=burst, ordered=ordered or None)
+    numbers = said(context)
     _print(with_client(url, lambda client: client.set_limit(key, **numbers)), as_json)
 
 

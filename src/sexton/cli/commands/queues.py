@@ -80,6 +80,7 @@ commands.show(lambda client, name: client.queue(name), _print, "Show what is set
 
 @app.command("set")
 def set_(
+    context: typer.Context,
     name: Name,
     release_rate: Annotated[float | None, typer.Option(help="Runs per second that may start; 0: no limit.")] = None,
     release_burst: Annotated[int | None, typer.Option(help="Runs that may start at once after a rest.")] = None,
@@ -94,14 +95,7 @@ def set_(
 
     Example: sexton queues set mail --release-rate 50 --ageing 10m
     """
-    given = said(
-        release_rate=release_rate,
-        release_burst=release_burst,
-        ageing=ageing,
-        timeout=timeout,
-        jitter=jitter,
-        max_attempts=max_attempts,
-    )
+    given = said(context)
 
     async def work(client: Any) -> QueueView:
         from sexton.errors import NotFound

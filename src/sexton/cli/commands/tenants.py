@@ -85,6 +85,7 @@ commands.show(lambda client, name: client.tenant(name), _print, "Show what is se
 
 @app.command("set")
 def set_(
+    context: typer.Context,
     name: Name,
     weight: Annotated[int | None, typer.Option(help="Its share, against the weights of others.")] = None,
     running_max: Annotated[int | None, typer.Option(help="Runs at once; 0: no limit.")] = None,
@@ -99,14 +100,7 @@ def set_(
 
     Example: sexton tenants set acme --weight 3 --running-max 50
     """
-    given = said(
-        weight=weight,
-        running_max=running_max,
-        waiting_max=waiting_max,
-        submit_rate=submit_rate,
-        submit_burst=submit_burst,
-        jitter=jitter,
-    )
+    given = said(context)
 
     async def work(client: Any) -> TenantView:
         from sexton.errors import NotFound

@@ -10,6 +10,8 @@ from uuid import UUID
 from sexton.store.database import Connection
 from sexton.store.sql import statements
 
+from .workers import Held as Held
+
 _SQL = statements(__name__)
 
 
@@ -17,17 +19,6 @@ class Attendance(NamedTuple):
     is_present: bool
     is_new: bool
     is_ours: bool  # the id belongs to a worker of our own making; else one that is not present was declared dead
-
-
-class Held(NamedTuple):
-    """A lease as the database sees it."""
-
-    run_id: UUID
-    job_id: UUID
-    token: int
-    cancel_requested: bool
-    at_most_once: bool
-    held_s: float
 
 
 async def attend(
