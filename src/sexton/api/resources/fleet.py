@@ -15,9 +15,9 @@ from sexton.api.answers.responses import answer
 from sexton.api.openapi.description import Answer, Operation
 from sexton.api.requests.parameters import no_query
 from sexton.api.state import ApiRequest, state_of
+from sexton.store import clock as database_clock
 from sexton.store.database import Connection
 from sexton.store.fleet import workers as store
-from sexton.store.views import transitions
 from sexton.store.views.overview import NODE_ALIVE_S
 
 Member = TypeVar("Member", store.Worker, store.Node)
@@ -58,7 +58,7 @@ async def _listed(
     no_query(request)
     state = state_of(request)
     async with state.database.connection() as connection:
-        now = await transitions.mark(connection, now=state.clock.database_now())
+        now = await database_clock.now(connection, now=state.clock.database_now())
         rows = await find(connection)
     return answer(wire.Page(items=[view(row, max((now - row.beat_at).total_seconds(), 0.0)) for row in rows]))
 

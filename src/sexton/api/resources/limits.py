@@ -16,10 +16,12 @@ from sexton.api.requests.parameters import query_of
 from sexton.api.requests.queries import LimitsQuery
 from sexton.api.state import ApiRequest, state_of
 from sexton.domain.limit import Limit
+from sexton.operations import limits
+from sexton.operations.caller import Caller
 from sexton.store.database import Connection
 from sexton.store.sharing import limits as store
 
-from .sharing import BY, TAG, SettingsByName
+from .sharing import TAG, SettingsByName
 
 
 @Operation(
@@ -48,8 +50,8 @@ async def _find(connection: Connection, key: str, now: datetime | None) -> wire.
     return None if found is None else views.limit(found)
 
 
-async def _put(connection: Connection, key: str, limit: Limit, *, now: datetime | None) -> None:
-    await store.put(connection, limit, by=BY, now=now)
+async def _put(connection: Connection, caller: Caller, key: str, limit: Limit, *, now: datetime | None) -> None:
+    await limits.put(connection, caller, limit, now=now)
 
 
 _LIMITS = SettingsByName("limit", wire.LimitView, _find, parameter="key")
@@ -67,7 +69,7 @@ HANDLERS = [
         examples=examples.LIMITS,
     ),
     _LIMITS.remove(
-        store.remove,
+        limits.remove,
         summary="Remove a limit",
         description="Refused (409) while runs wait for it.",
         done="It is gone.",

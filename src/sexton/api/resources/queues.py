@@ -7,6 +7,7 @@ from datetime import datetime
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.openapi import examples
+from sexton.operations import queues
 from sexton.store.database import Connection
 from sexton.store.sharing import queues as store
 from sexton.store.views import overview
@@ -40,7 +41,7 @@ HANDLERS = [
     _QUEUES.set(
         wire.QueueSettings,
         lambda given, _: given.to_domain(),
-        store.put,
+        queues.put,
         summary="Set a queue's pace and defaults",
         description=(
             "Replaces all that was set: what is left out has its default again. A pause stays. `timeout`, `retry` and "
@@ -48,8 +49,8 @@ HANDLERS = [
         ),
         examples=examples.QUEUES,
     ),
-    _QUEUES.forget(store, stays="The runs in it stay."),
+    _QUEUES.forget(queues.QUEUES, stays="The runs in it stay."),
     _QUEUES.set_status(
-        store, description="While it is paused nothing in it starts; what runs goes on, and jobs may be submitted."
+        queues.QUEUES, description="While it is paused nothing in it starts; what runs goes on, and jobs may be submitted."
     ),
 ]

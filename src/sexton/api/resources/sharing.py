@@ -16,12 +16,13 @@ from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import name_of, no_query
-from sexton.api.state import ApiRequest, state_of
+from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.domain.sharing import plain_name
 from sexton.errors import NotFound
+from sexton.operations.caller import Caller
+from sexton.operations.shares import Shares as Changes
 from sexton.store.database import Connection
 
-BY = "api"
 TAG = "sharing"
 
 View = TypeVar("View", bound=msgspec.Struct)
@@ -33,19 +34,9 @@ CheckedIn = TypeVar("CheckedIn", contravariant=True)
 class Put(Protocol[CheckedIn]):
     """Replaces what is set under a name."""
 
-    async def __call__(self, connection: Connection, name: str, settings: CheckedIn, /, *, now: datetime | None) -> None: ...
-
-
-class Pausable(Protocol):
-    """The module of the store for a kind that can be paused."""
-
-    async def pause(
-        self, connection: Connection, name: str, *, by: str | None, note: str | None, now: datetime | None
+    async def __call__(
+        self, connection: Connection, caller: Caller, name: str, settings: CheckedIn, /, *, now: datetime | None
     ) -> None: ...
-
-    async def resume(self, connection: Connection, name: str) -> None: ...
-
-    async def remove(self, connection: Connection, name: str) -> bool: ...
 
 
 class SettingsByName(Generic[View]):
@@ -139,14 +130,14 @@ class SettingsByName(Generic[View]):
             settings = check(await read(request, kind), name)
             now = state.clock.database_now()
             async with state.database.transaction() as connection:
-                await put(connection, name, settings, now=now)
+                await put(connection, caller_of(request), name, settings, now=now)
                 return answer(await self._find(connection, name, now))
 
         return set_
 
     def remove(
         self,
-        remove: Callable[[Connection, str], Awaitable[bool]],
+        remove: Callable[[Connection, Caller, str], Awaitable[bool]],
         *,
         missing: str,
         summary: str,
@@ -168,7 +159,7 @@ class SettingsByName(Generic[View]):
             no_query(request)
             name = self._name(request)
             async with state_of(request).database.transaction() as connection:
-                if not await remove(connection, name):
+                if not await remove(connection, caller_of(request), name):
                     raise NotFound(missing.format(name=repr(name)))
             return answer(wire.Removed(name=name))
 
@@ -188,16 +179,16 @@ class SettingsByName(Generic[View]):
 class Shares(SettingsByName[View]):
     """Tenants or queues: every name has at least the defaults, and can be paused."""
 
-    def forget(self, store: Pausable, *, stays: str) -> HTTPRouteHandler:
+    def forget(self, changes: Changes, *, stays: str) -> HTTPRouteHandler:
         return self.remove(
-            store.remove,
+            changes.remove,
             missing=f"nothing is set for a {self._noun} {{name}}",
             summary=f"Forget what is set for a {self._noun}",
             description=f"It has the defaults again, and a pause ends. {stays}",
             done="It has the defaults again.",
         )
 
-    def set_status(self, store: Pausable, *, description: str) -> HTTPRouteHandler:
+    def set_status(self, changes: Changes, *, description: str) -> HTTPRouteHandler:
         @Operation(
             "PATCH",
             self._route,
@@ -218,9 +209,9 @@ class Shares(SettingsByName[View]):
             now = state.clock.database_now()
             async with state.database.transaction() as connection:
                 if change.status == "paused":
-                    await store.pause(connection, name, by=BY, note=change.note, now=now)
+                    await changes.pause(connection, caller_of(request), name, note=change.note, now=now)
                 else:
-                    await store.resume(connection, name)
+                    await changes.resume(connection, caller_of(request), name)
                 return answer(await self._find(connection, name, now))
 
         return set_status

@@ -7,6 +7,7 @@ from datetime import datetime
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.openapi import examples
+from sexton.operations import tenants
 from sexton.store.database import Connection
 from sexton.store.sharing import tenants as store
 from sexton.store.views import overview
@@ -37,11 +38,13 @@ HANDLERS = [
     _TENANTS.set(
         wire.TenantSettings,
         lambda given, _: given.to_domain(),
-        store.put,
+        tenants.put,
         summary="Set a tenant's share and limits",
         description="Replaces all that was set: what is left out has its default again. A pause stays.",
         examples=examples.TENANTS,
     ),
-    _TENANTS.forget(store, stays="Its jobs stay."),
-    _TENANTS.set_status(store, description="While it is paused none of its runs starts; what runs goes on, and it may submit."),
+    _TENANTS.forget(tenants.TENANTS, stays="Its jobs stay."),
+    _TENANTS.set_status(
+        tenants.TENANTS, description="While it is paused none of its runs starts; what runs goes on, and it may submit."
+    ),
 ]

@@ -11,7 +11,6 @@ from sexton.domain.retry import Retry
 from sexton.domain.sharing import QueueSettings
 from sexton.store.database import Connection
 from sexton.store.sql import statements
-from sexton.store.work import runs
 
 from .settings_table import SettingsTable, Statements
 
@@ -37,19 +36,12 @@ class Queue(msgspec.Struct, frozen=True):
         return None if self.policy_json is None else _policy(self.policy_json).retry
 
 
-async def _wake(connection: Connection, name: str) -> None:
-    await runs.announce(connection, [name], due_soon=True)
-
-
 _STATEMENTS = Statements(_SQL["get"], _SQL["list"], _SQL["lock"], _SQL["pause"], _SQL["resume"], _SQL["remove"])
-_TABLE = SettingsTable(Queue, _STATEMENTS, _wake)
-get, get_many, known = _TABLE.get, _TABLE.get_many, _TABLE.known
-pause, resume, remove = _TABLE.pause, _TABLE.resume, _TABLE.remove
+TABLE = SettingsTable(Queue, _STATEMENTS)
+get, get_many, known = TABLE.get, TABLE.get_many, TABLE.known
 
 
 async def put(connection: Connection, name: str, settings: QueueSettings, *, now: datetime | None = None) -> None:
-    """Replaces what was set; a pause stays."""
-    await _TABLE.lock(connection, name, now)
     # As a task's options have it: a job's own policy is laid over it.
     policy = None if settings.retry is None else msgspec.json.encode({"retry": settings.retry}).decode()
     await connection.fetch(
@@ -63,4 +55,3 @@ async def put(connection: Connection, name: str, settings: QueueSettings, *, now
         settings.jitter_s,
         policy,
     )
-    await _wake(connection, name)

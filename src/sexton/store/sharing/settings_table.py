@@ -1,11 +1,8 @@
-"""What the tables of tenants and of queues share: settings by name, and a pause.
-
-Each change needs a transaction: it locks the row, then decides (rule "lock, then decide"), and wakes the workers that may have
-more to do now."""
+"""What the tables of tenants and of queues share: settings by name, and a pause. A change needs a transaction and the lock."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
@@ -20,7 +17,7 @@ Kept = TypeVar("Kept", bound=msgspec.Struct)
 class Statements(NamedTuple):
     get: str
     list: str
-    lock: str  # the first caller makes the row
+    lock: str
     pause: str
     resume: str
     remove: str
@@ -30,7 +27,6 @@ class Statements(NamedTuple):
 class SettingsTable(Generic[Kept]):
     row: type[Kept]  # its fields are the columns that `get` and `list` select, in this order
     sql: Statements
-    wake: Callable[[Connection, str], Awaitable[None]]  # the workers that may start what a change lets through
 
     async def get(self, connection: Connection, name: str) -> Kept | None:
         found = await self.get_many(connection, [name])
@@ -43,28 +39,16 @@ class SettingsTable(Generic[Kept]):
         """Those for which something was set, by name."""
         return [self.row(*row) for row in await connection.fetch(self.sql.list, after, limit)]
 
-    async def lock(self, connection: Connection, name: str, now: datetime | None) -> list[Row]:
+    async def lock(self, connection: Connection, name: str, *, now: datetime | None = None) -> list[Row]:
+        """Its row, which is made if there is none."""
         return await connection.fetch(self.sql.lock, now, name)
 
-    async def pause(
-        self,
-        connection: Connection,
-        name: str,
-        *,
-        by: str | None = None,
-        note: str | None = None,
-        now: datetime | None = None,
-    ) -> None:
-        """None of its runs starts before it is resumed; what runs goes on, and jobs may be submitted."""
-        await self.lock(connection, name, now)
+    async def pause(self, connection: Connection, name: str, *, by: str | None, note: str | None) -> None:
         await connection.fetch(self.sql.pause, name, by, note)
 
     async def resume(self, connection: Connection, name: str) -> None:
         await connection.fetch(self.sql.resume, name)
-        await self.wake(connection, name)
 
     async def remove(self, connection: Connection, name: str) -> bool:
-        """It has the defaults again. False: it had them already."""
-        gone = await connection.fetch(self.sql.remove, name)
-        await self.wake(connection, name)
-        return bool(gone)
+        """False: there was none."""
+        return bool(await connection.fetch(self.sql.remove, name))

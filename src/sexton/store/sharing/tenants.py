@@ -9,7 +9,6 @@ import msgspec
 from sexton.domain.sharing import TenantSettings
 from sexton.store.database import Connection
 from sexton.store.sql import statements
-from sexton.store.work import runs
 
 from .settings_table import SettingsTable, Statements
 
@@ -30,20 +29,12 @@ class Tenant(msgspec.Struct, frozen=True):
     updated_at: datetime
 
 
-async def _wake(connection: Connection, _name: str) -> None:
-    queues = [row["queue"] for row in await connection.fetch(_SQL["ready_queues"])]
-    await runs.announce(connection, queues, due_soon=True)
-
-
 _STATEMENTS = Statements(_SQL["get"], _SQL["list"], _SQL["lock"], _SQL["pause"], _SQL["resume"], _SQL["remove"])
-_TABLE = SettingsTable(Tenant, _STATEMENTS, _wake)
-get, get_many, known = _TABLE.get, _TABLE.get_many, _TABLE.known
-pause, resume, remove = _TABLE.pause, _TABLE.resume, _TABLE.remove
+TABLE = SettingsTable(Tenant, _STATEMENTS)
+get, get_many, known = TABLE.get, TABLE.get_many, TABLE.known
 
 
 async def put(connection: Connection, name: str, settings: TenantSettings, *, now: datetime | None = None) -> None:
-    """Replaces what was set; a pause stays."""
-    (before,) = await _TABLE.lock(connection, name, now)
     await connection.fetch(
         _SQL["put"],
         now,
@@ -55,8 +46,15 @@ async def put(connection: Connection, name: str, settings: TenantSettings, *, no
         settings.submit_burst,
         settings.jitter_s,
     )
-    if settings.waiting_max is not None:
-        if before["waiting_max"] is None:
-            await connection.fetch(_SQL["count_waiting"], name, settings.waiting_max)
-        await connection.fetch(_SQL["recount"], name)
-    await _wake(connection, name)
+
+
+async def count_waiting(connection: Connection, name: str, waiting_max: int) -> None:
+    await connection.fetch(_SQL["count_waiting"], name, waiting_max)
+
+
+async def recount(connection: Connection, name: str) -> None:
+    await connection.fetch(_SQL["recount"], name)
+
+
+async def ready_queues(connection: Connection) -> list[str]:
+    return [row["queue"] for row in await connection.fetch(_SQL["ready_queues"])]
