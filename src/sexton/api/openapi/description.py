@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import wraps
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
 
 from sexton.api.requests.bodies import JSON
+from sexton.api.requests.parameters import no_query
 from sexton.api.state import ApiRequest
 
 Handle = Callable[[ApiRequest], Awaitable[Response[Any]]]
@@ -62,7 +64,8 @@ class Operation:
     summary: str
     answers: Mapping[int, Answer]
     description: str = ""
-    query: type[msgspec.Struct] | None = None
+    query: type[msgspec.Struct] | None = None  # none: a request with a query is refused
+    any_query: bool = False  # a query is passed over
     body: Body | None = None
     body_limit: int | None = None  # bytes; none: the limit of the app, for operations that take no body or a short one
     headers: tuple[str, ...] = ()
@@ -76,7 +79,16 @@ class Operation:
             status_code=200,  # a response that has its own status keeps it
             request_max_body_size=Empty if self.body_limit is None else self.body_limit,
             opt={"operation": self},
-        )(handle)
+        )(handle if self.any_query or self.query is not None else _without_query(handle))
+
+
+def _without_query(handle: Handle) -> Handle:
+    @wraps(handle)
+    async def checked(request: ApiRequest) -> Response[Any]:
+        no_query(request)
+        return await handle(request)
+
+    return checked
 
 
 def body(kind: Any, **examples: Any) -> Body:

@@ -3,6 +3,7 @@ answered 202 and calls back."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -13,7 +14,7 @@ from sexton.api.answers.responses import answer
 from sexton.api.openapi import worker_examples as examples
 from sexton.api.openapi.description import Answer, Body, Operation, body
 from sexton.api.requests.bodies import read
-from sexton.api.requests.parameters import id_of, no_query
+from sexton.api.requests.parameters import id_of
 from sexton.api.requests.submissions import check_payload
 from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.domain.job import RESULT_BYTES_LIMIT
@@ -37,6 +38,8 @@ from sexton.wire.remote import (
 
 from .leases import shown
 
+operation = partial(Operation, tag="remote workers")
+
 BODY_LIMIT = 1024 * 1024  # a result of 64 KiB may be written with escapes six times as long
 BATCH_BODY_LIMIT = 8 * 1024 * 1024
 PROGRESS_BYTES_LIMIT = 16 * 1024
@@ -46,11 +49,10 @@ _PROBLEMS = (401, 404, 409)
 R = TypeVar("R", bound=LeaseRequest)
 
 
-@Operation(
+@operation(
     "POST",
     "/v1/runs/{run_id:str}/heartbeat",
     id="beatRun",
-    tag="remote workers",
     summary="Say that a run goes on",
     description=(
         "With `progress` and lines of `output` to be shown. The answer says whether somebody cancelled the job, and "
@@ -73,11 +75,10 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
 
 def _ending(verb: str, asked: Body, *, summary: str, description: str = "") -> Operation:
     """An operation that ends a run, or one try of it."""
-    return Operation(
+    return operation(
         "POST",
         f"/v1/runs/{{run_id:str}}/{verb}",
         id=f"{verb}Run",
-        tag="remote workers",
         summary=summary,
         description=f"{description} {_AGAIN}".lstrip(),
         body=asked,
@@ -127,11 +128,10 @@ async def release(request: ApiRequest) -> Response[bytes]:
     return await _settle(request, Item(lease, outcome))
 
 
-@Operation(
+@operation(
     "POST",
     "/v1/runs/complete",
     id="completeRuns",
-    tag="remote workers",
     summary="End many runs: they succeeded",
     description="Each item shows its own lease. One that is refused does not hold back the others.",
     body=body(CompleteMany, **examples.COMPLETING_MANY),
@@ -139,7 +139,6 @@ async def release(request: ApiRequest) -> Response[bytes]:
     answers={200: Answer("What became of each, in the order given.", CompletedMany)},
 )
 async def complete_many(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, asked = state_of(request), await read(request, CompleteMany)
     refused: dict[int, Refused] = {}
     items: dict[int, Item] = {}
@@ -184,7 +183,6 @@ def kept(at: str, given: msgspec.Raw, bytes_limit: int = RESULT_BYTES_LIMIT) -> 
 
 async def _asked(request: ApiRequest, kind: type[R]) -> tuple[ApiState, R, SignedLease]:
     """What a call about one run asks, by whoever shows its lease."""
-    no_query(request)
     state, run_id = state_of(request), id_of(request, "run_id", "run")
     asked = await read(request, kind)
     return state, asked, await state.leases.read(run_id, shown(request, asked.lease))

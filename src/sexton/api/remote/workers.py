@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC
+from functools import partial
 
 import msgspec
 from litestar import Response
@@ -15,7 +16,7 @@ from sexton.api.answers.responses import answer
 from sexton.api.openapi import worker_examples as examples
 from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read, refuse_unkeepable
-from sexton.api.requests.parameters import id_of, no_query
+from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.domain.job import Lane
 from sexton.domain.run import Claimed
@@ -26,15 +27,16 @@ from sexton.wire.remote import Acquired, AcquiredRun, AcquireRequest, StopRun, W
 
 from . import claims
 
+operation = partial(Operation, tag="remote workers")
+
 BODY_LIMIT = 256 * 1024  # 1,000 ids that it holds, and the names of its tasks; it is in memory for as long as the caller waits
 _STOPPING = {"Retry-After": "1"}
 
 
-@Operation(
+@operation(
     "POST",
     "/v1/workers/acquire",
     id="acquireRuns",
-    tag="remote workers",
     summary="Take runs as a worker",
     description=(
         "Answers with up to `limit` runs under a lease, at once if some are ready, else after `wait` at most, maybe "
@@ -49,7 +51,6 @@ _STOPPING = {"Retry-After": "1"}
     problems=(409,),
 )
 async def acquire(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, asked = state_of(request), await read(request, AcquireRequest)
     for field in ("tasks", "queues"):
         for index, name in enumerate(getattr(asked, field)):
@@ -98,11 +99,10 @@ async def _until_gone(request: ApiRequest) -> AsyncIterator[asyncio.Future[None]
         await asyncio.gather(gone, return_exceptions=True)
 
 
-@Operation(
+@operation(
     "POST",
     "/v1/workers/{worker_id:str}/heartbeat",
     id="beatWorker",
-    tag="remote workers",
     summary="Say that a worker lives",
     description=(
         "For the worker and all that it holds. `stop` lists what it should stop: runs whose job was cancelled, and of "
@@ -115,25 +115,22 @@ async def _until_gone(request: ApiRequest) -> AsyncIterator[asyncio.Future[None]
     problems=(404, 409),
 )
 async def heartbeat(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, worker_id = state_of(request), id_of(request, "worker_id", "worker")
     asked = await read(request, WorkerHeartbeat)
     lease_s, stop = await state.remote_claims.beat(caller_of(request), worker_id, asked.holding, draining=asked.draining)
     return answer(WorkerHeard(worker_id=worker_id, lease_s=lease_s, stop=_stop(stop)))
 
 
-@Operation(
+@operation(
     "DELETE",
     "/v1/workers/{worker_id:str}",
     id="leaveWorker",
-    tag="remote workers",
     summary="Leave as a worker",
     description="Hands back what it still holds, spending no attempt, and takes it off the list. Remote workers only.",
     answers={200: Answer("It is gone.", WorkerGone)},
     problems=(404, 409, 422),
 )
 async def leave(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     worker_id = id_of(request, "worker_id", "worker")
     released = await state_of(request).remote_claims.leave(caller_of(request), worker_id)
     return answer(WorkerGone(worker_id=worker_id, released_count=released))

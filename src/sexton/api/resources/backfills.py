@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from litestar import Response
 
 from sexton import wire
@@ -9,18 +11,19 @@ from sexton.api.answers.responses import answer, expected_version
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read
-from sexton.api.requests.parameters import id_of, no_query
+from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.operations import backfill
+
+operation = partial(Operation, tag="jobs")
 
 _PATH = "/v1/jobs/{job_id:str}/backfill"
 
 
-@Operation(
+@operation(
     "POST",
     _PATH,
     id="backfillJob",
-    tag="jobs",
     summary="Run the past fires of a recurring job",
     description=(
         "Those of its own rule from `from` to before `until`, oldest first, each due `spacing` after the one before. "
@@ -34,7 +37,6 @@ _PATH = "/v1/jobs/{job_id:str}/backfill"
     problems=(404, 409, 412),
 )
 async def start(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     asked, version = await read(request, wire.BackfillRequest), expected_version(request)
     async with state.database.transaction() as connection:
@@ -55,18 +57,16 @@ async def start(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Backfill(**done._asdict()))
 
 
-@Operation(
+@operation(
     "DELETE",
     _PATH,
     id="stopBackfill",
-    tag="jobs",
     summary="Stop the backfill of a job",
     description="What of it waits never starts, and history says so; what runs goes on, and so does the schedule.",
     answers={200: Answer("What that did.", wire.BackfillStopped)},
     problems=(404,),
 )
 async def stop(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
         done = await backfill.stop(connection, caller_of(request), wanted, now=state.clock.database_now())

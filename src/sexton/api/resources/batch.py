@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
 from litestar import Response
@@ -38,6 +39,8 @@ from sexton.store.database import Connection
 from sexton.store.work.jobs import Submitted
 from sexton.wire import Fault
 
+operation = partial(Operation, tag="jobs")
+
 BODY_LIMIT = 32 * 1024 * 1024
 FAULTS_LIMIT = 100  # of the items that are wrong, this many are named
 _SLICE = 1_000  # jobs per try when one of them may be refused by the database
@@ -48,11 +51,10 @@ JUDGING_S = 10.0  # for all schedules of a batch together: what takes longer was
 Checked = Document | Refused
 
 
-@Operation(
+@operation(
     "POST",
     "/v1/jobs/batch",
     id="submitJobs",
-    tag="jobs",
     summary=f"Submit up to {BATCH_LIMIT:,} jobs",
     description=(
         "A JSON array, or one JSON object per line. All or nothing: if one job is wrong, nothing is written and the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 
 from litestar import Response
@@ -15,7 +16,7 @@ from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read, refuse_unkeepable
-from sexton.api.requests.parameters import filter_of, id_of, no_query, query_of
+from sexton.api.requests.parameters import filter_of, id_of, query_of
 from sexton.api.requests.queries import DeadLettersQuery
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.errors import NotFound
@@ -23,14 +24,15 @@ from sexton.operations import replay as letters
 from sexton.store.views.search import PAGE_BYTES
 from sexton.store.work import dead_letters as store
 
+operation = partial(Operation, tag="dead letters")
+
 _BODY_LIMIT = 2 * 1024 * 1024  # ten thousand ids and some space
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/dead-letters",
     id="listDeadLetters",
-    tag="dead letters",
     summary="List dead letters, newest first",
     query=DeadLettersQuery,
     answers={200: Answer("A page.", wire.Page[wire.DeadLetter])},
@@ -52,17 +54,15 @@ def _page(found: Sequence[store.DeadLetter]) -> Sequence[store.DeadLetter]:
     return found[: max(1, sum(size <= PAGE_BYTES for size in sizes))]
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/dead-letters/{letter_id:str}",
     id="getDeadLetter",
-    tag="dead letters",
     summary="Look at a dead letter",
     answers={200: Answer("The letter, with payload and error as they were.", wire.DeadLetter)},
     problems=(404,),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     wanted = id_of(request, "letter_id", "dead letter")
     async with state_of(request).database.connection() as connection:
         rows = await store.find(connection, store.Filter(ids=[wanted]), limit=1)
@@ -71,11 +71,10 @@ async def show(request: ApiRequest) -> Response[bytes]:
     return answer(views.dead_letter(rows[0]))
 
 
-@Operation(
+@operation(
     "POST",
     "/v1/dead-letters/replay",
     id="replayDeadLetters",
-    tag="dead letters",
     summary="Run dead letters again",
     description="Each once, with a fresh budget; a letter that somebody else replays at the same time is left to them.",
     body=body(wire.ReplayRequest, **examples.REPLAYS),
@@ -83,7 +82,6 @@ async def show(request: ApiRequest) -> Response[bytes]:
     answers={200: Answer("What was replayed, or after a dry run what would be.", wire.Replay)},
 )
 async def replay(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, asked = state_of(request), await read(request, wire.ReplayRequest)
     chosen = _chosen(asked.filter)
     async with state.database.transaction() as connection:
@@ -96,11 +94,10 @@ async def replay(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Replay(matched_count=len(ids), risen=[one.job_id for one in risen], dry_run=asked.dry_run))
 
 
-@Operation(
+@operation(
     "DELETE",
     "/v1/dead-letters",
     id="discardDeadLetters",
-    tag="dead letters",
     summary="Discard dead letters",
     description="Their jobs stay failed; only the letters go.",
     body=body(wire.DiscardRequest, **examples.DISCARDS),
@@ -108,7 +105,6 @@ async def replay(request: ApiRequest) -> Response[bytes]:
     answers={200: Answer("What was discarded, or after a dry run what would be.", wire.Discard)},
 )
 async def discard(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     asked = await read(request, wire.DiscardRequest)
     chosen = _chosen(asked.filter)
     async with state_of(request).database.transaction() as connection:
@@ -117,17 +113,15 @@ async def discard(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Discard(matched_count=len(ids), discarded=gone, dry_run=asked.dry_run))
 
 
-@Operation(
+@operation(
     "DELETE",
     "/v1/dead-letters/{letter_id:str}",
     id="discardDeadLetter",
-    tag="dead letters",
     summary="Discard a dead letter",
     answers={200: Answer("It is gone.", wire.Discard)},
     problems=(404,),
 )
 async def discard_one(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     wanted = id_of(request, "letter_id", "dead letter")
     async with state_of(request).database.transaction() as connection:
         gone = await letters.discard(connection, caller_of(request), [wanted])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import datetime
+from functools import partial
 
 import msgspec
 from litestar.response import Stream
@@ -17,16 +18,17 @@ from sexton.api.requests.queries import EventsQuery
 from sexton.api.state import ApiRequest, state_of
 from sexton.store.views.transitions import Transition
 
+operation = partial(Operation, tag="events")
+
 MEDIA_TYPE = "text/event-stream"
 PATH = "/v1/events"
 _encode = msgspec.json.Encoder().encode
 
 
-@Operation(
+@operation(
     "GET",
     PATH,
     id="streamEvents",
-    tag="events",
     summary="Watch what happens",
     description=(
         "Server-sent events: `event` is the type, `data` an Event as JSON, `id` resumes the stream when sent as "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
 from litestar import Response
@@ -12,7 +13,7 @@ from sexton.api.answers import views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi.description import Answer, Operation
 from sexton.api.requests import cursors
-from sexton.api.requests.parameters import filter_of, id_of, no_query, query_of
+from sexton.api.requests.parameters import filter_of, id_of, query_of
 from sexton.api.requests.queries import ExecutionsQuery, JobExecutionsQuery
 from sexton.api.state import ApiRequest, state_of
 from sexton.store.database import Connection
@@ -20,14 +21,15 @@ from sexton.store.views import search
 from sexton.store.work import jobs, run_payloads
 from sexton.store.work.jobs import Execution
 
+operation = partial(Operation, tag="executions")
+
 _PAGE = {200: Answer("A page.", wire.Page[wire.Execution])}
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/executions",
     id="listExecutions",
-    tag="executions",
     summary="List executions, newest first",
     description="Those that have ended; with `status=running` those that run now, which have no id yet.",
     query=ExecutionsQuery,
@@ -38,11 +40,10 @@ async def find(request: ApiRequest) -> Response[bytes]:
     return await _page(request, filter_of(search.ExecutionFilter, query), query.cursor, query.limit)
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/jobs/{job_id:str}/executions",
     id="listJobExecutions",
-    tag="executions",
     summary="List the executions of a job, newest first",
     description="Those that have ended; the one that runs now is the job's `last_execution`.",
     query=JobExecutionsQuery,
@@ -65,17 +66,15 @@ async def _page(request: ApiRequest, chosen: search.ExecutionFilter, cursor: str
     return answer(wire.Page(items=items, next_cursor=cursors.encode(found.next_before, chosen)))
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/executions/{execution_id:str}",
     id="getExecution",
-    tag="executions",
     summary="Look at an execution, with its output",
     answers={200: Answer("The execution.", wire.Execution)},
     problems=(404,),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     wanted = id_of(request, "execution_id", "execution")
     async with state_of(request).database.connection() as connection:
         found = await search.execution(connection, wanted)

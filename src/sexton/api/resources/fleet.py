@@ -13,21 +13,21 @@ from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi.description import Answer, Operation
-from sexton.api.requests.parameters import no_query
 from sexton.api.state import ApiRequest, state_of
 from sexton.store import clock as database_clock
 from sexton.store.database import Connection
 from sexton.store.fleet import workers as store
 from sexton.store.views.overview import NODE_ALIVE_S
 
+operation = partial(Operation, tag="fleet")
+
 Member = TypeVar("Member", store.Worker, store.Node)
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/workers",
     id="listWorkers",
-    tag="fleet",
     summary="List workers",
     answers={200: Answer("All that are known, also those lost lately.", wire.Page[wire.Worker])},
     problems=(422,),
@@ -36,11 +36,10 @@ async def workers(request: ApiRequest) -> Response[bytes]:
     return await _listed(request, store.workers, views.worker)
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/nodes",
     id="listNodes",
-    tag="fleet",
     summary="List scheduler nodes",
     answers={200: Answer("Each with the partitions it leads.", wire.Page[wire.Node])},
     problems=(422,),
@@ -55,7 +54,6 @@ async def _listed(
     view: Callable[[Member, float], msgspec.Struct],
 ) -> Response[bytes]:
     """Each with how long it has been silent."""
-    no_query(request)
     state = state_of(request)
     async with state.database.connection() as connection:
         now = await database_clock.now(connection, now=state.clock.database_now())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 from litestar import Litestar, Response, get
@@ -19,12 +19,14 @@ from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.fleet import cluster
 
+operation = partial(Operation, tag="operations")
 
-@Operation(
+
+@operation(
     "GET",
     "/healthz",
+    any_query=True,
     id="getHealth",
-    tag="operations",
     summary="Is this process alive?",
     description="Never touches the database.",
     answers={200: Answer("It is.", wire.Health)},
@@ -33,11 +35,11 @@ async def healthz(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Health(), headers={"Cache-Control": "no-store"})
 
 
-@Operation(
+@operation(
     "GET",
     "/readyz",
+    any_query=True,
     id="getReadiness",
-    tag="operations",
     summary="Can this process do its work?",
     answers={
         200: Answer("It can.", wire.Readiness),
@@ -70,11 +72,11 @@ async def _check(check: Callable[[Postgres], Awaitable[None]], database: Postgre
     return wire.Check(ok=True, detail="ok")
 
 
-@Operation(
+@operation(
     "GET",
     "/schema",
+    any_query=True,
     id="getOpenApi",
-    tag="operations",
     summary="This document",
     answers={200: Answer("OpenAPI 3.1.", dict)},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from functools import partial
 from typing import assert_never
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from sexton.api.openapi.description import Answer, Body, Operation, body
 from sexton.api.requests import cursors
 from sexton.api.requests.bodies import JSON, MERGE_PATCH, read, refuse_unkeepable
 from sexton.api.requests.edits import changes_of
-from sexton.api.requests.parameters import filter_of, id_of, no_query, query_of, span_of
+from sexton.api.requests.parameters import filter_of, id_of, query_of, span_of
 from sexton.api.requests.queries import EditQuery, JobQuery, JobsQuery, StatusQuery, SubmitQuery
 from sexton.api.requests.revisions import revision_of
 from sexton.api.requests.submissions import key_of, payload_of, schedule_of, submission_of, trace_of
@@ -34,6 +35,8 @@ from sexton.store.views import search
 from sexton.store.work import jobs as store
 from sexton.store.work.jobs import JobView
 
+operation = partial(Operation, tag="jobs")
+
 BODY_LIMIT = 2 * 1024 * 1024  # a payload of 256 KiB may be written with escapes six times as long
 WAIT_S_MAX = 60.0
 _LOOK_S = 0.1  # between two looks at a job somebody waits for
@@ -41,11 +44,10 @@ _ENDED = ("completed", "failed", "cancelled")
 _JOB = {200: Answer("The job as it stands now.", wire.Job, headers=("ETag",), example=examples.JOB)}
 
 
-@Operation(
+@operation(
     "POST",
     "/v1/jobs",
     id="submitJob",
-    tag="jobs",
     summary="Submit a job",
     description=(
         "Answered when durable. A job for a task that no live worker knows is accepted with a warning. A recurring job "
@@ -105,11 +107,10 @@ async def task_warnings(state: ApiState, task: str) -> list[str]:
     return [warning(task)]
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/jobs",
     id="listJobs",
-    tag="jobs",
     summary="List jobs, newest first",
     query=JobsQuery,
     answers={200: Answer("A page.", wire.Page[wire.Job], example={"items": [examples.JOB], "next_cursor": None})},
@@ -125,11 +126,10 @@ async def find(request: ApiRequest) -> Response[bytes]:
     )
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/jobs/{job_id:str}",
     id="getJob",
-    tag="jobs",
     summary="Look at a job",
     description="A read after a write sees it. With `wait` the answer comes when the job has ended or time is up.",
     query=JobQuery,
@@ -155,11 +155,10 @@ async def _show(state: ApiState, job_id: UUID) -> JobView:
         return await store.show(connection, job_id)
 
 
-@Operation(
+@operation(
     "PATCH",
     "/v1/jobs/{job_id:str}",
     id="editJob",
-    tag="jobs",
     summary="Change a pending or recurring job",
     description=(
         "A one-time job only while no attempt has begun; a recurring one any time, in force from its next fire. What "
@@ -203,11 +202,10 @@ async def edit(request: ApiRequest) -> Response[bytes]:
         return _told(await recurring_jobs.revise(connection, caller, wanted, revise, version=version, now=now))
 
 
-@Operation(
+@operation(
     "PATCH",
     "/v1/jobs/{job_id:str}/status",
     id="setJobStatus",
-    tag="jobs",
     summary="Pause, resume or cancel a job",
     description=(
         "`paused` holds a job that does not run, `active` lets it go on, `cancelled` ends it. A recurring job that is "
@@ -258,18 +256,16 @@ def _resume_preview(seen: forecast.ResumeForecast) -> wire.ResumePreview:
     return wire.ResumePreview(fires=seen.fires, missed=gaps)
 
 
-@Operation(
+@operation(
     "DELETE",
     "/v1/jobs/{job_id:str}",
     id="cancelJob",
-    tag="jobs",
     summary="Cancel a job",
     description="What has not started never will; what runs is asked to stop, then forced. Its history stays.",
     answers={200: Answer("What the cancellation did.", wire.Cancelled)},
     problems=(404, 409),
 )
 async def cancel(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
         done = await cancel_job(connection, caller_of(request), wanted, now=state.clock.database_now())
@@ -277,29 +273,26 @@ async def cancel(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Cancelled(job=views.job(view), ended_count=done.ended_count, asked_count=done.asked_count))
 
 
-@Operation(
+@operation(
     "POST",
     "/v1/jobs/{job_id:str}/retry",
     id="retryJob",
-    tag="jobs",
     summary="Try a job again now",
     description="A failed job rises with a fresh budget; one that waits between attempts is due at once.",
     answers=_JOB,
     problems=(404, 409),
 )
 async def retry(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
         view = await one_time_jobs.retry(connection, caller_of(request), wanted, now=state.clock.database_now())
     return _told(view)
 
 
-@Operation(
+@operation(
     "POST",
     "/v1/jobs/{job_id:str}/run",
     id="runJob",
-    tag="jobs",
     summary="Run a job now",
     description=(
         "A recurring job fires once, beside its schedule and under its overlap policy, if asked with another payload, "
@@ -311,7 +304,6 @@ async def retry(request: ApiRequest) -> Response[bytes]:
     problems=(404, 409),
 )
 async def run(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     asked = await read(request, wire.RunRequest) if await request.body() else wire.RunRequest()
     payload, now = payload_of(asked), state.clock.database_now()

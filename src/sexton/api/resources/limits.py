@@ -10,7 +10,7 @@ from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Operation
+from sexton.api.openapi.description import Answer
 from sexton.api.requests import cursors
 from sexton.api.requests.parameters import query_of
 from sexton.api.requests.queries import LimitsQuery
@@ -21,14 +21,13 @@ from sexton.operations.caller import Caller
 from sexton.store.database import Connection
 from sexton.store.sharing import limits as store
 
-from .sharing import TAG, SettingsByName
+from .sharing import SettingsByName, operation
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/limits",
     id="listLimits",
-    tag=TAG,
     summary="List limits",
     description="By key. Each with how many hold it and wait for it, counted to 1,000, but without its holders.",
     query=LimitsQuery,

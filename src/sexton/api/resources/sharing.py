@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read, refuse_unkeepable
-from sexton.api.requests.parameters import name_of, no_query
+from sexton.api.requests.parameters import name_of
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.domain.sharing import plain_name
 from sexton.errors import NotFound
@@ -23,7 +24,7 @@ from sexton.operations.caller import Caller
 from sexton.operations.shares import Shares as Changes
 from sexton.store.database import Connection
 
-TAG = "sharing"
+operation = partial(Operation, tag="sharing")
 
 View = TypeVar("View", bound=msgspec.Struct)
 Settings = TypeVar("Settings", bound=msgspec.Struct)
@@ -63,18 +64,16 @@ class SettingsByName(Generic[View]):
     def list(
         self, find_all: Callable[[Connection, datetime | None], Awaitable[Sequence[View]]], *, description: str
     ) -> HTTPRouteHandler:
-        @Operation(
+        @operation(
             "GET",
             self._path,
             id=self._id("list", "s"),
-            tag=TAG,
             summary=f"List {self._noun}s",
             description=description,
             answers={200: Answer("Each with its load and what is set for it.", wire.Page[self._view])},  # type: ignore[name-defined]
             problems=(422,),
         )
         async def list_(request: ApiRequest) -> Response[bytes]:
-            no_query(request)
             state = state_of(request)
             async with state.database.connection() as connection:
                 return answer(wire.Page(items=await find_all(connection, state.clock.database_now())))
@@ -82,18 +81,16 @@ class SettingsByName(Generic[View]):
         return list_
 
     def show(self, *, missing: str, summary: str = "", description: str = "") -> HTTPRouteHandler:
-        @Operation(
+        @operation(
             "GET",
             self._route,
             id=self._id("get"),
-            tag=TAG,
             summary=summary or f"Look at a {self._noun}",
             description=description,
             answers=self._current,
             problems=(400, 404, 422),
         )
         async def show(request: ApiRequest) -> Response[bytes]:
-            no_query(request)
             state, name = state_of(request), self._name(request)
             async with state.database.connection() as connection:
                 found = await self._find(connection, name, state.clock.database_now())
@@ -113,11 +110,10 @@ class SettingsByName(Generic[View]):
         description: str,
         examples: Mapping[str, Any],
     ) -> HTTPRouteHandler:
-        @Operation(
+        @operation(
             "PUT",
             self._route,
             id=self._id("set"),
-            tag=TAG,
             summary=summary,
             description=description,
             body=body(kind, **examples),
@@ -125,7 +121,6 @@ class SettingsByName(Generic[View]):
             problems=(404,),
         )
         async def set_(request: ApiRequest) -> Response[bytes]:
-            no_query(request)
             state, name = state_of(request), self._checked_name(request)
             settings = check(await read(request, kind), name)
             now = state.clock.database_now()
@@ -145,18 +140,16 @@ class SettingsByName(Generic[View]):
         done: str,
         problems: tuple[int, ...] = (),
     ) -> HTTPRouteHandler:
-        @Operation(
+        @operation(
             "DELETE",
             self._route,
             id=self._id("remove"),
-            tag=TAG,
             summary=summary,
             description=description,
             answers={200: Answer(done, wire.Removed)},
             problems=(400, 404, 422, *problems),
         )
         async def remove_(request: ApiRequest) -> Response[bytes]:
-            no_query(request)
             name = self._name(request)
             async with state_of(request).database.transaction() as connection:
                 if not await remove(connection, caller_of(request), name):
@@ -189,12 +182,11 @@ class Shares(SettingsByName[View]):
         )
 
     def set_status(self, changes: Changes, *, description: str) -> HTTPRouteHandler:
-        @Operation(
+        @operation(
             "PATCH",
             self._route,
             documented_path=f"{self._path}/{{name}}/status",
             id=f"{self._id('set')}Status",
-            tag=TAG,
             summary=f"Pause or resume a {self._noun}",
             description=description,
             body=body(wire.ShareStatusChange, **examples.SHARE_STATUS_CHANGES),
@@ -202,7 +194,6 @@ class Shares(SettingsByName[View]):
             problems=(404,),
         )
         async def set_status(request: ApiRequest) -> Response[bytes]:
-            no_query(request)
             state, name = state_of(request), self._checked_name(request, "/status")
             change = await read(request, wire.ShareStatusChange)
             refuse_unkeepable("/note", change.note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read
-from sexton.api.requests.parameters import filter_of, id_of, no_query, query_of, within_history
+from sexton.api.requests.parameters import filter_of, id_of, query_of, within_history
 from sexton.api.requests.queries import DeliveriesQuery, SubscriptionsQuery
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.domain.subscription import checked_name
@@ -26,14 +27,15 @@ from sexton.store.views.search import JobFilter
 from sexton.store.work import jobs
 from sexton.store.work import subscriptions as store
 
+operation = partial(Operation, tag="subscriptions")
+
 _SUBSCRIPTION = {200: Answer("The subscription as it stands now.", wire.SubscriptionView)}
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/subscriptions",
     id="listSubscriptions",
-    tag="subscriptions",
     summary="List subscriptions",
     description="By name.",
     query=SubscriptionsQuery,
@@ -47,26 +49,23 @@ async def listed(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Page(items=[delivery_views.subscription(one) for one in found], next_cursor=more))
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/subscriptions/{name:str}",
     id="getSubscription",
-    tag="subscriptions",
     summary="Look at a subscription",
     answers=_SUBSCRIPTION,
     problems=(404, 422),
 )
 async def shown(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     async with state_of(request).database.connection() as connection:
         return answer(delivery_views.subscription(await _found(connection, _name(request))))
 
 
-@Operation(
+@operation(
     "PUT",
     "/v1/subscriptions/{name:str}",
     id="setSubscription",
-    tag="subscriptions",
     summary="Subscribe to what becomes of runs",
     description=(
         "Makes the subscription, or replaces all of it. It holds for runs that end from now on; what is on its way "
@@ -76,7 +75,6 @@ async def shown(request: ApiRequest) -> Response[bytes]:
     answers={**_SUBSCRIPTION, 201: Answer("It is new.", wire.SubscriptionView)},
 )
 async def set_(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, name = state_of(request), checked_name(_name(request))
     given = (await read(request, wire.SubscriptionSettings)).to_domain(name)
     async with state.database.transaction() as connection:
@@ -85,18 +83,16 @@ async def set_(request: ApiRequest) -> Response[bytes]:
     return answer(view, status=201 if is_new else 200)
 
 
-@Operation(
+@operation(
     "DELETE",
     "/v1/subscriptions/{name:str}",
     id="removeSubscription",
-    tag="subscriptions",
     summary="Remove a subscription",
     description="What has not been delivered yet is cancelled. What was stays among the jobs, named `webhook:{name}`.",
     answers={200: Answer("Nothing more is sent.", wire.SubscriptionRemoved)},
     problems=(404, 422),
 )
 async def removed(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, name = state_of(request), _name(request)
     count = await subscriptions.remove(state.database, caller_of(request), name, now=state.clock.database_now())
     if count is None:
@@ -104,11 +100,10 @@ async def removed(request: ApiRequest) -> Response[bytes]:
     return answer(wire.SubscriptionRemoved(name=name, cancelled_count=count))
 
 
-@Operation(
+@operation(
     "GET",
     "/v1/subscriptions/{name:str}/deliveries",
     id="listDeliveries",
-    tag="subscriptions",
     summary="List what was delivered, and what was not, newest first",
     query=DeliveriesQuery,
     answers={200: Answer("A page.", wire.Page[wire.Delivery])},
@@ -125,11 +120,10 @@ async def log(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Page(items=items, next_cursor=cursors.encode(page.next_before, chosen)))
 
 
-@Operation(
+@operation(
     "POST",
     "/v1/subscriptions/{name:str}/deliveries/{delivery_id:str}/replay",
     id="replayDelivery",
-    tag="subscriptions",
     summary="Send a delivery again",
     description=(
         "Whether it arrived, failed or was cancelled, with a fresh budget, to where the subscription points now. "
@@ -139,7 +133,6 @@ async def log(request: ApiRequest) -> Response[bytes]:
     problems=(404, 409, 422),
 )
 async def replay_one(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, name, wanted = state_of(request), _name(request), id_of(request, "delivery_id", "delivery")
     async with state.database.transaction() as connection:
         await _found(connection, name)
@@ -156,11 +149,10 @@ async def _refuse_replay(connection: Connection, name: str, wanted: UUID) -> Non
     raise NotFound(f"{name} has no delivery {wanted}")
 
 
-@Operation(
+@operation(
     "POST",
     "/v1/subscriptions/{name:str}/deliveries/replay",
     id="replayDeliveries",
-    tag="subscriptions",
     summary="Send many deliveries again",
     description="All that failed, or those of a range of time, newest first; each as if it were named alone.",
     body=body(wire.DeliveriesReplay, **examples.DELIVERIES_REPLAYS),
@@ -168,7 +160,6 @@ async def _refuse_replay(connection: Connection, name: str, wanted: UUID) -> Non
     problems=(404,),
 )
 async def replay_many(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, name, asked = state_of(request), _name(request), await read(request, wire.DeliveriesReplay)
     async with state.database.connection() as connection:
         await _found(connection, name)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.responses import answer
 from sexton.api.openapi.description import Answer, Operation
-from sexton.api.requests.parameters import id_of, no_query
+from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.operations.explain import explain
 
+operation = partial(Operation, tag="jobs")
 
-@Operation(
+
+@operation(
     "GET",
     "/v1/jobs/{job_id:str}/why",
     id="explainJob",
-    tag="jobs",
     summary="Tell why a job has or has not run",
     description=(
         "An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the "
@@ -26,7 +29,6 @@ from sexton.operations.explain import explain
     problems=(404,),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.connection() as connection:
         found = await explain(connection, caller_of(request), wanted, now=state.clock.database_now())
