@@ -25,6 +25,7 @@ _ALWAYS = (500, 503)
 _OF_QUERY = (400, 422)
 _OF_BODY = (400, 413, 415, 422)
 _OF_CHANGE = (403,)
+_OF_ID = (404,)
 _TAGS = {
     "jobs": "Submit, look at, change, stop and repeat jobs.",
     "schedules": "When a recurring job fires.",
@@ -93,6 +94,10 @@ def _each(kind: Any) -> tuple[Any, ...]:
     return kind if isinstance(kind, tuple) else (kind,)
 
 
+def _parameter(name: str, place: str, *, required: bool = False, **more: Any) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": required, **more}
+
+
 class _Writer:
     def __init__(self, schemas: dict[int, dict[str, Any]], components: dict[str, Any]) -> None:
         self._schemas, self._components = schemas, components
@@ -111,12 +116,12 @@ class _Writer:
 
     def _path_parameters(self, path: str) -> list[dict[str, Any]]:
         return [
-            {
-                "name": name,
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string", "format": "uuid"} if name in _IDS else {"type": "string", "minLength": 1},
-            }
+            _parameter(
+                name,
+                "path",
+                required=True,
+                schema={"type": "string", "format": "uuid"} if name in _IDS else {"type": "string", "minLength": 1},
+            )
             for name in re.findall(r"\{(\w+)\}", path)
         ]
 
@@ -134,20 +139,14 @@ class _Writer:
             schema |= others[0] if len(others) == 1 else {"anyOf": others}
         if schema.get("default", ...) is None:
             del schema["default"]
-        parameter = {"name": name, "in": "query", "required": False, "schema": schema}
+        parameter = _parameter(name, "query", schema=schema)
         if "description" in schema:
             parameter["description"] = schema.pop("description")
         return parameter
 
     def _header_parameters(self, operation: Operation) -> list[dict[str, Any]]:
         return [
-            {
-                "name": name,
-                "in": "header",
-                "required": False,
-                "description": WORDS_OF_HEADERS[name],
-                "schema": {"type": "string"},
-            }
+            _parameter(name, "header", description=WORDS_OF_HEADERS[name], schema={"type": "string"})
             for name in operation.headers
         ]
 
@@ -166,8 +165,9 @@ class _Writer:
         said = {str(status): self._answer(answer) for status, answer in operation.answers.items()}
         of_query = _OF_QUERY if operation.query is not None else ()
         of_body = _OF_BODY if operation.body is not None else ()
+        of_id = _OF_ID if any(f"{{{name}:" in operation.path for name in _IDS) else ()
         of_change = _OF_CHANGE if operation.method != "GET" else ()
-        for status in sorted({*operation.problems, *_ALWAYS, *of_query, *of_body, *of_change}):
+        for status in sorted({*operation.problems, *_ALWAYS, *of_query, *of_body, *of_change, *of_id}):
             said.setdefault(str(status), self._problem(status))
         return said
 

@@ -44,7 +44,7 @@ BODY_LIMIT = 1024 * 1024  # a result of 64 KiB may be written with escapes six t
 BATCH_BODY_LIMIT = 8 * 1024 * 1024
 PROGRESS_BYTES_LIMIT = 16 * 1024
 _AGAIN = "Sent again with the same lease it gives the same answer; anything else is a 409, `lease_lost`."
-_PROBLEMS = (401, 404, 409)
+_PROBLEMS = (401, 409)
 
 R = TypeVar("R", bound=LeaseRequest)
 

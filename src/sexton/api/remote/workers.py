@@ -112,7 +112,7 @@ async def _until_gone(request: ApiRequest) -> AsyncIterator[asyncio.Future[None]
     body=body(WorkerHeartbeat, **examples.WORKER_HEARTBEATS),
     body_limit=BODY_LIMIT,
     answers={200: Answer("It is known to live.", WorkerHeard)},
-    problems=(404, 409),
+    problems=(409,),
 )
 async def heartbeat(request: ApiRequest) -> Response[bytes]:
     state, worker_id = state_of(request), id_of(request, "worker_id", "worker")
@@ -128,7 +128,7 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
     summary="Leave as a worker",
     description="Hands back what it still holds, spending no attempt, and takes it off the list. Remote workers only.",
     answers={200: Answer("It is gone.", WorkerGone)},
-    problems=(404, 409, 422),
+    problems=(409, 422),
 )
 async def leave(request: ApiRequest) -> Response[bytes]:
     worker_id = id_of(request, "worker_id", "worker")

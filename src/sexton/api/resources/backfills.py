@@ -34,7 +34,7 @@ _PATH = "/v1/jobs/{job_id:str}/backfill"
     body=body(wire.BackfillRequest, **examples.BACKFILLS),
     headers=("If-Match",),
     answers={200: Answer("What was written, or would be.", wire.Backfill)},
-    problems=(404, 409, 412),
+    problems=(409, 412),
 )
 async def start(request: ApiRequest) -> Response[bytes]:
     state, wanted = state_of(request), id_of(request, "job_id", "job")
@@ -64,7 +64,6 @@ async def start(request: ApiRequest) -> Response[bytes]:
     summary="Stop the backfill of a job",
     description="What of it waits never starts, and history says so; what runs goes on, and so does the schedule.",
     answers={200: Answer("What that did.", wire.BackfillStopped)},
-    problems=(404,),
 )
 async def stop(request: ApiRequest) -> Response[bytes]:
     state, wanted = state_of(request), id_of(request, "job_id", "job")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
+from uuid import UUID
 
 from litestar import Response
 
@@ -14,15 +15,17 @@ from sexton.api.answers.problems import invalid
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Operation, body
-from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import filter_of, id_of, query_of
 from sexton.api.requests.queries import DeadLettersQuery
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.errors import NotFound
 from sexton.operations import replay as letters
+from sexton.store.database import Connection
 from sexton.store.views.search import PAGE_BYTES
 from sexton.store.work import dead_letters as store
+
+from .pages import Items, newest_first
 
 operation = partial(Operation, tag="dead letters")
 
@@ -40,12 +43,14 @@ _BODY_LIMIT = 2 * 1024 * 1024  # ten thousand ids and some space
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, DeadLettersQuery)
     chosen = filter_of(store.Filter, query)
-    before = cursors.decode(query.cursor, chosen)
-    async with state_of(request).database.connection() as connection:
+
+    async def page(connection: Connection, before: UUID | None) -> Items:
         found = await store.find(connection, chosen, before=before, limit=query.limit)
-    rows = _page(found)
-    end = rows[-1].id if len(rows) == query.limit or len(rows) < len(found) else None
-    return answer(wire.Page(items=[views.dead_letter(row) for row in rows], next_cursor=cursors.encode(end, chosen)))
+        rows = _page(found)
+        end = rows[-1].id if len(rows) == query.limit or len(rows) < len(found) else None
+        return [views.dead_letter(row) for row in rows], end
+
+    return await newest_first(request, query, chosen, page)
 
 
 def _page(found: Sequence[store.DeadLetter]) -> Sequence[store.DeadLetter]:
@@ -60,7 +65,6 @@ def _page(found: Sequence[store.DeadLetter]) -> Sequence[store.DeadLetter]:
     id="getDeadLetter",
     summary="Look at a dead letter",
     answers={200: Answer("The letter, with payload and error as they were.", wire.DeadLetter)},
-    problems=(404,),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
     wanted = id_of(request, "letter_id", "dead letter")
@@ -119,7 +123,6 @@ async def discard(request: ApiRequest) -> Response[bytes]:
     id="discardDeadLetter",
     summary="Discard a dead letter",
     answers={200: Answer("It is gone.", wire.Discard)},
-    problems=(404,),
 )
 async def discard_one(request: ApiRequest) -> Response[bytes]:
     wanted = id_of(request, "letter_id", "dead letter")

@@ -12,7 +12,6 @@ from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi.description import Answer, Operation
-from sexton.api.requests import cursors
 from sexton.api.requests.parameters import filter_of, id_of, query_of
 from sexton.api.requests.queries import ExecutionsQuery, JobExecutionsQuery
 from sexton.api.state import ApiRequest, state_of
@@ -20,6 +19,8 @@ from sexton.store.database import Connection
 from sexton.store.views import search
 from sexton.store.work import jobs, run_payloads
 from sexton.store.work.jobs import Execution
+
+from .pages import Items, Paged, newest_first
 
 operation = partial(Operation, tag="executions")
 
@@ -37,7 +38,7 @@ _PAGE = {200: Answer("A page.", wire.Page[wire.Execution])}
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, ExecutionsQuery)
-    return await _page(request, filter_of(search.ExecutionFilter, query), query.cursor, query.limit)
+    return await _page(request, query, filter_of(search.ExecutionFilter, query))
 
 
 @operation(
@@ -48,22 +49,21 @@ async def find(request: ApiRequest) -> Response[bytes]:
     description="Those that have ended; the one that runs now is the job's `last_execution`.",
     query=JobExecutionsQuery,
     answers=_PAGE,
-    problems=(404,),
 )
 async def of_job(request: ApiRequest) -> Response[bytes]:
     query, wanted = query_of(request, JobExecutionsQuery), id_of(request, "job_id", "job")
     async with state_of(request).database.connection() as connection:
         await jobs.show(connection, wanted)
-    return await _page(request, search.ExecutionFilter(job_id=wanted), query.cursor, query.limit)
+    return await _page(request, query, search.ExecutionFilter(job_id=wanted))
 
 
-async def _page(request: ApiRequest, chosen: search.ExecutionFilter, cursor: str | None, limit: int) -> Response[bytes]:
-    before = cursors.decode(cursor, chosen)
-    async with state_of(request).database.connection() as connection:
-        found = await search.find_executions(connection, chosen, before=before, limit=limit)
-        payloads = await _payloads(connection, found.rows)
-    items = [views.execution(row, payloads.get(row.run_id)) for row in found.rows]
-    return answer(wire.Page(items=items, next_cursor=cursors.encode(found.next_before, chosen)))
+async def _page(request: ApiRequest, query: Paged, chosen: search.ExecutionFilter) -> Response[bytes]:
+    async def found(connection: Connection, before: UUID | None) -> Items:
+        page = await search.find_executions(connection, chosen, before=before, limit=query.limit)
+        payloads = await _payloads(connection, page.rows)
+        return [views.execution(row, payloads.get(row.run_id)) for row in page.rows], page.next_before
+
+    return await newest_first(request, query, chosen, found)
 
 
 @operation(
@@ -72,7 +72,6 @@ async def _page(request: ApiRequest, chosen: search.ExecutionFilter, cursor: str
     id="getExecution",
     summary="Look at an execution, with its output",
     answers={200: Answer("The execution.", wire.Execution)},
-    problems=(404,),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
     wanted = id_of(request, "execution_id", "execution")

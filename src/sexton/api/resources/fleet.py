@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 
 from sexton import wire
 from sexton.api.answers import views
@@ -24,41 +25,38 @@ operation = partial(Operation, tag="fleet")
 Member = TypeVar("Member", store.Worker, store.Node)
 
 
-@operation(
-    "GET",
-    "/v1/workers",
-    id="listWorkers",
-    summary="List workers",
-    answers={200: Answer("All that are known, also those lost lately.", wire.Page[wire.Worker])},
-    problems=(422,),
-)
-async def workers(request: ApiRequest) -> Response[bytes]:
-    return await _listed(request, store.workers, views.worker)
-
-
-@operation(
-    "GET",
-    "/v1/nodes",
-    id="listNodes",
-    summary="List scheduler nodes",
-    answers={200: Answer("Each with the partitions it leads.", wire.Page[wire.Node])},
-    problems=(422,),
-)
-async def nodes(request: ApiRequest) -> Response[bytes]:
-    return await _listed(request, store.nodes, partial(views.node, alive_s=NODE_ALIVE_S))
-
-
-async def _listed(
-    request: ApiRequest,
+def _listing(
+    path: str,
     find: Callable[[Connection], Awaitable[Sequence[Member]]],
     view: Callable[[Member, float], msgspec.Struct],
-) -> Response[bytes]:
-    """Each with how long it has been silent."""
-    state = state_of(request)
-    async with state.database.connection() as connection:
-        now = await database_clock.now(connection, now=state.clock.database_now())
-        rows = await find(connection)
-    return answer(wire.Page(items=[view(row, max((now - row.beat_at).total_seconds(), 0.0)) for row in rows]))
+    **words: Any,
+) -> HTTPRouteHandler:
+    @operation("GET", path, problems=(422,), **words)
+    async def list_(request: ApiRequest) -> Response[bytes]:
+        state = state_of(request)
+        async with state.database.connection() as connection:
+            now = await database_clock.now(connection, now=state.clock.database_now())
+            rows = await find(connection)
+        return answer(wire.Page(items=[view(row, max((now - row.beat_at).total_seconds(), 0.0)) for row in rows]))
+
+    return list_
 
 
-HANDLERS = [workers, nodes]
+HANDLERS = [
+    _listing(
+        "/v1/workers",
+        store.workers,
+        views.worker,
+        id="listWorkers",
+        summary="List workers",
+        answers={200: Answer("All that are known, also those lost lately.", wire.Page[wire.Worker])},
+    ),
+    _listing(
+        "/v1/nodes",
+        store.nodes,
+        partial(views.node, alive_s=NODE_ALIVE_S),
+        id="listNodes",
+        summary="List scheduler nodes",
+        answers={200: Answer("Each with the partitions it leads.", wire.Page[wire.Node])},
+    ),
+]

@@ -17,7 +17,6 @@ from sexton.api.answers.responses import answer, expected_version, tagged
 from sexton.api.known_tasks import warning
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Body, Operation, body
-from sexton.api.requests import cursors
 from sexton.api.requests.bodies import JSON, MERGE_PATCH, read, refuse_unkeepable
 from sexton.api.requests.edits import changes_of
 from sexton.api.requests.parameters import filter_of, id_of, query_of, span_of
@@ -30,10 +29,13 @@ from sexton.operations import forecast, jobs, one_time_jobs, recurring_jobs
 from sexton.operations.cancel import CANCELLED
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.store import clock as database_clock
+from sexton.store.database import Connection
 from sexton.store.uuid7 import is_recurring
 from sexton.store.views import search
 from sexton.store.work import jobs as store
 from sexton.store.work.jobs import JobView
+
+from .pages import Items, newest_first
 
 operation = partial(Operation, tag="jobs")
 
@@ -118,12 +120,12 @@ async def task_warnings(state: ApiState, task: str) -> list[str]:
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, JobsQuery)
     chosen = filter_of(search.JobFilter, query)
-    before = cursors.decode(query.cursor, chosen)
-    async with state_of(request).database.connection() as connection:
-        found = await search.find_jobs(connection, chosen, before=before, limit=query.limit)
-    return answer(
-        wire.Page(items=[views.job(row) for row in found.rows], next_cursor=cursors.encode(found.next_before, chosen))
-    )
+
+    async def found(connection: Connection, before: UUID | None) -> Items:
+        page = await search.find_jobs(connection, chosen, before=before, limit=query.limit)
+        return [views.job(row) for row in page.rows], page.next_before
+
+    return await newest_first(request, query, chosen, found)
 
 
 @operation(
@@ -135,7 +137,6 @@ async def find(request: ApiRequest) -> Response[bytes]:
     query=JobQuery,
     headers=("If-None-Match",),
     answers={**_JOB, 304: Answer("Nothing has changed.", headers=("ETag",))},
-    problems=(404,),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
     wait = query_of(request, JobQuery).wait
@@ -177,7 +178,7 @@ async def _show(state: ApiState, job_id: UUID) -> JobView:
             example=examples.JOB,
         )
     },
-    problems=(404, 409, 412),
+    problems=(409, 412),
 )
 async def edit(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, EditQuery)
@@ -223,7 +224,7 @@ async def edit(request: ApiRequest) -> Response[bytes]:
             example=examples.JOB,
         )
     },
-    problems=(404, 409),
+    problems=(409,),
 )
 async def set_status(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, StatusQuery)
@@ -263,7 +264,7 @@ def _resume_preview(seen: forecast.ResumeForecast) -> wire.ResumePreview:
     summary="Cancel a job",
     description="What has not started never will; what runs is asked to stop, then forced. Its history stays.",
     answers={200: Answer("What the cancellation did.", wire.Cancelled)},
-    problems=(404, 409),
+    problems=(409,),
 )
 async def cancel(request: ApiRequest) -> Response[bytes]:
     state, wanted = state_of(request), id_of(request, "job_id", "job")
@@ -280,7 +281,7 @@ async def cancel(request: ApiRequest) -> Response[bytes]:
     summary="Try a job again now",
     description="A failed job rises with a fresh budget; one that waits between attempts is due at once.",
     answers=_JOB,
-    problems=(404, 409),
+    problems=(409,),
 )
 async def retry(request: ApiRequest) -> Response[bytes]:
     state, wanted = state_of(request), id_of(request, "job_id", "job")
@@ -301,7 +302,7 @@ async def retry(request: ApiRequest) -> Response[bytes]:
     body=Body({JSON: wire.RunRequest}, examples.RUNS, required=False),
     body_limit=BODY_LIMIT,
     answers=_JOB,
-    problems=(404, 409),
+    problems=(409,),
 )
 async def run(request: ApiRequest) -> Response[bytes]:
     state, wanted = state_of(request), id_of(request, "job_id", "job")

@@ -8,10 +8,8 @@ from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import views
-from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer
-from sexton.api.requests import cursors
 from sexton.api.requests.parameters import query_of
 from sexton.api.requests.queries import LimitsQuery
 from sexton.api.state import ApiRequest, state_of
@@ -21,6 +19,7 @@ from sexton.operations.caller import Caller
 from sexton.store.database import Connection
 from sexton.store.sharing import limits as store
 
+from .pages import by_name
 from .sharing import SettingsByName, operation
 
 
@@ -35,13 +34,12 @@ from .sharing import SettingsByName, operation
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query, state = query_of(request, LimitsQuery), state_of(request)
-    after = cursors.decode_text(query.cursor)
-    async with state.database.connection() as connection:
-        found = await store.find(
-            connection, prefix=query.prefix or "", after=after, limit=query.limit, now=state.clock.database_now()
-        )
-    more = cursors.encode_text(found[-1].key) if len(found) == query.limit else None
-    return answer(wire.Page(items=[views.limit(one) for one in found], next_cursor=more))
+    prefix, now = query.prefix or "", state.clock.database_now()
+
+    async def found(connection: Connection, after: str) -> list[store.Standing]:
+        return await store.find(connection, prefix=prefix, after=after, limit=query.limit, now=now)
+
+    return await by_name(request, query, found, views.limit, lambda one: one.key)
 
 
 async def _find(connection: Connection, key: str, now: datetime | None) -> wire.LimitView | None:

@@ -13,7 +13,6 @@ from sexton.api.answers import delivery_views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Operation, body
-from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import filter_of, id_of, query_of, within_history
 from sexton.api.requests.queries import DeliveriesQuery, SubscriptionsQuery
@@ -26,6 +25,8 @@ from sexton.store.database import Connection
 from sexton.store.views.search import JobFilter
 from sexton.store.work import jobs
 from sexton.store.work import subscriptions as store
+
+from .pages import Items, by_name, newest_first
 
 operation = partial(Operation, tag="subscriptions")
 
@@ -43,10 +44,11 @@ _SUBSCRIPTION = {200: Answer("The subscription as it stands now.", wire.Subscrip
 )
 async def listed(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, SubscriptionsQuery)
-    async with state_of(request).database.connection() as connection:
-        found = await store.find(connection, after=cursors.decode_text(query.cursor), limit=query.limit)
-    more = cursors.encode_text(found[-1].name) if len(found) == query.limit else None
-    return answer(wire.Page(items=[delivery_views.subscription(one) for one in found], next_cursor=more))
+
+    async def found(connection: Connection, after: str) -> list[store.Known]:
+        return await store.find(connection, after=after, limit=query.limit)
+
+    return await by_name(request, query, found, delivery_views.subscription, lambda one: one.name)
 
 
 @operation(
@@ -112,12 +114,13 @@ async def removed(request: ApiRequest) -> Response[bytes]:
 async def log(request: ApiRequest) -> Response[bytes]:
     query, name = query_of(request, DeliveriesQuery), _name(request)
     chosen = filter_of(JobFilter, query, name=name)
-    before = cursors.decode(query.cursor, chosen)
-    async with state_of(request).database.connection() as connection:
+
+    async def found(connection: Connection, before: UUID | None) -> Items:
         await _found(connection, name)
         page = await store.deliveries(connection, name, chosen, before=before, limit=query.limit)
-    items = [delivery_views.delivery(one) for one in page.rows]
-    return answer(wire.Page(items=items, next_cursor=cursors.encode(page.next_before, chosen)))
+        return [delivery_views.delivery(one) for one in page.rows], page.next_before
+
+    return await newest_first(request, query, chosen, found)
 
 
 @operation(
@@ -130,7 +133,7 @@ async def log(request: ApiRequest) -> Response[bytes]:
         "The message keeps its id (`webhook-id`), so a receiver that minds it acts once."
     ),
     answers={200: Answer("It is on its way.", wire.DeliveriesReplayed)},
-    problems=(404, 409, 422),
+    problems=(409, 422),
 )
 async def replay_one(request: ApiRequest) -> Response[bytes]:
     state, name, wanted = state_of(request), _name(request), id_of(request, "delivery_id", "delivery")

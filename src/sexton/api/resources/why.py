@@ -26,7 +26,6 @@ operation = partial(Operation, tag="jobs")
         "answer. For one-time and recurring jobs, whatever their status."
     ),
     answers={200: Answer("The answer, and how it was found.", wire.Why)},
-    problems=(404,),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
     state, wanted = state_of(request), id_of(request, "job_id", "job")
