@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from uuid import UUID
@@ -22,10 +21,10 @@ from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.errors import NotFound
 from sexton.operations import replay as letters
 from sexton.store.database import Connection
-from sexton.store.views.search import PAGE_BYTES
+from sexton.store.views.search import PAGE_BYTES, Found
 from sexton.store.work import dead_letters as store
 
-from .pages import Items, newest_first
+from .pages import newest_first
 
 operation = partial(Operation, tag="dead letters")
 
@@ -42,21 +41,16 @@ _BODY_LIMIT = 2 * 1024 * 1024  # ten thousand ids and some space
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, DeadLettersQuery)
-    chosen = filter_of(store.Filter, query)
-
-    async def page(connection: Connection, before: UUID | None) -> Items:
-        found = await store.find(connection, chosen, before=before, limit=query.limit)
-        rows = _page(found)
-        end = rows[-1].id if len(rows) == query.limit or len(rows) < len(found) else None
-        return [views.dead_letter(row) for row in rows], end
-
-    return await newest_first(request, query, chosen, page)
+    return await newest_first(request, query, filter_of(store.Filter, query), _page, views.dead_letter)
 
 
-def _page(found: Sequence[store.DeadLetter]) -> Sequence[store.DeadLetter]:
+async def _page(connection: Connection, chosen: store.Filter, /, *, before: UUID | None, limit: int) -> Found[store.DeadLetter]:
     """As many as a page may hold; one at least."""
+    found = await store.find(connection, chosen, before=before, limit=limit)
     sizes = accumulate(len(letter.payload_json) for letter in found)
-    return found[: max(1, sum(size <= PAGE_BYTES for size in sizes))]
+    rows = found[: max(1, sum(size <= PAGE_BYTES for size in sizes))]
+    end = rows[-1].id if len(rows) == limit or len(rows) < len(found) else None
+    return Found(rows, end)
 
 
 @operation(

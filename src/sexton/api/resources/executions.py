@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from litestar import Response
@@ -20,7 +21,7 @@ from sexton.store.views import search
 from sexton.store.work import jobs, run_payloads
 from sexton.store.work.jobs import Execution
 
-from .pages import Items, Paged, newest_first
+from .pages import Paged, newest_first
 
 operation = partial(Operation, tag="executions")
 
@@ -58,12 +59,14 @@ async def of_job(request: ApiRequest) -> Response[bytes]:
 
 
 async def _page(request: ApiRequest, query: Paged, chosen: search.ExecutionFilter) -> Response[bytes]:
-    async def found(connection: Connection, before: UUID | None) -> Items:
-        page = await search.find_executions(connection, chosen, before=before, limit=query.limit)
-        payloads = await _payloads(connection, page.rows)
-        return [views.execution(row, payloads.get(row.run_id)) for row in page.rows], page.next_before
+    payloads: dict[UUID, str] = {}
 
-    return await newest_first(request, query, chosen, found)
+    async def find(connection: Connection, chosen: search.ExecutionFilter, **where: Any) -> search.Found[Execution]:
+        found = await search.find_executions(connection, chosen, **where)
+        payloads.update(await _payloads(connection, found.rows))
+        return found
+
+    return await newest_first(request, query, chosen, find, lambda row: views.execution(row, payloads.get(row.run_id)))
 
 
 @operation(

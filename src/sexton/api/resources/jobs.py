@@ -29,13 +29,12 @@ from sexton.operations import forecast, jobs, one_time_jobs, recurring_jobs
 from sexton.operations.cancel import CANCELLED
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.store import clock as database_clock
-from sexton.store.database import Connection
 from sexton.store.uuid7 import is_recurring
 from sexton.store.views import search
 from sexton.store.work import jobs as store
 from sexton.store.work.jobs import JobView
 
-from .pages import Items, newest_first
+from .pages import newest_first
 
 operation = partial(Operation, tag="jobs")
 
@@ -119,13 +118,7 @@ async def task_warnings(state: ApiState, task: str) -> list[str]:
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, JobsQuery)
-    chosen = filter_of(search.JobFilter, query)
-
-    async def found(connection: Connection, before: UUID | None) -> Items:
-        page = await search.find_jobs(connection, chosen, before=before, limit=query.limit)
-        return [views.job(row) for row in page.rows], page.next_before
-
-    return await newest_first(request, query, chosen, found)
+    return await newest_first(request, query, filter_of(search.JobFilter, query), search.find_jobs, views.job)
 
 
 @operation(

@@ -14,10 +14,18 @@ from sexton.api.answers.responses import answer
 from sexton.api.requests import cursors
 from sexton.api.state import ApiRequest, state_of
 from sexton.store.database import Connection
+from sexton.store.views.search import Found
 
 T = TypeVar("T")
 
-Items = tuple[Sequence[msgspec.Struct], UUID | None]  # and the id before which the next page begins
+Chosen = TypeVar("Chosen", bound=msgspec.Struct)
+ChosenIn = TypeVar("ChosenIn", contravariant=True)
+
+
+class Find(Protocol[ChosenIn, T]):
+    """Reads what is chosen, newest first, before an id."""
+
+    async def __call__(self, connection: Connection, chosen: ChosenIn, /, *, before: UUID | None, limit: int) -> Found[T]: ...
 
 
 class Paged(Protocol):
@@ -30,16 +38,13 @@ class Paged(Protocol):
 
 
 async def newest_first(
-    request: ApiRequest,
-    query: Paged,
-    chosen: msgspec.Struct,
-    find: Callable[[Connection, UUID | None], Awaitable[Items]],
+    request: ApiRequest, query: Paged, chosen: Chosen, find: Find[Chosen, T], view: Callable[[T], msgspec.Struct]
 ) -> Response[bytes]:
-    """`find` reads what is `chosen` before an id."""
     before = cursors.decode(query.cursor, chosen)
     async with state_of(request).database.connection() as connection:
-        items, next_before = await find(connection, before)
-    return answer(wire.Page(items=items, next_cursor=cursors.encode(next_before, chosen)))
+        found = await find(connection, chosen, before=before, limit=query.limit)
+    items = [view(row) for row in found.rows]
+    return answer(wire.Page(items=items, next_cursor=cursors.encode(found.next_before, chosen)))
 
 
 async def by_name(

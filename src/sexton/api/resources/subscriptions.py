@@ -22,11 +22,11 @@ from sexton.errors import NotAllowedIn, NotFound
 from sexton.operations import subscriptions
 from sexton.operations.subscriptions import CHUNK
 from sexton.store.database import Connection
-from sexton.store.views.search import JobFilter
+from sexton.store.views.search import Found, JobFilter
 from sexton.store.work import jobs
 from sexton.store.work import subscriptions as store
 
-from .pages import Items, by_name, newest_first
+from .pages import by_name, newest_first
 
 operation = partial(Operation, tag="subscriptions")
 
@@ -113,14 +113,12 @@ async def removed(request: ApiRequest) -> Response[bytes]:
 )
 async def log(request: ApiRequest) -> Response[bytes]:
     query, name = query_of(request, DeliveriesQuery), _name(request)
-    chosen = filter_of(JobFilter, query, name=name)
 
-    async def found(connection: Connection, before: UUID | None) -> Items:
+    async def find(connection: Connection, chosen: JobFilter, **where: Any) -> Found[store.Delivery]:
         await _found(connection, name)
-        page = await store.deliveries(connection, name, chosen, before=before, limit=query.limit)
-        return [delivery_views.delivery(one) for one in page.rows], page.next_before
+        return await store.deliveries(connection, name, chosen, **where)
 
-    return await newest_first(request, query, chosen, found)
+    return await newest_first(request, query, filter_of(JobFilter, query, name=name), find, delivery_views.delivery)
 
 
 @operation(
