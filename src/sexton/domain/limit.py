@@ -110,29 +110,15 @@ def _template(field: str, key: object) -> None:
         )
 
 
-def _numbers(
-    at: str,
-    key: str,
-    *,
-    running: int | None = None,
-    count: int | None = None,
-    per: Duration | None = None,
-    burst: int | None = None,
-    ordered: bool = False,
-) -> Limit:
-    if type(ordered) is not bool:
-        raise Invalid(f"{at}ordered", f"give true or false, not {ordered!r}")
-    if ordered and running not in (None, 1):
-        raise Invalid(f"{at}running", f"{running} at once cannot be in order; leave it out, or give 1")
-    per_s, burst = _rate(at, count, per, burst)
-    return Limit(
-        key=key,
-        running=1 if ordered else whole(f"{at}running", running, RUNNING_LIMIT),
-        count=count,
-        per_s=per_s,
-        burst=burst,
-        ordered=ordered,
-    )
+def _numbers(at: str, key: str, *, per: Duration | None = None, **numbers: Any) -> Limit:
+    given = Limit(key, **numbers)
+    if type(given.ordered) is not bool:
+        raise Invalid(f"{at}ordered", f"give true or false, not {given.ordered!r}")
+    if given.ordered and given.running not in (None, 1):
+        raise Invalid(f"{at}running", f"{given.running} at once cannot be in order; leave it out, or give 1")
+    per_s, burst = _rate(at, given.count, per, given.burst)
+    running = 1 if given.ordered else whole(f"{at}running", given.running, RUNNING_LIMIT)
+    return msgspec.structs.replace(given, running=running, per_s=per_s, burst=burst)
 
 
 def _rate(at: str, count: int | None, per: Duration | None, burst: int | None) -> tuple[float | None, int | None]:

@@ -11,12 +11,13 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain.fairness import QueueTurns, Turns
 from sexton.domain.fault import Invalid
-from sexton.domain.outcome import ErrorInfo, Failed, Lost, Outcome, Released, Succeeded
-from sexton.domain.run import Claimed, Lease, Report, report
+from sexton.domain.outcome import ErrorInfo, Failed, Outcome, Succeeded
+from sexton.domain.run import Claimed, Report, report
 from sexton.errors import WorkerLost
 from sexton.ids import Rng
 from sexton.store.database import Connection, Database
 from sexton.store.fleet import remote_workers
+from sexton.store.fleet.remote_workers import RemoteWorker
 from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Claimed as ClaimedEvent
 from sexton.telemetry.events import Emit, Reconciled, WorkerJoined
@@ -26,19 +27,6 @@ from .caller import Caller
 GRACE_MORE_S = 5.0  # beyond the worker's grace, as for our own
 UNHEARD_S = 10.0  # a claim's answer is with its worker by then, or never will be
 TURNS_LIMIT = 10_000  # of workers, the longest silent forgotten first
-
-
-class RemoteWorker(NamedTuple):
-    """A worker as it presents itself."""
-
-    id: UUID
-    name: str
-    queues: Sequence[str]
-    tasks: Sequence[str]
-    limit: int  # runs that it takes at once
-    concurrency: int
-    lease_s: float
-    holding: Collection[UUID] | None
 
 
 class StopRun(NamedTuple):
@@ -57,16 +45,7 @@ class RemoteClaims:
     async def attend(self, caller: Caller, worker: RemoteWorker) -> list[StopRun]:
         """It is alive, and hears what it should stop."""
         async with self._database.connection() as connection:
-            attendance = await remote_workers.attend(
-                connection,
-                worker.id,
-                name=worker.name,
-                queues=worker.queues,
-                tasks=worker.tasks,
-                concurrency=worker.concurrency,
-                lease_s=worker.lease_s,
-                now=self._clock.database_now(),
-            )
+            attendance = await remote_workers.attend(connection, worker, now=self._clock.database_now())
             if attendance.is_ours:
                 raise Invalid("worker_id", "this is the id of a worker that does not speak HTTP; leave it out to get your own")
             if not attendance.is_present:
@@ -116,7 +95,7 @@ class RemoteClaims:
     async def _return(self, connection: Connection, worker_id: UUID, held: Sequence[remote_workers.Held], reason: str) -> int:
         if not held:
             return 0
-        reports = [report(_lease(worker_id, one), _unheard(one, reason), self._dice) for one in held]
+        reports = [one.handed_back(worker_id, reason, self._dice) for one in held]
         returned = await runs.finish(connection, reports, now=self._clock.database_now())
         if returned:
             self._emit(Reconciled(worker_id, len(returned)))
@@ -206,23 +185,3 @@ def _foregone(claimed: Claimed) -> Outcome | None:
         gone = "the definition of this job is gone; it was older than the history that is kept"
         return Failed(ErrorInfo("sexton.errors.PermanentError", gone), permanent=True)
     return None
-
-
-def _unheard(held: remote_workers.Held, reason: str) -> Outcome:
-    return Lost(reason) if held.at_most_once else Released(reason)  # the claim of an at-most-once run is its start
-
-
-def _lease(worker_id: UUID, held: remote_workers.Held) -> Lease:
-    return Lease(
-        run_id=held.run_id,
-        job_id=held.job_id,
-        worker_id=worker_id,
-        token=held.token,
-        attempt=1,
-        lost_count=0,
-        at_most_once=held.at_most_once,
-        seq=0,
-        origin="now",
-        deadline_left_s=None,
-        policy_json=None,
-    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import wraps
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
+from litestar import HttpMethod as Method
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
@@ -56,8 +57,7 @@ class Operation:
     """Decorates the function that answers it, and makes the Litestar handler. A field without a default is one that every
     operation has to give."""
 
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-    path: str
+    route: str  # method and path: "GET /v1/jobs"
     _: KW_ONLY
     id: str
     tag: str
@@ -71,6 +71,14 @@ class Operation:
     headers: tuple[str, ...] = ()
     problems: tuple[int, ...] = ()  # beyond those that a query, a body or a change brings
     documented_path: str | None = None  # as callers write it, where the route itself is wider
+
+    @property
+    def method(self) -> Method:
+        return Method(self.route.partition(" ")[0])
+
+    @property
+    def path(self) -> str:
+        return self.route.partition(" ")[2]
 
     def __call__(self, handle: Handle) -> HTTPRouteHandler:
         return HTTPRouteHandler(

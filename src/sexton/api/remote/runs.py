@@ -50,8 +50,7 @@ R = TypeVar("R", bound=LeaseRequest)
 
 
 @operation(
-    "POST",
-    "/v1/runs/{run_id:str}/heartbeat",
+    "POST /v1/runs/{run_id:str}/heartbeat",
     id="beatRun",
     summary="Say that a run goes on",
     description=(
@@ -76,8 +75,7 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
 def _ending(verb: str, asked: Body, *, summary: str, description: str = "") -> Operation:
     """An operation that ends a run, or one try of it."""
     return operation(
-        "POST",
-        f"/v1/runs/{{run_id:str}}/{verb}",
+        f"POST /v1/runs/{{run_id:str}}/{verb}",
         id=f"{verb}Run",
         summary=summary,
         description=f"{description} {_AGAIN}".lstrip(),
@@ -129,8 +127,7 @@ async def release(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "POST",
-    "/v1/runs/complete",
+    "POST /v1/runs/complete",
     id="completeRuns",
     summary="End many runs: they succeeded",
     description="Each item shows its own lease. One that is refused does not hold back the others.",

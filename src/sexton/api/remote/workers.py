@@ -22,7 +22,8 @@ from sexton.domain.job import Lane
 from sexton.domain.run import Claimed
 from sexton.ids import process_id
 from sexton.operations import remote_claims
-from sexton.operations.remote_claims import RemoteWorker, refuse_reserved
+from sexton.operations.remote_claims import refuse_reserved
+from sexton.store.fleet.remote_workers import RemoteWorker
 from sexton.wire.remote import Acquired, AcquiredRun, AcquireRequest, StopRun, WorkerGone, WorkerHeard, WorkerHeartbeat
 
 from . import claims
@@ -34,8 +35,7 @@ _STOPPING = {"Retry-After": "1"}
 
 
 @operation(
-    "POST",
-    "/v1/workers/acquire",
+    "POST /v1/workers/acquire",
     id="acquireRuns",
     summary="Take runs as a worker",
     description=(
@@ -100,8 +100,7 @@ async def _until_gone(request: ApiRequest) -> AsyncIterator[asyncio.Future[None]
 
 
 @operation(
-    "POST",
-    "/v1/workers/{worker_id:str}/heartbeat",
+    "POST /v1/workers/{worker_id:str}/heartbeat",
     id="beatWorker",
     summary="Say that a worker lives",
     description=(
@@ -122,8 +121,7 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "DELETE",
-    "/v1/workers/{worker_id:str}",
+    "DELETE /v1/workers/{worker_id:str}",
     id="leaveWorker",
     summary="Leave as a worker",
     description="Hands back what it still holds, spending no attempt, and takes it off the list. Remote workers only.",

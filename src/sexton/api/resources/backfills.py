@@ -17,12 +17,9 @@ from sexton.operations import backfill
 
 operation = partial(Operation, tag="jobs")
 
-_PATH = "/v1/jobs/{job_id:str}/backfill"
-
 
 @operation(
-    "POST",
-    _PATH,
+    "POST /v1/jobs/{job_id:str}/backfill",
     id="backfillJob",
     summary="Run the past fires of a recurring job",
     description=(
@@ -58,8 +55,7 @@ async def start(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "DELETE",
-    _PATH,
+    "DELETE /v1/jobs/{job_id:str}/backfill",
     id="stopBackfill",
     summary="Stop the backfill of a job",
     description="What of it waits never starts, and history says so; what runs goes on, and so does the schedule.",

@@ -52,8 +52,7 @@ Checked = Document | Refused
 
 
 @operation(
-    "POST",
-    "/v1/jobs/batch",
+    "POST /v1/jobs/batch",
     id="submitJobs",
     summary=f"Submit up to {BATCH_LIMIT:,} jobs",
     description=(

@@ -32,8 +32,7 @@ _BODY_LIMIT = 2 * 1024 * 1024  # ten thousand ids and some space
 
 
 @operation(
-    "GET",
-    "/v1/dead-letters",
+    "GET /v1/dead-letters",
     id="listDeadLetters",
     summary="List dead letters, newest first",
     query=DeadLettersQuery,
@@ -54,8 +53,7 @@ async def _page(connection: Connection, chosen: store.Filter, /, *, before: UUID
 
 
 @operation(
-    "GET",
-    "/v1/dead-letters/{letter_id:str}",
+    "GET /v1/dead-letters/{letter_id:str}",
     id="getDeadLetter",
     summary="Look at a dead letter",
     answers={200: Answer("The letter, with payload and error as they were.", wire.DeadLetter)},
@@ -70,8 +68,7 @@ async def show(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "POST",
-    "/v1/dead-letters/replay",
+    "POST /v1/dead-letters/replay",
     id="replayDeadLetters",
     summary="Run dead letters again",
     description="Each once, with a fresh budget; a letter that somebody else replays at the same time is left to them.",
@@ -93,8 +90,7 @@ async def replay(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "DELETE",
-    "/v1/dead-letters",
+    "DELETE /v1/dead-letters",
     id="discardDeadLetters",
     summary="Discard dead letters",
     description="Their jobs stay failed; only the letters go.",
@@ -112,8 +108,7 @@ async def discard(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "DELETE",
-    "/v1/dead-letters/{letter_id:str}",
+    "DELETE /v1/dead-letters/{letter_id:str}",
     id="discardDeadLetter",
     summary="Discard a dead letter",
     answers={200: Answer("It is gone.", wire.Discard)},

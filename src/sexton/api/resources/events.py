@@ -26,8 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @operation(
-    "GET",
-    PATH,
+    f"GET {PATH}",
     id="streamEvents",
     summary="Watch what happens",
     description=(

@@ -29,8 +29,7 @@ _PAGE = {200: Answer("A page.", wire.Page[wire.Execution])}
 
 
 @operation(
-    "GET",
-    "/v1/executions",
+    "GET /v1/executions",
     id="listExecutions",
     summary="List executions, newest first",
     description="Those that have ended; with `status=running` those that run now, which have no id yet.",
@@ -43,8 +42,7 @@ async def find(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "GET",
-    "/v1/jobs/{job_id:str}/executions",
+    "GET /v1/jobs/{job_id:str}/executions",
     id="listJobExecutions",
     summary="List the executions of a job, newest first",
     description="Those that have ended; the one that runs now is the job's `last_execution`.",
@@ -70,8 +68,7 @@ async def _page(request: ApiRequest, query: Paged, chosen: search.ExecutionFilte
 
 
 @operation(
-    "GET",
-    "/v1/executions/{execution_id:str}",
+    "GET /v1/executions/{execution_id:str}",
     id="getExecution",
     summary="Look at an execution, with its output",
     answers={200: Answer("The execution.", wire.Execution)},

@@ -31,7 +31,7 @@ def _listing(
     view: Callable[[Member, float], msgspec.Struct],
     **words: Any,
 ) -> HTTPRouteHandler:
-    @operation("GET", path, problems=(422,), **words)
+    @operation(f"GET {path}", problems=(422,), **words)
     async def list_(request: ApiRequest) -> Response[bytes]:
         state = state_of(request)
         async with state.database.connection() as connection:

@@ -23,8 +23,7 @@ operation = partial(Operation, tag="operations")
 
 
 @operation(
-    "GET",
-    "/healthz",
+    "GET /healthz",
     any_query=True,
     id="getHealth",
     summary="Is this process alive?",
@@ -36,8 +35,7 @@ async def healthz(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "GET",
-    "/readyz",
+    "GET /readyz",
     any_query=True,
     id="getReadiness",
     summary="Can this process do its work?",
@@ -73,8 +71,7 @@ async def _check(check: Callable[[Postgres], Awaitable[None]], database: Postgre
 
 
 @operation(
-    "GET",
-    "/schema",
+    "GET /schema",
     any_query=True,
     id="getOpenApi",
     summary="This document",

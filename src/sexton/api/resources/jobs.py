@@ -46,8 +46,7 @@ _JOB = {200: Answer("The job as it stands now.", wire.Job, headers=("ETag",), ex
 
 
 @operation(
-    "POST",
-    "/v1/jobs",
+    "POST /v1/jobs",
     id="submitJob",
     summary="Submit a job",
     description=(
@@ -109,8 +108,7 @@ async def task_warnings(state: ApiState, task: str) -> list[str]:
 
 
 @operation(
-    "GET",
-    "/v1/jobs",
+    "GET /v1/jobs",
     id="listJobs",
     summary="List jobs, newest first",
     query=JobsQuery,
@@ -122,8 +120,7 @@ async def find(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "GET",
-    "/v1/jobs/{job_id:str}",
+    "GET /v1/jobs/{job_id:str}",
     id="getJob",
     summary="Look at a job",
     description="A read after a write sees it. With `wait` the answer comes when the job has ended or time is up.",
@@ -150,8 +147,7 @@ async def _show(state: ApiState, job_id: UUID) -> JobView:
 
 
 @operation(
-    "PATCH",
-    "/v1/jobs/{job_id:str}",
+    "PATCH /v1/jobs/{job_id:str}",
     id="editJob",
     summary="Change a pending or recurring job",
     description=(
@@ -197,8 +193,7 @@ async def edit(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "PATCH",
-    "/v1/jobs/{job_id:str}/status",
+    "PATCH /v1/jobs/{job_id:str}/status",
     id="setJobStatus",
     summary="Pause, resume or cancel a job",
     description=(
@@ -251,8 +246,7 @@ def _resume_preview(seen: forecast.ResumeForecast) -> wire.ResumePreview:
 
 
 @operation(
-    "DELETE",
-    "/v1/jobs/{job_id:str}",
+    "DELETE /v1/jobs/{job_id:str}",
     id="cancelJob",
     summary="Cancel a job",
     description="What has not started never will; what runs is asked to stop, then forced. Its history stays.",
@@ -268,8 +262,7 @@ async def cancel(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "POST",
-    "/v1/jobs/{job_id:str}/retry",
+    "POST /v1/jobs/{job_id:str}/retry",
     id="retryJob",
     summary="Try a job again now",
     description="A failed job rises with a fresh budget; one that waits between attempts is due at once.",
@@ -284,8 +277,7 @@ async def retry(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "POST",
-    "/v1/jobs/{job_id:str}/run",
+    "POST /v1/jobs/{job_id:str}/run",
     id="runJob",
     summary="Run a job now",
     description=(

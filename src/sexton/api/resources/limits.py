@@ -24,8 +24,7 @@ from .sharing import SettingsByName, operation
 
 
 @operation(
-    "GET",
-    "/v1/limits",
+    "GET /v1/limits",
     id="listLimits",
     summary="List limits",
     description="By key. Each with how many hold it and wait for it, counted to 1,000, but without its holders.",

@@ -27,8 +27,7 @@ _BODY_LIMIT = 256 * 1024
 
 
 @operation(
-    "POST",
-    "/v1/schedules/preview",
+    "POST /v1/schedules/preview",
     id="previewSchedule",
     summary="Show when a schedule fires",
     description=(

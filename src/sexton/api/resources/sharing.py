@@ -65,8 +65,7 @@ class SettingsByName(Generic[View]):
         self, find_all: Callable[[Connection, datetime | None], Awaitable[Sequence[View]]], *, description: str
     ) -> HTTPRouteHandler:
         @operation(
-            "GET",
-            self._path,
+            f"GET {self._path}",
             id=self._id("list", "s"),
             summary=f"List {self._noun}s",
             description=description,
@@ -82,8 +81,7 @@ class SettingsByName(Generic[View]):
 
     def show(self, *, missing: str, summary: str = "", description: str = "") -> HTTPRouteHandler:
         @operation(
-            "GET",
-            self._route,
+            f"GET {self._route}",
             id=self._id("get"),
             summary=summary or f"Look at a {self._noun}",
             description=description,
@@ -111,8 +109,7 @@ class SettingsByName(Generic[View]):
         examples: Mapping[str, Any],
     ) -> HTTPRouteHandler:
         @operation(
-            "PUT",
-            self._route,
+            f"PUT {self._route}",
             id=self._id("set"),
             summary=summary,
             description=description,
@@ -141,8 +138,7 @@ class SettingsByName(Generic[View]):
         problems: tuple[int, ...] = (),
     ) -> HTTPRouteHandler:
         @operation(
-            "DELETE",
-            self._route,
+            f"DELETE {self._route}",
             id=self._id("remove"),
             summary=summary,
             description=description,
@@ -183,8 +179,7 @@ class Shares(SettingsByName[View]):
 
     def set_status(self, changes: Changes, *, description: str) -> HTTPRouteHandler:
         @operation(
-            "PATCH",
-            self._route,
+            f"PATCH {self._route}",
             documented_path=f"{self._path}/{{name}}/status",
             id=f"{self._id('set')}Status",
             summary=f"Pause or resume a {self._noun}",

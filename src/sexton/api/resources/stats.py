@@ -17,8 +17,7 @@ operation = partial(Operation, tag="fleet")
 
 
 @operation(
-    "GET",
-    "/v1/stats",
+    "GET /v1/stats",
     id="getStats",
     summary="The whole cluster at a glance",
     answers={200: Answer("Counts stop at 10,000 each.", wire.Stats)},

@@ -34,8 +34,7 @@ _SUBSCRIPTION = {200: Answer("The subscription as it stands now.", wire.Subscrip
 
 
 @operation(
-    "GET",
-    "/v1/subscriptions",
+    "GET /v1/subscriptions",
     id="listSubscriptions",
     summary="List subscriptions",
     description="By name.",
@@ -52,8 +51,7 @@ async def listed(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "GET",
-    "/v1/subscriptions/{name:str}",
+    "GET /v1/subscriptions/{name:str}",
     id="getSubscription",
     summary="Look at a subscription",
     answers=_SUBSCRIPTION,
@@ -65,8 +63,7 @@ async def shown(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "PUT",
-    "/v1/subscriptions/{name:str}",
+    "PUT /v1/subscriptions/{name:str}",
     id="setSubscription",
     summary="Subscribe to what becomes of runs",
     description=(
@@ -86,8 +83,7 @@ async def set_(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "DELETE",
-    "/v1/subscriptions/{name:str}",
+    "DELETE /v1/subscriptions/{name:str}",
     id="removeSubscription",
     summary="Remove a subscription",
     description="What has not been delivered yet is cancelled. What was stays among the jobs, named `webhook:{name}`.",
@@ -103,8 +99,7 @@ async def removed(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "GET",
-    "/v1/subscriptions/{name:str}/deliveries",
+    "GET /v1/subscriptions/{name:str}/deliveries",
     id="listDeliveries",
     summary="List what was delivered, and what was not, newest first",
     query=DeliveriesQuery,
@@ -122,8 +117,7 @@ async def log(request: ApiRequest) -> Response[bytes]:
 
 
 @operation(
-    "POST",
-    "/v1/subscriptions/{name:str}/deliveries/{delivery_id:str}/replay",
+    "POST /v1/subscriptions/{name:str}/deliveries/{delivery_id:str}/replay",
     id="replayDelivery",
     summary="Send a delivery again",
     description=(
@@ -151,8 +145,7 @@ async def _refuse_replay(connection: Connection, name: str, wanted: UUID) -> Non
 
 
 @operation(
-    "POST",
-    "/v1/subscriptions/{name:str}/deliveries/replay",
+    "POST /v1/subscriptions/{name:str}/deliveries/replay",
     id="replayDeliveries",
     summary="Send many deliveries again",
     description="All that failed, or those of a range of time, newest first; each as if it were named alone.",

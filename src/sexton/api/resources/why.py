@@ -17,8 +17,7 @@ operation = partial(Operation, tag="jobs")
 
 
 @operation(
-    "GET",
-    "/v1/jobs/{job_id:str}/why",
+    "GET /v1/jobs/{job_id:str}/why",
     id="explainJob",
     summary="Tell why a job has or has not run",
     description=(

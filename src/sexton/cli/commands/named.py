@@ -12,6 +12,7 @@ from sexton.cli.printing import print_json
 
 if TYPE_CHECKING:
     from sexton.client.remote.async_client import AsyncClient
+    from sexton.wire import QueueView, TenantView
 
 T = TypeVar("T")
 
@@ -59,6 +60,17 @@ class NamedCommands:
 
     def _command(self, verb: str, about: str, options: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
         return self.app.command(verb, help=f"{about}\n\nExample: sexton {self._kind} {verb} {self._example}{options}")
+
+
+def standing(noun: str, view: QueueView | TenantView) -> list[tuple[str, Any]]:
+    """The first fields of a queue or a tenant, as people read them."""
+    return [
+        (noun, view.name),
+        ("status", view.status),
+        ("note", view.note),
+        ("paused at", view.paused_at),
+        ("paused by", view.paused_by),
+    ]
 
 
 def _tell(answer: Any, line: str, as_json: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.printing import print_list, print_one, up_to
 
-from .named import NamedCommands
+from .named import NamedCommands, standing
 from .set_options import merged, said
 
 if TYPE_CHECKING:
@@ -44,11 +44,7 @@ def _print(queue: QueueView, as_json: bool) -> None:
     print_one(
         queue,
         [
-            ("queue", queue.name),
-            ("status", queue.status),
-            ("note", queue.note),
-            ("paused at", queue.paused_at),
-            ("paused by", queue.paused_by),
+            *standing("queue", queue),
             ("ready", up_to(queue.ready_count)),
             ("running", up_to(queue.running_count)),
             ("parked", up_to(queue.parked_count)),

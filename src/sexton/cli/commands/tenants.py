@@ -9,7 +9,7 @@ import typer
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.printing import print_list, print_one, up_to
 
-from .named import NamedCommands
+from .named import NamedCommands, standing
 from .set_options import merged, said
 
 if TYPE_CHECKING:
@@ -52,11 +52,7 @@ def _print(tenant: TenantView, as_json: bool) -> None:
     print_one(
         tenant,
         [
-            ("tenant", tenant.name),
-            ("status", tenant.status),
-            ("note", tenant.note),
-            ("paused at", tenant.paused_at),
-            ("paused by", tenant.paused_by),
+            *standing("tenant", tenant),
             ("weight", tenant.weight),
             ("running", f"{up_to(tenant.running_count)}{f' of {tenant.running_max:,}' if tenant.running_max else ''}"),
             ("ready", up_to(tenant.ready_count)),
