@@ -127,7 +127,7 @@ class Caller:
             clock=clock or SystemClock(),
             dice=Random(1),
             seat_limit=seat_limit,
-            patience=patience,
+            **({} if patience is None else {"patience": patience}),
             **options,
         )
 

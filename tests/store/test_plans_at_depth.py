@@ -220,9 +220,8 @@ async def test_what_remote_workers_and_callbacks_ask_is_found_by_index(deep: Con
     worker_id = UUID(int=1)
 
     async def work() -> None:
-        joined = await remote_workers.attend(
-            deep, worker_id, name="far", queues=["default"], tasks=["a"], concurrency=1, lease_s=60.0, now=NOW
-        )
+        worker = remote_workers.RemoteWorker(worker_id, "far", ["default"], ["a"], 1, 1, 60.0, None)
+        joined = await remote_workers.attend(deep, worker, now=NOW)
         assert joined.is_new
         await remote_workers.stirring(deep, ["default", "nobody's"])
         (taken,) = await claim(deep, worker_id, limit=1)
