@@ -119,6 +119,10 @@ chaos: setup system ## Real processes, and everything that can happen to them; r
 chaos-failover: setup ## Kill the primary of a replicated PostgreSQL under load (Patroni, etcd, HAProxy; ARGS='--mode async')
 	$(BIN)/python -m chaos.failover $(ARGS)
 
+.PHONY: chaos-upgrade
+chaos-upgrade: setup ## The last release and this tree on one database, migrated under load (ARGS='--seconds 120')
+	$(BIN)/python -m chaos.upgrade $(ARGS)
+
 .PHONY: soak
 soak: setup ## 500 jobs/s for an hour: memory, connections, files and tables stay as they are (HOURS=1)
 	$(BIN)/python -m chaos.soak --hours $(HOURS) $(ARGS)

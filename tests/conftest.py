@@ -39,6 +39,7 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 HOW_TO_GET = {
     "PostgreSQL 15": "apt-get install postgresql-15 (as root, `make test` does it)",
     "PgBouncer": "apt-get install pgbouncer (as root, `make test` does it)",
+    "The previous release": "install git, and fetch the commit in tests/migration/previous: git fetch --unshallow",
 }
 
 # Speed over durability: what a crash of this machine would cost is a test run.

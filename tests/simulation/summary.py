@@ -12,11 +12,10 @@ class Report(Protocol):
     """Of one test; a part of pytest's."""
 
     nodeid: str
+    user_properties: list[tuple[str, Any]]
 
     @property
     def when(self) -> str | None: ...
-
-    user_properties: list[tuple[str, Any]]
 
 
 @dataclass
