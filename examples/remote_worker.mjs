@@ -1,7 +1,7 @@
 // A Sexton worker in plain JavaScript: Node 18 or newer, no packages.
 // SEXTON_API_URL=http://127.0.0.1:8474 node remote_worker.mjs
 const api = process.env.SEXTON_API_URL ?? "http://127.0.0.1:8474";
-const lease = Number(process.env.LEASE ?? 30); // seconds; a worker that is silent for longer is declared dead, and others repeat its runs
+const lease = Number(process.env.LEASE ?? 30); // seconds; after such a silence others take over the runs
 const slots = 4;
 
 // The tasks of this worker. A thrown error fails the attempt.

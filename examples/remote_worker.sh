@@ -2,7 +2,7 @@
 # A Sexton worker in bash and curl: one run at a time, its payload as JSON on the standard input of a command.
 # SEXTON_API_URL=http://127.0.0.1:8474 ./remote_worker.sh
 api=${SEXTON_API_URL:-http://127.0.0.1:8474}
-lease=${LEASE:-30} # seconds; a worker that is silent for longer is declared dead, and others repeat its runs
+lease=${LEASE:-30} # seconds; after such a silence others take over the runs
 worker='' stopping=''
 
 # The tasks of this worker. Exit code 0: success, the output is the result; 75: retry; others: permanent failure.
@@ -10,7 +10,7 @@ shout() { tr '[:lower:]' '[:upper:]'; }
 nap() { sleep "$(tr -cd '0-9.')"; }
 
 post() { curl -sS --max-time 60 -H 'content-type: application/json' --data-binary @- "$api$1"; }
-field() { local rest=${answer#*"\"$1\":\""} && echo "${rest%%\"*}"; } # the first field of that name; Sexton's fields come before the payload
+field() { local rest=${answer#*"\"$1\":\""} && echo "${rest%%\"*}"; } # the first of that name; Sexton's fields come first
 quoted() { tr -d '\000-\010\013-\037' | sed 's/[\\"]/\\&/g; s/\t/ /g' | awk '{ printf "%s%s", sep, $0; sep = "\\n" }'; }
 
 work() {
