@@ -236,7 +236,7 @@ def _throwaway_server(version: int, settings: Mapping[str, str], port: int | Non
     if version == 15 and not DEBIAN_15.exists():
         pytest.skip("PostgreSQL 15 is missing")
     # Not below pytest's tmp_path, which the server's own user may not enter when the tests run as root.
-    data_dir = Path(tempfile.mkdtemp(prefix="sexton-test-", dir=_memory_folder()))
+    data_dir = Path(tempfile.mkdtemp(prefix="sexton-test-", dir=memory_folder()))
     command = ["sh", "-c", GUARD, "guard", str(data_dir)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
         yield EmbeddedPostgres.start(
@@ -248,7 +248,7 @@ def _throwaway_server(version: int, settings: Mapping[str, str], port: int | Non
         )
 
 
-def _memory_folder() -> str | None:
+def memory_folder() -> str | None:
     """In memory where there is room: there a database is cloned ten times as fast, and nearly every test has its own."""
     try:
         room = shutil.disk_usage("/dev/shm").free

@@ -122,7 +122,7 @@ StartDev = Callable[..., Dev]
 @pytest.fixture
 def start_dev(tmp_path: Path) -> Iterator[StartDev]:
     """Any number of them on one folder. None of them, nor the server, outlives the test."""
-    data_dir = Path(tempfile.mkdtemp(prefix="sexton-test-dev-"))
+    data_dir = Path(tempfile.mkdtemp(prefix="sexton-test-dev-", dir=memory_folder()))
     started: list[Dev] = []
 
     def start(*arguments: str, **options: Any) -> Dev:
