@@ -21,6 +21,7 @@ SEED ?= 1
 MINUTES ?= 10
 HOURS ?= 1
 FIGURES := .cache/bench
+SCENARIOS ?= drain herd latency submit
 
 # A mirror that pip knows from the environment serves uv as well.
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
@@ -90,6 +91,11 @@ else
 	$(BIN)/python -m bench.studies.knobs > $(FIGURES)/knobs.jsonl
 	$(BIN)/python -m bench.page $(FIGURES)
 endif
+
+.PHONY: compare
+compare: setup ## Measure the working tree against a commit, in turns (BASE=COMMIT; 25 minutes; SCENARIOS='drain herd'; ARGS='--pairs 2')
+	@test -n "$(BASE)" || { echo 'make compare needs a commit: make compare BASE=HEAD~1' >&2; exit 2; }
+	$(BIN)/python -m bench compare --base $(BASE) $(ARGS) $(SCENARIOS)
 
 .PHONY: peers
 peers: setup ## Measure Sexton beside other job queues, which it installs in .cache/peers (ARGS=…)
