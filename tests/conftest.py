@@ -79,7 +79,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=(15, 16, 18),
         help="PostgreSQL to test on (default: the server of SEXTON_DATABASE_URL if that is set, else 18)",
     )
-    group.addoption("--seeds", default="0-5", help="seeds of the simulation: one, or first-last (default: %(default)s)")
+    group.addoption("--nightly", action="store_true", help="also run tests marked nightly, and ablations without pinned seeds")
+    group.addoption("--seeds", default="0-2", help="seeds of the simulation: one, or first-last (default: %(default)s)")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -87,6 +88,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "simulation_seed" in metafunc.fixturenames:
         first, _, last = metafunc.config.getoption("seeds").partition("-")
         metafunc.parametrize("simulation_seed", range(int(first), int(last or first) + 1))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("nightly"):
+        left_out = [item for item in items if item.get_closest_marker("nightly") is not None]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from sexton.store.embedded.server import EmbeddedPostgres
+from tests.conftest import memory_folder
 
 from .cluster import PATIENCE_S, POLL_S, ROOT, SHORT
 
