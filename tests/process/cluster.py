@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.process.apps:app"
+SEXTON = [sys.executable, "-m", "sexton"]
 POLL_S = 0.02
 PATIENCE_S = 30.0
 
@@ -149,13 +150,13 @@ class Cluster:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("SEXTON_")}
         environment |= {f"SEXTON_{key.upper()}": str(value) for key, value in {**self._settings, **settings}.items()}
         environment[journal.DIRECTORY_VARIABLE] = str(self.journal_directory)
-        command = [sys.executable, "-m", "sexton", *arguments]
+        command = [*SEXTON, *arguments]
         return self._launch(name, command, environment, self._log_directory / f"{name}.log")
 
     def _launch(self, name: str, command: list[str], environment: dict[str, str], log_path: Path) -> Member:
         running = self._members.get(name)
         assert running is None or running.process.poll() is not None, f"{name} still runs"
-        if self._fork_server is not None:
+        if self._fork_server is not None and command[:3] == SEXTON:
             process: subprocess.Popen[bytes] | ForkedProcess = self._fork_server.start(command[3:], environment, log_path)
         else:
             process = _exec(command, environment, log_path)

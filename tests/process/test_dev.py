@@ -173,7 +173,7 @@ async def test_kill_minus_nine_in_the_middle_of_a_hundred_jobs_loses_none_and_le
     stop_s = await third.interrupt()
     figure(f"sexton dev: next start {again_s:.1f} s; Ctrl-C {stop_s:.1f} s")
     assert stop_s < 5
-    assert not [process for process in processes_on(third.data_dir) if "embedded_keeper" not in str(process.cmdline())]
+    await third.until(lambda: not processes_on(third.data_dir), "the server and its keeper to be gone")
 
 
 async def test_a_server_killed_as_well_is_repaired_by_the_next_start(start_dev: StartDev) -> None:

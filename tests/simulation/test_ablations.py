@@ -125,7 +125,7 @@ async def test_without_any_fence_a_late_report_ends_the_next_attempt(fresh_datab
 
 
 async def test_without_the_token_a_worker_ends_its_own_next_attempt(fresh_databases: FreshDatabases) -> None:
-    assert await found("lease", fresh_databases, without_tokens, first_seed=1023)
+    assert await found("lease", fresh_databases, without_tokens, first_seed=1027)
 
 
 async def test_without_the_rule_of_cancel_a_cancelled_run_goes_on(fresh_databases: FreshDatabases) -> None:
@@ -142,7 +142,7 @@ async def test_without_reconciliation_a_lost_reply_loses_the_run(
     async def nothing(*_: object) -> None: ...
 
     monkeypatch.setattr(Heartbeat, "_return_the_unknown", nothing)
-    assert await found("every job ends", fresh_databases, first_seed=1011)
+    assert await found("every job ends", fresh_databases, first_seed=1012)
 
 
 async def test_without_keeping_reports_a_lost_connection_loses_the_run(
@@ -159,7 +159,7 @@ async def test_without_keeping_reports_a_lost_connection_loses_the_run(
             raise
 
     monkeypatch.setattr(Reporter, "run_once", send_and_forget)
-    assert await found("every job ends", fresh_databases)
+    assert await found("every job ends", fresh_databases, first_seed=1002)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ async def test_without_telling_two_tokens_apart_a_report_is_taken_for_the_next(
         return run_and_rest
 
     monkeypatch.setattr(reporter, "Counter", lambda _: {})
-    assert await found("stands in history under its own lease", fresh_databases, late_reporters)
+    assert await found("stands in history under its own lease", fresh_databases, late_reporters, first_seed=1002)
 
 
 async def test_without_watching_an_outage_kills_the_living(
@@ -337,7 +337,7 @@ async def test_without_minding_what_has_fired_newer_zones_fire_it_again(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zones, "_moved", lambda _one, fire_at: (fire_at, fire_at))
-    assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1008)
+    assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1010)
 
 
 async def test_without_following_first_a_planner_fires_again_what_older_zones_fired(
@@ -350,7 +350,7 @@ async def test_without_following_first_a_planner_fires_again_what_older_zones_fi
 
     monkeypatch.setattr(zones, "behind", nothing)
     monkeypatch.setattr(zones, "those_behind", lambda _seen: [])
-    assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1025)
+    assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1026)
 
 
 async def test_without_taking_back_a_paused_schedule_fires(fresh_databases: FreshDatabases) -> None:
@@ -372,14 +372,14 @@ async def test_without_minding_what_has_begun_a_resume_fires_it_again(fresh_data
         # A fire that jitter lets begin ahead of its time is the one that a pause must mind.
         world.keeper.jitters, world.keeper.hasty = [{"max": 4, "both": True}], frozenset({"pause", "resume"})
 
-    assert await found("a fire ", fresh_databases, forget, first_seed=1003)
+    assert await found("a fire ", fresh_databases, forget, first_seed=1004)
 
 
 async def test_without_telling_what_lies_before_a_fire_vanishes(fresh_databases: FreshDatabases) -> None:
     async def conceal(world: World) -> None:
         await rewrite(world, "unplan", ("r.fire_at <= c.cursor_at", "false"))
 
-    assert await found("every fire is a run or told in a gap", fresh_databases, conceal, first_seed=1007)
+    assert await found("every fire is a run or told in a gap", fresh_databases, conceal, first_seed=1010)
 
 
 async def test_without_looking_at_what_is_alive_too_many_start(
@@ -391,7 +391,7 @@ async def test_without_looking_at_what_is_alive_too_many_start(
         await world.observer.execute("DROP INDEX sexton.one_live_run")
 
     take_out(monkeypatch, "promote_alone", "WHERE NOT j.crowded", "")
-    assert await found("an exclusive job has one live run at most", fresh_databases, drop_the_index)
+    assert await found("an exclusive job has one live run at most", fresh_databases, drop_the_index, first_seed=1001)
 
 
 async def test_without_another_look_what_is_blocked_stays_blocked(
@@ -401,7 +401,7 @@ async def test_without_another_look_what_is_blocked_stays_blocked(
         return []
 
     monkeypatch.setattr(schedules, "released", nothing)
-    assert await found("every job ends", fresh_databases)
+    assert await found("every job ends", fresh_databases, first_seed=1001)
 
 
 async def test_without_any_planner_a_schedule_falls_silent(

@@ -71,7 +71,7 @@ async def test_without_a_budget_of_losses_a_job_fails_for_the_deaths_of_its_work
         return retry._after_failure(standing.retry, reason, 0.0, standing, Random(0))
 
     monkeypatch.setattr(retry, "_after_loss", spend_an_attempt)
-    assert await found("every job becomes what it may", fresh_databases, patient, first_seed=1001)
+    assert await found("every job becomes what it may", fresh_databases, patient, first_seed=1003)
 
 
 async def test_without_an_end_of_losses_a_job_takes_down_one_worker_after_the_other(
@@ -117,7 +117,7 @@ async def test_without_looking_behind_the_mark_what_became_due_there_waits_for_e
     monkeypatch.setattr(Promoter, "_look", lambda self, _led, _now_s: Look.WHOLE if self._mark is None else Look.AHEAD)
     monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
     monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
-    assert await found("every job ends", fresh_databases, set_the_clock)
+    assert await found("every job ends", fresh_databases, set_the_clock, first_seed=1001)
 
 
 async def test_without_feeding_history_an_ending_points_nowhere(fresh_databases: FreshDatabases) -> None:

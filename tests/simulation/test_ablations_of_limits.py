@@ -54,7 +54,7 @@ async def test_without_a_number_of_slots_too_many_run_at_once(fresh_databases: F
         await let_all_through(world)
         await rewrite(world, "take_slots", ("WHERE g.n <= g.highest", ""))
 
-    assert await found("no limit of runs at once is exceeded", fresh_databases, make_any_number, first_seed=1003)
+    assert await found("no limit of runs at once is exceeded", fresh_databases, make_any_number, first_seed=1004)
 
 
 async def test_without_counting_what_is_beyond_a_lowered_limit_does_not_hold(fresh_databases: FreshDatabases) -> None:
@@ -65,7 +65,7 @@ async def test_without_counting_what_is_beyond_a_lowered_limit_does_not_hold(fre
         crowd(world, SHARED)
         world.steward.keys, world.steward.is_hasty = [SHARED], True
 
-    assert await found("no limit of runs at once is exceeded", fresh_databases, forget, first_seed=1016)
+    assert await found("no limit of runs at once is exceeded", fresh_databases, forget, first_seed=1018)
 
 
 async def test_without_giving_slots_back_the_dead_hold_them(fresh_databases: FreshDatabases) -> None:
