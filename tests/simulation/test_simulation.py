@@ -107,7 +107,7 @@ async def live(fresh_databases: FreshDatabases, seed: int, record_property: Reco
         except BaseException as error:
             record_property("violation", str(error))
             error.add_note("\n".join(world.history[-60:]))
-            error.add_note(f"weather: {world.weather}")
+            error.add_note(f"fault_profile: {world.fault_profile}")
             error.add_note(f"replay: make simulate SEEDS={seed}-{seed}")
             raise
         finally:

@@ -1,4 +1,4 @@
-"""People who submit one-time jobs, cancel, pause, edit and replay them; sometimes twice, because a reply got lost."""
+"""A client that submits one-time jobs, cancels, pauses, edits and replays them; sometimes twice, because a reply was lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sexton.errors import KeyReused, NotAllowedIn
 from sexton.store.work import dead_letters, editing, jobs
 
 from .actors import EAGER, EFFECT, NEVER_S, NEWER, PLAIN, QUEUES, Action, Actor
-from .steward import BOTH, HOLD_S, ORDERED, OWNED, PACED, PLAIN_TENANT, RATED, SHARED, limit_named_by
+from .admin import BOTH, HOLD_S, ORDERED, OWNED, PACED, PLAIN_TENANT, RATED, SHARED, limit_named_by
 
 if TYPE_CHECKING:
     from sexton.store.database import Connection
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 RETRIES = (Retry.immediate(max_attempts=4), Retry.exponential(base=1, max=8), Retry.after(1, 2))
 
 
-class PeopleActor(Actor):
+class ClientActor(Actor):
     def __init__(self, world: World) -> None:
-        super().__init__("people")
+        super().__init__("client")
         self._world, self._database = world, world.database_for(self)
         self._unanswered: list[Submission] | None = None
         self._held: set[UUID] = set()  # jobs that are, or may be, paused
@@ -80,7 +80,7 @@ class PeopleActor(Actor):
             "timeout": dice.choice([0, 0, 6, 30]),
             "deadline": dice.choice([None, None, None, 60]),
             "start_within": dice.choice([None, None, None, 20]),
-            "lease": 12 if dice.random() < 0.2 and not self._world.weather.clock_is_set else None,
+            "lease": 12 if dice.random() < 0.2 and not self._world.fault_profile.clock_is_set else None,
             "max_lost": dice.choice([1000] * 9 + [2]),
             "retry": dice.choice(RETRIES),
             "limit": limit_named_by(dice.choice(self.keys), dice) if dice.random() < self.limited_rate else None,
@@ -133,7 +133,7 @@ class PeopleActor(Actor):
         world = self._world
         self._held.add(job_id)
         self.actions[-1].due_s = world.clock.monotonic() + world.dice.uniform(*HOLD_S)
-        await editing.pause(connection, job_id, by="people", now=world.clock.database_now())
+        await editing.pause(connection, job_id, by="client", now=world.clock.database_now())
 
     async def _resume(self) -> float:
         async with self._database.transaction() as connection:
@@ -155,4 +155,4 @@ class PeopleActor(Actor):
             lane=dice.randint(0, 3),
             delay_s=msgspec.UNSET if dice.random() < 0.5 else dice.uniform(0, 5),
         )
-        await editing.edit(connection, job_id, changes, by="people", now=self._world.clock.database_now())
+        await editing.edit(connection, job_id, changes, by="client", now=self._world.clock.database_now())

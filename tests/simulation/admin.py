@@ -1,4 +1,4 @@
-"""People who set limits, pause queues and change tenants while all else goes on. What they hold up, they let go in time."""
+"""An administrator who sets limits, pauses queues and changes tenants while all else goes on, and ends every pause in time."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def limit_named_by(key: str, dice: Random) -> dict[str, Any]:
             return {"key": key, "running": dice.choice([1, 2, 3])}
 
 
-class StewardActor(Actor):
+class AdminActor(Actor):
     def __init__(self, world: World) -> None:
-        super().__init__("steward")
+        super().__init__("admin")
         self._world, self._database = world, world.database_for(self)
         self.keys = [SHARED, SHARED, RATED, BOTH]  # whose numbers it changes
         self.is_hasty = False  # it does so all the time
@@ -74,7 +74,7 @@ class StewardActor(Actor):
         return dice.uniform(0.2, 1.0) if self.is_hasty else dice.uniform(2.0, 8.0)
 
     async def _set_limit(self, connection: Connection) -> str:
-        await limits.put(connection, self._numbers(self._world.dice), by="steward", now=self._world.clock.database_now())
+        await limits.put(connection, self._numbers(self._world.dice), by="admin", now=self._world.clock.database_now())
         return "limit set"
 
     def _numbers(self, dice: Random) -> Limit:
@@ -104,7 +104,7 @@ class StewardActor(Actor):
         store, name = dice.choice([(queues, dice.choice(QUEUES)), (tenants, dice.choice([OWNED, PLAIN_TENANT]))])
         self._held.add(name)  # also if the reply is lost
         self.actions[-1].due_s = world.clock.monotonic() + dice.uniform(*HOLD_S)
-        await store.pause(connection, name, by="steward", now=world.clock.database_now())
+        await store.pause(connection, name, by="admin", now=world.clock.database_now())
         return "queue paused" if store is queues else "tenant paused"
 
     async def _let_go(self) -> float:
