@@ -98,10 +98,10 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
     signal.set_wakeup_fd(wake)
     requests = b""
     while True:
-        readable, _, _ = select.select([connection, wakes], [], [])
+        readable, _, _ = select.select([connection.fileno(), wakes], [], [])
         if wakes in readable:
             os.read(wakes, 4096)
-        if connection in readable:
+        if connection.fileno() in readable:
             received = connection.recv(65536)
             if not received:
                 return None

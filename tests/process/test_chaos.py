@@ -16,12 +16,12 @@ from uuid import UUID
 import pytest
 
 from chaos import evidence, fires, recovery, timeline
-from chaos.cast import joined
 from chaos.evidence import Evidence, Tried
 from chaos.fault import Fault
 from chaos.faults import KINDS
 from chaos.judgement import Verdict, judge
 from chaos.ledger import FireRow
+from chaos.members import joined
 from chaos.nemesis import draw
 from chaos.network import proxied
 from chaos.plan import Plan
