@@ -89,6 +89,10 @@ fmt: setup ## Format, and fix what can be fixed
 docs: setup ## Write docs/reference/ anew from the code
 	$(BIN)/python -m tools.reference
 
+.PHONY: schema
+schema: setup ## Write src/sexton/store/schema.sql anew from a migrated database
+	$(BIN)/python -m tools.schema
+
 .PHONY: bench
 bench: setup ## Measure every scenario and write docs/performance.md (an hour; SCENARIO=drain for one)
 ifdef SCENARIO
@@ -127,6 +131,10 @@ chaos: setup system ## Real processes, and everything that can happen to them; r
 .PHONY: chaos-failover
 chaos-failover: setup ## Kill the primary of a replicated PostgreSQL under load (Patroni, etcd, HAProxy; ARGS='--mode async')
 	$(BIN)/python -m chaos.failover $(ARGS)
+
+.PHONY: chaos-upgrade
+chaos-upgrade: setup ## The last release and this tree on one database, migrated under load (ARGS='--seconds 120')
+	$(BIN)/python -m chaos.upgrade $(ARGS)
 
 .PHONY: soak
 soak: setup ## 500 jobs/s for an hour: memory, connections, files and tables stay as they are (HOURS=1)

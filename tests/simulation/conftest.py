@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
-    summary = Summary.of(report for report in reports if isinstance(report, pytest.TestReport))
+    summary = Summary.of([report for report in reports if isinstance(report, pytest.TestReport)])
     if terminalreporter.verbosity > 0:
         for detail in summary.details():
             terminalreporter.write_line(f"  {detail}")
