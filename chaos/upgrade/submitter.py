@@ -17,8 +17,8 @@ from sexton import App, Request
 
 from .app import app
 
-BATCH = 20
-PACE_S = 0.2  # between two batches: about 100 jobs a second
+BATCH = 15
+PACE_S = 0.2  # between two batches: about 75 jobs a second
 SHARED = 10
 SCHEDULES: tuple[Literal["skip", "queue", "parallel", "replace"], ...] = (
     "skip",
