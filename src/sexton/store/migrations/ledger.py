@@ -19,6 +19,10 @@ _HAS = "SELECT to_regclass('sexton.' || $1) IS NOT NULL AS has"
 _STEPS = "SELECT name, checksum, state, runs_from, release, cursor, done_count FROM sexton.schema_steps ORDER BY name"
 _FUNCTIONS = "SELECT name, checksum, release FROM sexton.schema_functions ORDER BY name, applied_at"
 _ADD_STEP = "INSERT INTO sexton.schema_steps (name, checksum, state, runs_from, release, done_at) VALUES ({})"
+_BEGIN_STEP = """\
+INSERT INTO sexton.schema_steps (name, checksum, state, runs_from, release) VALUES ($1, $2, 'running', $3, $4)
+ON CONFLICT (name) DO NOTHING"""
+_END_STEP = "UPDATE sexton.schema_steps SET state = 'done', done_at = clock_timestamp() WHERE name = $1 AND state = 'running'"
 _ADD_FUNCTION = """\
 INSERT INTO sexton.schema_functions (name, checksum, release) VALUES ({})
 ON CONFLICT (name, checksum) DO UPDATE SET release = excluded.release, applied_at = clock_timestamp()"""
@@ -81,6 +85,15 @@ def step_done(step: Step, state: str = "done") -> str:
     """The statement that records a step which was applied in the same transaction, or found in the database (`adopted`)."""
     values = [step.name, step.checksum, state, step.runs_from, RELEASE]
     return _ADD_STEP.format(f"{_literals(values)}, clock_timestamp()") + ";"
+
+
+async def begin_step(connection: Connection, step: Step) -> None:
+    """A step of several transactions has begun, or goes on."""
+    await connection.fetch(_BEGIN_STEP, step.name, step.checksum, step.runs_from, RELEASE)
+
+
+async def end_step(connection: Connection, step: Step) -> None:
+    await connection.fetch(_END_STEP, step.name)
 
 
 def function_done(function: Function) -> str:
