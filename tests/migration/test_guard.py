@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -118,3 +120,14 @@ def test_a_step_declares_how_it_runs(header: str, says: str) -> None:
     """D7: no step is shipped whose author has not thought of it."""
     with pytest.raises(ValueError, match=says):
         steps.read("0100_x", f"{header}\n\nSELECT 1;\n")
+
+
+async def test_the_examples_of_the_readme_can_be_applied(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever changes the schema begins by copying one of them."""
+    readme = (Path(steps.__file__).parent / "README.md").read_text()
+    examples = [text for text in re.findall(r"```sql\n(.*?)```", readme, re.DOTALL) if text.startswith("-- phase:")]
+    shipped = [steps.read(f"01{number:02d}_example", text) for number, text in enumerate(examples)]
+    assert {step.kind for step in shipped} == {"sql", "index", "backfill"}
+    ships(monkeypatch, shipped)
+    assert await migrations.migrate(database, pace=CALM) == [step.name for step in shipped]
+    await migrations.require_current(database)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Literal, get_args
@@ -50,6 +51,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return self.name.startswith(BASELINE)
 
 
+@cache
 def known() -> list[Step]:
     """The steps that this release ships, in the order in which they run."""
     folder = resources.files(__package__)

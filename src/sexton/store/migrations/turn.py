@@ -31,7 +31,7 @@ WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout', 'st
 # Inside a transaction pg_stat_activity shows what it showed first, unless it is told to look again.
 _LOOK_AGAIN = "SELECT pg_stat_clear_snapshot()"
 _BLOCKERS = """\
-SELECT a.pid, a.application_name, coalesce(a.state, 'unknown'),
+SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, 'unknown'),
   extract(epoch FROM clock_timestamp() - CASE WHEN a.state = 'active' THEN a.query_start ELSE a.xact_start END)::float8
 FROM unnest(pg_blocking_pids($1)) AS b(pid) JOIN pg_stat_activity a ON a.pid = b.pid
 ORDER BY a.xact_start LIMIT 1"""
