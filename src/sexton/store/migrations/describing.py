@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -40,33 +41,26 @@ def _planned(plan: Plan, pace: Pace) -> Iterator[Planned]:
 def _transaction(
     plan: Plan, steps: dict[str, Step], unit: Transaction, number: int, longest_lock_s: float | None
 ) -> Iterator[Planned]:
+    names = [function.name for function in plan.functions]
     has_functions = False
     for title in unit.titles:
         if title in steps:
             yield _step(steps[title], number, longest_lock_s)
         elif title.startswith(BASELINE):
-            yield Planned(
-                name=title,
-                kind="adopted",
-                phase="expand",
-                transaction=number,
-                locks="none, nothing changes",
-                longest_lock_s=None,
-                undo="not needed, the previous release goes on",
+            undo = "not needed, the previous release goes on"
+            yield _lockless(
+                name=title, kind="adopted", phase="expand", transaction=number, locks="none, nothing changes", undo=undo
             )
         elif not has_functions:
             has_functions = True
-            names = [function.name for function in plan.functions]
-            yield Planned(
-                name=f"{len(names)} function{'s' if len(names) > 1 else ''}",
-                kind="functions",
-                phase="migrate",
-                transaction=number,
-                locks="no table",
-                longest_lock_s=None,
-                undo="not needed, the last release calls the new bodies too",
-                functions=names,
+            name = f"{len(names)} function{'s' if len(names) > 1 else ''}"
+            undo = "not needed, the last release calls the new bodies too"
+            yield _lockless(
+                name=name, kind="functions", phase="migrate", transaction=number, locks="no table", undo=undo, functions=names
             )
+
+
+_lockless = partial(Planned, longest_lock_s=None)
 
 
 def _step(step: Step, transaction: int | None, longest_lock_s: float | None) -> Planned:

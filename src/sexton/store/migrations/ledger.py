@@ -31,6 +31,8 @@ ON CONFLICT (name, checksum) DO UPDATE SET release = excluded.release, applied_a
 
 
 class StepRow(msgspec.Struct, frozen=True):
+    """One of sexton.schema_steps."""
+
     name: str
     checksum: str
     state: str
@@ -41,6 +43,8 @@ class StepRow(msgspec.Struct, frozen=True):
 
 
 class FunctionRow(msgspec.Struct, frozen=True):
+    """One of sexton.schema_functions."""
+
     name: str
     checksum: str
     release: str
