@@ -21,6 +21,7 @@ SEED ?= 1
 MINUTES ?= 10
 HOURS ?= 1
 FIGURES := .cache/bench
+SCENARIOS ?= drain herd latency submit
 
 # A mirror that pip knows from the environment serves uv as well.
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
@@ -39,7 +40,7 @@ dev: setup ## Run Sexton here: API, scheduler and worker over an embedded Postgr
 
 .PHONY: test
 test: lint system ## Lint, then all tests: on PostgreSQL 18, the store's on 15, the oldest that is supported (PYTEST_ARGS=…)
-	$(BIN)/pytest -n 2 tests/unit tests/services tests/api tests/abuse tests/migration $(ON_NEWEST_TOO) $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 tests/unit tests/operations tests/scheduler tests/worker tests/handlers tests/client tests/cli tests/api tests/docs tests/bench tests/abuse tests/migration $(ON_NEWEST_TOO) $(PYTEST_ARGS)
 	@# Process tests mostly wait for leases to run out: the others have the second core meanwhile.
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-process test-beside
 
@@ -80,7 +81,7 @@ schema: setup ## Write src/sexton/store/schema.sql anew from a migrated database
 	$(BIN)/python -m tools.schema
 
 .PHONY: bench
-bench: setup ## Measure everything of DESIGN §6 and write docs/performance.md (an hour; SCENARIO=drain for one)
+bench: setup ## Measure every scenario and write docs/performance.md (an hour; SCENARIO=drain for one)
 ifdef SCENARIO
 	$(BIN)/python -m bench $(SCENARIO) --json
 else
@@ -94,6 +95,11 @@ else
 	$(BIN)/python -m bench.studies.knobs > $(FIGURES)/knobs.jsonl
 	$(BIN)/python -m bench.page $(FIGURES)
 endif
+
+.PHONY: compare
+compare: setup ## Measure the working tree against a commit, in turns (BASE=COMMIT; 25 minutes; SCENARIOS='drain herd'; ARGS='--pairs 2')
+	@test -n "$(BASE)" || { echo 'make compare needs a commit: make compare BASE=HEAD~1' >&2; exit 2; }
+	$(BIN)/python -m bench compare --base $(BASE) $(ARGS) $(SCENARIOS)
 
 .PHONY: peers
 peers: setup ## Measure Sexton beside other job queues, which it installs in .cache/peers (ARGS=…)
@@ -112,6 +118,10 @@ chaos: setup system ## Real processes, and everything that can happen to them; r
 .PHONY: chaos-failover
 chaos-failover: setup ## Kill the primary of a replicated PostgreSQL under load (Patroni, etcd, HAProxy; ARGS='--mode async')
 	$(BIN)/python -m chaos.failover $(ARGS)
+
+.PHONY: chaos-upgrade
+chaos-upgrade: setup ## The last release and this tree on one database, migrated under load (ARGS='--seconds 120')
+	$(BIN)/python -m chaos.upgrade $(ARGS)
 
 .PHONY: soak
 soak: setup ## 500 jobs/s for an hour: memory, connections, files and tables stay as they are (HOURS=1)

@@ -17,7 +17,7 @@ from . import plot, profile
 from .peers import catalogue, report
 from .scenario import Target
 from .scenarios import ALL
-from .tables import reached
+from .tables import open_client
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -98,7 +98,7 @@ def _targets(outcomes: Iterable[Outcome]) -> str:
                     "" if value is None else _number(value),
                     f"{target.must:,g}",
                     f"{target.goal:,g}",
-                    reached(target, value),
+                    open_client(target, value),
                     beside,
                 ]
             )

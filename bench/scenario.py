@@ -14,12 +14,13 @@ Points = list[list[float]]
 
 
 class Target(NamedTuple):
-    """DESIGN §6. Which way is better follows from the two."""
+    """The bars of docs/performance.md: what a release needs, and what we are after. Which way is better follows from the
+    two."""
 
     must: float
     goal: float
 
-    def reached(self, limit: float, value: float) -> bool:
+    def open_client(self, limit: float, value: float) -> bool:
         return value >= limit if self.goal > self.must else value <= limit
 
 

@@ -40,23 +40,23 @@ def summary(outcomes: Sequence[tuple[Scenario, dict[str, Any] | None]]) -> Table
             value = outcome[key]
             drawn.add_row(
                 scenario.name, key, "" if value is None else f"{value:,.4g}", f"{target.must:,g}", f"{target.goal:,g}",
-                f"[{_colour(target, value)}]{reached(target, value)}[/]", *beside,
+                f"[{_colour(target, value)}]{open_client(target, value)}[/]", *beside,
             )  # fmt: skip
     for column in drawn.columns[2:5]:
         column.justify = "right"
     return drawn
 
 
-def reached(target: Target, value: float | None) -> str:
+def open_client(target: Target, value: float | None) -> str:
     if value is None:
         return "unknown"
-    if not target.reached(target.must, value):
+    if not target.open_client(target.must, value):
         return "no"
-    return "goal" if target.reached(target.goal, value) else "must"
+    return "goal" if target.open_client(target.goal, value) else "must"
 
 
 def _colour(target: Target, value: float | None) -> str:
-    return {"no": "red", "must": "yellow", "goal": "green", "unknown": "white"}[reached(target, value)]
+    return {"no": "red", "must": "yellow", "goal": "green", "unknown": "white"}[open_client(target, value)]
 
 
 def _conditions(outcome: dict[str, Any]) -> str:

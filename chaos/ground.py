@@ -19,9 +19,10 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from sexton.errors import EmbeddedUnavailable
-from sexton.store import cluster, migrations
+from sexton.store import migrations
 from sexton.store.database import Postgres
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded.server import EmbeddedPostgres
+from sexton.store.fleet import cluster
 
 from .app import EFFECTS
 

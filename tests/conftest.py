@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -18,10 +18,13 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
-from sexton.store import cluster, migrations
+from sexton.store import migrations
 from sexton.store.database import Postgres
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded.server import EmbeddedPostgres
+from sexton.store.fleet import cluster
+from tests import transitions
 from tests.pgbouncer import find_pgbouncer, pgbouncer
+from tests.rig import NOW, Rig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -36,6 +39,7 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 HOW_TO_GET = {
     "PostgreSQL 15": "apt-get install postgresql-15 (as root, `make test` does it)",
     "PgBouncer": "apt-get install pgbouncer (as root, `make test` does it)",
+    "The previous release": "install git, and fetch the commit in tests/migration/previous: git fetch --unshallow",
 }
 
 # Speed over durability: what a crash of this machine would cost is a test run.
@@ -122,8 +126,8 @@ def server_url(request: pytest.FixtureRequest) -> Callable[[str], str]:
     if external is None or request.config.getoption("postgres") is not None:
         server: EmbeddedPostgres = request.getfixturevalue("postgres_server")
         return server.url
-    parts = urlsplit(external)
-    return lambda database: parts._replace(path=f"/{database}").geturl()
+    state = urlsplit(external)
+    return lambda database: state._replace(path=f"/{database}").geturl()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -145,7 +149,8 @@ async def empty_database_url(server_url: Callable[[str], str]) -> AsyncIterator[
 @pytest.fixture
 async def database_url(server_url: Callable[[str], str], template: str) -> AsyncIterator[str]:
     async with _database(server_url, template) as name:
-        # A clone looks to the product like a copy of production, and it rightly refuses to run on one (rule 20).
+        # A clone looks to the product like a copy of production, and it rightly refuses to run on one:
+        # rule "a clone does not fire".
         async with _connected(server_url(name)) as connection:
             await cluster.adopt(connection)
         yield server_url(name)
@@ -235,3 +240,12 @@ async def _database(server_url: Callable[[str], str], template: str = "template1
     finally:
         async with _connected(server_url("postgres")) as admin:
             await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def rig(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncIterator[Rig]:
+    """Services over one database, which refuses every illegal change of a run and is checked at the end."""
+    await transitions.install(connection)
+    await connection.execute("SELECT sexton.make_partitions($1, $1)", NOW)
+    yield Rig(database)
+    assert await transitions.violations(connection) == {}

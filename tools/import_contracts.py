@@ -1,7 +1,7 @@
 """The import-linter contract type behind `[tool.importlinter]`: an allow-list per folder.
 
 The contract types that come with import-linter list what is forbidden, and fail on modules that do not exist yet. Ours
-states the rule of DESIGN §3 as it is written there, and so also catches the folder that nobody has thought of.
+lists what is allowed, as the table of CONTRIBUTING.md does, and so also catches a folder that has no line yet.
 """
 
 from __future__ import annotations
@@ -74,6 +74,6 @@ def _names(listed: str) -> frozenset[str]:
 
 
 def _folder(module: str, root: str) -> str | None:
-    """`sexton.store.runs` lives in `store`; what is not below the root lives in no folder."""
+    """`sexton.store.work.runs` lives in `store`; what is not below the root lives in no folder."""
     package, _, path = module.partition(".")
     return path.partition(".")[0] or None if package == root else None

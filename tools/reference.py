@@ -16,10 +16,10 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from sexton import errors, settings
+from sexton.api.answers.problems import KINDS
+from sexton.api.answers.problems import MEDIA_TYPE as PROBLEM
 from sexton.api.app import create
-from sexton.api.document import openapi
-from sexton.api.problems import KINDS
-from sexton.api.problems import MEDIA_TYPE as PROBLEM
+from sexton.api.openapi.document import openapi
 from sexton.cli.exits import _CODES, Exit
 from sexton.cli.main import COMMANDS, EXIT_CODES, load
 from sexton.clock import SystemClock

@@ -16,7 +16,7 @@ import asyncpg
 
 from sexton.store import migrations
 from sexton.store.database import Postgres
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded.server import EmbeddedPostgres
 
 FILE = Path(__file__).parents[1] / "src" / "sexton" / "store" / "schema.sql"
 HEADER = """\

@@ -16,7 +16,7 @@ import psutil
 
 from bench import machine
 from bench.server import SETTINGS_THAT_MATTER
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded.server import EmbeddedPostgres
 
 from . import install
 

@@ -37,8 +37,8 @@ class Cost(NamedTuple):
 
 
 async def run(bed: Bed, options: Options) -> Figures:
-    """With the slots that a worker has by default, and with many: limited runs are never taken ahead (rule 11). And by default
-    again, with handlers that take as long as a quick call to somewhere else."""
+    """With the slots that a worker has by default, and with many: limited runs are never taken ahead (rule "bounded prefetch").
+    And by default again, with handlers that take as long as a quick call to somewhere else."""
     jobs = options.jobs or JOBS
     keys = max(1, jobs // JOBS_EACH)
     bed.start_scheduler()

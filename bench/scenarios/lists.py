@@ -11,10 +11,11 @@ from typing import Any
 from bench.bed import Bed
 from bench.history import DAYS, fill
 from bench.scenario import Figures, Options, Scenario, Target, percentile
-from sexton.store import jobs, overview, search, tail
 from sexton.store.database import Connection, Postgres
-from sexton.store.instants import floor
-from sexton.store.search import ExecutionFilter, JobFilter
+from sexton.store.uuid7 import floor
+from sexton.store.views import overview, search, transitions
+from sexton.store.views.search import ExecutionFilter, JobFilter
+from sexton.store.work import jobs
 
 JOBS = 300_000
 PAGE = 50
@@ -114,7 +115,7 @@ async def _tenants(connection: Connection, _at: datetime) -> int:
 
 
 async def _tail(connection: Connection, at: datetime) -> int:
-    return len(await tail.since(connection, at))
+    return len(await transitions.since(connection, at))
 
 
 LOOKED_AT: dict[str, Look] = {

@@ -10,7 +10,18 @@ import asyncio
 from dataclasses import dataclass
 
 from bench.bed import Bed
-from bench.scenario import Figures, Options, Points, Scenario, Target, costs, distribution, lags, per_job_us, percentile
+from bench.scenario import (
+    Figures,
+    Options,
+    Points,
+    Scenario,
+    Target,
+    costs,
+    distribution,
+    lags,
+    per_job_us,
+    percentile,
+)
 from bench.submitter import Orders
 
 RATE = 8_333.0  # 500,000 a minute

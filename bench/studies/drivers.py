@@ -24,8 +24,9 @@ from sexton.domain import run
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.run import Claimed
-from sexton.store import fleet, jobs, runs
 from sexton.store.database import _SERVER_SETTINGS
+from sexton.store.fleet import workers
+from sexton.store.work import jobs, runs
 
 from .stage import Meter, say, since, stage, tell
 
@@ -83,7 +84,7 @@ async def _drain(server: Server, driver: str, count: int, batch: int, loop: str)
     await server.monitor.execute("VACUUM ANALYZE sexton.runs")
     await server.monitor.execute("CHECKPOINT")
     worker_id = uuid4()
-    await fleet.enlist(server.monitor, worker_id, name="study", queues=["default"], tasks=["note"], concurrency=batch)
+    await workers.enlist(server.monitor, worker_id, name="study", queues=["default"], tasks=["note"], concurrency=batch)
     async with AsyncExitStack() as exits:
         connection, pid, pipeline = await _connect(server.url, driver, exits)
         claim = _claimer(connection, worker_id, batch)

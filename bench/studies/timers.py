@@ -21,8 +21,8 @@ import psutil
 
 from bench.server import Server
 from sexton.domain import partition
-from sexton.store import runs
 from sexton.store.database import _SERVER_SETTINGS
+from sexton.store.work import runs
 
 from .stage import Conn, say, stage, tell
 

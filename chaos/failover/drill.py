@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from bench import machine
-from sexton.store import cluster as home
 from sexton.store import migrations
 from sexton.store.database import Postgres
+from sexton.store.fleet import cluster as home
 from tests.process import checker
 from tests.process.apps import make
 from tests.process.cluster import Cluster
@@ -129,7 +129,7 @@ class Drill:
             await running
         self._options.say("load stopped; waiting for the last run to end")
         await until(self._is_drained, "the last run to end", DRAIN_S, self._cluster.logs)
-        # One that joins now asks whether this is the database it was (rule 20).
+        # One that joins now asks whether this is the database it was (rule "a clone does not fire").
         self._cluster.scheduler("scheduler-late")
         await self._cluster.until_ready("scheduler-late")
         return await self._reckon(load, kills, load_s)

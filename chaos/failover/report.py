@@ -62,7 +62,7 @@ class Report:
     double_leases: list[str]
     unexplained: list[str]
     failures: dict[str, int]  # what callers saw
-    same_identity: bool  # rule 20: the promoted standby is the same database
+    same_identity: bool  # rule "a clone does not fire": the promoted standby is the same database
     ended_services: list[str]
     tracebacks: dict[str, int]
     shortfalls: list[str] = field(default_factory=list)

@@ -10,9 +10,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sexton.store import cluster, migrations
+from sexton.store import migrations
 from sexton.store.database import Postgres
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded.server import EmbeddedPostgres
+from sexton.store.fleet import cluster
 
 from . import report
 from .course import SAMPLE_S, Orders, soak

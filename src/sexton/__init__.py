@@ -49,9 +49,10 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from sexton.handlers.context import Context
+    from sexton.operations.cancel import Cancellation
     from sexton.settings import Settings
-    from sexton.store.dead_letters import DeadLetter, Filter
-    from sexton.store.jobs import Cancellation, Execution, JobView
+    from sexton.store.work.dead_letters import DeadLetter, Filter
+    from sexton.store.work.jobs import Execution, JobView
 
 _HOMES = {
     "sexton.client.app": ("App",),
@@ -112,12 +113,11 @@ _HOMES = {
     ),
     "sexton.handlers.context": ("Context",),
     "sexton.settings": ("Settings",),
-    "sexton.store.dead_letters": (
+    "sexton.store.work.dead_letters": (
         "DeadLetter",
         "Filter",
     ),
-    "sexton.store.jobs": (
-        "Cancellation",
+    "sexton.store.work.jobs": (
         "Execution",
         "JobView",
     ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sexton.api.connections import HEAD_BYTES_LIMIT
+from sexton.api.edge.connections import HEAD_BYTES_LIMIT
 from tests.process.cluster import size
 
 from .watch import answer, ask, attack, connected, is_problem

@@ -12,7 +12,8 @@ import asyncpg
 import httpx
 import pytest
 
-from sexton.api import batch, decoding
+from sexton.api.requests import bodies
+from sexton.api.resources import batch
 from sexton.store.database import Postgres
 from tests.api.support import opened
 from tests.process.cluster import Cluster, size
@@ -130,7 +131,7 @@ async def test_a_batch_is_judged_in_portions(database: Postgres, monkeypatch: py
 
     def noting(*given: Any) -> Any:
         seen.add(turn)
-        return decoding.decoded(*given)
+        return bodies.decoded(*given)
 
     monkeypatch.setattr(batch, "decoded", noting)
 

@@ -18,15 +18,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sexton.api import answering, cursors, decoding, events, parameters, problems, queries, submissions
-from sexton.api.problems import Refused
+from sexton.api.answers import problems, responses
+from sexton.api.answers.problems import Refused
+from sexton.api.requests import bodies, cursors, parameters, queries, submissions
+from sexton.api.resources import events
 from sexton.domain import job, limit, queue_order
 from sexton.domain.duration import seconds
 from sexton.domain.fault import Invalid
 from sexton.domain.schedule import Schedule, describe, fires, last_fire, next_fire, schedule
 from sexton.domain.schedule.catch_up import CatchUp, plan
 from sexton.domain.schedule.zone import zone
-from sexton.store.search import JobFilter
+from sexton.store.views.search import JobFilter
 from sexton.wire import JobEdit, JobRequest, PreviewRequest
 from tests.process.cluster import size
 
@@ -269,7 +271,7 @@ def test_headers(header: str, body: str | None) -> None:
     names = ("idempotency-key", "if-match", "traceparent", "last-event-id")
     request: Any = SimpleNamespace(headers=dict.fromkeys(names, header))
     answered(lambda: submissions.key_of(request, body))
-    answered(lambda: answering.expected_version(request))
+    answered(lambda: responses.expected_version(request))
     answered(lambda: submissions.trace_of(request))
     answered(lambda: events._resume_at(request))
 
@@ -301,8 +303,8 @@ def test_pointers(path: list[str | int], message: str) -> None:
     text = problems.pointer(*path)
     back = [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
     assert back == [str(part) for part in path]
-    answered(lambda: decoding.fault_in(message))
-    answered(lambda: decoding.fault_in(f"{message} - at `$.{message}[3]`"))
+    answered(lambda: bodies.fault_in(message))
+    answered(lambda: bodies.fault_in(f"{message} - at `$.{message}[3]`"))
 
 
 FIELDS = st.sampled_from([*JobRequest.__struct_fields__, *JobEdit.__struct_fields__, *PreviewRequest.__struct_fields__])
@@ -315,12 +317,12 @@ def test_bodies(body: dict[str, Any], noise: bytes) -> None:
     encoded = json.dumps({"handler": "a", **body}).encode("utf-8", "surrogatepass")
     for text in (encoded, noise, encoded[: len(encoded) // 2], encoded.replace(b'"', noise[:2])):
         answered(lambda text=text: _judged(text))  # type: ignore[misc]
-        answered(lambda text=text: decoding.decoded(text, JobEdit))  # type: ignore[misc]
-        answered(lambda text=text: decoding.decoded(text, PreviewRequest))  # type: ignore[misc]
+        answered(lambda text=text: bodies.decoded(text, JobEdit))  # type: ignore[misc]
+        answered(lambda text=text: bodies.decoded(text, PreviewRequest))  # type: ignore[misc]
 
 
 def _judged(text: bytes) -> Any:
-    asked = decoding.decoded(text, JobRequest)
+    asked = bodies.decoded(text, JobRequest)
     if asked.is_recurring:
         return submissions.schedule_of(asked, now=NOW, on_name="refuse", submitted_by="api")
     return submissions.submission_of(asked, submitted_by="api")

@@ -12,14 +12,15 @@ import httpx
 from litestar import Litestar
 
 from sexton.api import app as api_app
-from sexton.api.parts import Parts
+from sexton.api.state import ApiState
 from sexton.clock import Clock, SystemClock
 from sexton.domain import run
 from sexton.domain.outcome import ErrorInfo, Failed
 from sexton.ids import entropy
 from sexton.settings import Settings
-from sexton.store import fleet, runs
 from sexton.store.database import Connection, Postgres
+from sexton.store.fleet import workers
+from sexton.store.work import runs
 from sexton.telemetry.events import Event
 
 PROBLEM = "application/problem+json"
@@ -33,9 +34,9 @@ class Api:
     events: list[Event] = field(default_factory=list)
 
     @property
-    def parts(self) -> Parts:
-        parts: Parts = self.app.state["parts"]
-        return parts
+    def state(self) -> ApiState:
+        state: ApiState = self.app.state["api"]
+        return state
 
     async def submit(self, **job: Any) -> dict[str, Any]:
         response = await self.http.post("/v1/jobs", json={"handler": "a", **job})
@@ -57,7 +58,7 @@ async def opened(database: Postgres, *, clock: Clock | None = None, **settings: 
     async with httpx.AsyncClient(transport=transport, base_url="http://sexton") as http:
         api = Api(app, http, database, heard)
         yield api
-    await api.parts.close()
+    await api.state.close()
 
 
 def problem(response: httpx.Response, status: int, code: str, *pointers: str) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def problem(response: httpx.Response, status: int, code: str, *pointers: str) ->
 
 async def enlist(connection: Connection, *tasks: str, queues: Sequence[str] = ("default",)) -> UUID:
     worker_id = uuid4()
-    await fleet.enlist(connection, worker_id, name="here", queues=list(queues), tasks=list(tasks), concurrency=4)
+    await workers.enlist(connection, worker_id, name="here", queues=list(queues), tasks=list(tasks), concurrency=4)
     return worker_id
 
 

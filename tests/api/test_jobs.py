@@ -10,8 +10,8 @@ import httpx
 import msgspec
 
 from sexton import wire
-from sexton.api import examples
-from sexton.store import fleet
+from sexton.api.openapi import examples
+from sexton.store.fleet import workers
 from tests.api.support import Api, bury, enlist, opened, problem
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -227,7 +227,7 @@ async def test_the_fleet_and_its_load_are_shown(api: Api) -> None:
     """Workers, nodes, stats, queues, tenants; a name may hold slashes and dots."""
     async with api.database.connection() as connection:
         worker_id = await enlist(connection, "a", queues=["mail/eu.west"])
-        await fleet.node_beat(connection, worker_id, name="here", partitions=[1, 2], alive_s=6.0)
+        await workers.node_beat(connection, worker_id, name="here", partitions=[1, 2], alive_s=6.0)
     await api.submit(queue="mail/eu.west", tenant="../acme/é")
     (worker,) = (await api.http.get("/v1/workers")).json()["items"]
     assert (worker["id"], worker["status"], worker["queues"]) == (str(worker_id), "live", ["mail/eu.west"])

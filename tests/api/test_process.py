@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sexton.api import live, process
+from sexton.api import live_stream, process
 from sexton.api.process import ApiProcess
 from sexton.clock import SystemClock
 from sexton.errors import SextonError
@@ -188,7 +188,7 @@ async def test_a_life_is_told_as_it_happens(database: Postgres) -> None:
 
 async def test_only_while_somebody_listens_is_the_database_asked(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """B10: the tailer starts with the first listener and ends with the last; silence is broken by a comment."""
-    monkeypatch.setattr(live, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(live_stream, "HEARTBEAT_S", 0.05)
     async with served(database) as api:
         assert _tailers() == 0
         async with listening(api.http) as stream, listening(api.http, "?tenant=none"):
@@ -200,8 +200,8 @@ async def test_only_while_somebody_listens_is_the_database_asked(database: Postg
 
 
 async def test_a_listener_that_cannot_keep_up_is_let_go(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "QUEUE_LIMIT", 3)
-    streams = live.Live(database, clock=SystemClock(), emit=lambda _event: None, dice=entropy())
+    monkeypatch.setattr(live_stream, "QUEUE_LIMIT", 3)
+    streams = live_stream.LiveStream(database, clock=SystemClock(), emit=lambda _event: None, dice=entropy())
     heard = await streams.listen(lambda _transition: True)
     async with served(database) as api:
         response = await api.http.post("/v1/jobs/batch", json=[{"handler": "a"}] * 10)
@@ -212,4 +212,4 @@ async def test_a_listener_that_cannot_keep_up_is_let_go(database: Postgres, monk
 
 
 def _tailers() -> int:
-    return sum(task.get_name() == live.Live.name for task in asyncio.all_tasks() if not task.cancelling())
+    return sum(task.get_name() == live_stream.LiveStream.name for task in asyncio.all_tasks() if not task.cancelling())

@@ -6,8 +6,8 @@ from typing import Any
 
 import asyncpg
 
-from sexton.store import cluster
 from sexton.store.database import Postgres
+from sexton.store.fleet import cluster
 from sexton.telemetry.events import ServiceFailed
 from tests.api.support import Api, opened, problem
 from tests.conftest import StartServer
@@ -54,7 +54,7 @@ async def test_without_migrations_it_says_what_to_run(empty_database_url: str) -
 
 
 async def test_a_clone_is_not_ready(database: Postgres, connection: asyncpg.Connection[Any]) -> None:
-    """Rule 20."""
+    """Rule "a clone does not fire"."""
     async with opened(database) as api:
         await cluster.adopt(connection)
         await connection.execute("UPDATE sexton.cluster SET system_identifier = 1")

@@ -8,13 +8,13 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from sexton.api import remote_examples
+from sexton.api.openapi import worker_examples
 from sexton.domain import signed_lease
 from sexton.domain.job import submission
 from sexton.domain.retry import Retry
 from sexton.domain.signed_lease import SignedLease
-from sexton.store import callbacks, jobs, runs
 from sexton.store.database import Postgres
+from sexton.store.work import callbacks, jobs, runs
 from sexton.telemetry.events import Ended
 from tests.api.remote_hand import Hand
 from tests.api.support import Api, opened, problem
@@ -36,7 +36,7 @@ async def execution_of(api: Api, response: httpx.Response) -> dict[str, Any]:
 
 
 async def signed(api: Api, run: dict[str, Any], *, token: int) -> str:
-    key = await api.parts.leases._known_key()
+    key = await api.state.leases._known_key()
     return signed_lease.written(key, SignedLease(UUID(run["run_id"]), UUID(run["job_id"]), token))
 
 
@@ -64,7 +64,7 @@ class TestComplete:
         assert [event.status for event in api.events if isinstance(event, Ended)] == ["succeeded"]
 
     async def test_the_same_report_again_is_answered_the_same(self, api: Api, hand: Hand) -> None:
-        """Rule 7: the first answer may have been lost. Anything else comes too late."""
+        """Rule "reconcile lost replies": the first answer may have been lost. Anything else comes too late."""
         await api.submit()
         run = await hand.one()
         first = await hand.report(run, "complete", result=1)
@@ -109,7 +109,7 @@ class TestComplete:
         assert (await hand.report(run, "complete")).status_code == 200
 
     async def test_what_only_the_database_refuses_is_a_clear_error(self, api: Api, hand: Hand) -> None:
-        """F2, rule 15: half of a surrogate pair is JSON, but no text."""
+        """F2, rule "bisect bad batches": half of a surrogate pair is JSON, but no text."""
         await api.submit()
         run = await hand.one()
         body = b'{"lease": "%s", "result": "\\ud800"}' % run["lease"].encode()
@@ -121,7 +121,7 @@ class TestComplete:
 
 class TestFail:
     async def test_the_jobs_own_policy_says_what_follows(self, api: Api, hand: Hand) -> None:
-        """C6, C4: one path for all endings (rule 14)."""
+        """C6, C4: one path for all endings (rule "one path in, one path out")."""
         await api.submit(retry={"max_attempts": 2, "backoff": "immediate"})
         first = await hand.one()
         failed = await hand.report(first, "fail", error="the printer is on fire", output="smoke")
@@ -161,7 +161,7 @@ class TestFail:
         assert failed.json()["state"] is None
 
     async def test_words_that_postgresql_cannot_keep_are_kept_as_well_as_can_be(self, api: Api, hand: Hand) -> None:
-        """Rule 15: an error must not be lost for its spelling."""
+        """Rule "bisect bad batches": an error must not be lost for its spelling."""
         await api.submit()
         failed = await hand.report(await hand.one(), "fail", error="a\x00b", output="c\x00d")
         ended = await execution_of(api, failed)
@@ -170,7 +170,7 @@ class TestFail:
 
 class TestRelease:
     async def test_it_spends_no_attempt(self, api: Api, hand: Hand) -> None:
-        """C6, rule 9."""
+        """C6, rule "losses have their own budget"."""
         await api.submit()
         run = await hand.one()
         first = await hand.report(run, "release", reason="no disk")
@@ -223,9 +223,9 @@ class TestTheFence:
 
     async def test_the_key_shows_nowhere(self, api: Api, hand: Hand) -> None:
         """E2: neither in words about the parts nor in what the API tells."""
-        key = await api.parts.leases._known_key()
+        key = await api.state.leases._known_key()
         assert len(key) == 32
-        told = repr(api.parts.leases) + repr(api.events) + (await api.http.get("/schema")).text
+        told = repr(api.state.leases) + repr(api.events) + (await api.http.get("/schema")).text
         assert key.hex() not in told
         assert repr(key) not in told
 
@@ -282,11 +282,11 @@ class TestMany:
     async def test_what_the_database_refuses_is_held_against_that_one_alone(
         self, api: Api, hand: Hand, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Rule 15."""
+        """Rule "bisect bad batches"."""
         for _ in range(3):
             await api.submit()
         held = await hand.acquire(limit=3)
-        monkeypatch.setattr("sexton.api.reports.kept", lambda _at, given: given)
+        monkeypatch.setattr("sexton.api.remote.runs.kept", lambda _at, given: given)
         items = [{"run_id": run["run_id"], "lease": run["lease"], "result": n} for n, run in enumerate(held)]
         items[1]["result"] = "\x00"
         answers = (await api.http.post("/v1/runs/complete", json={"items": items})).json()["items"]
@@ -297,7 +297,7 @@ class TestCancel:
     async def test_a_runs_own_heartbeat_tells_of_a_cancel_and_any_report_ends_it_as_cancelled(
         self, api: Api, hand: Hand
     ) -> None:
-        """C9, rule 9: no further attempt, whatever the outcome."""
+        """C9, rule "losses have their own budget": no further attempt, whatever the outcome."""
         await api.submit()
         run = await hand.one()
         await api.http.delete(f"/v1/jobs/{run['job_id']}")
@@ -308,7 +308,8 @@ class TestCancel:
 
 
 async def test_all_of_it_works_behind_a_pooler(pooled_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 19: no state of a session, and what the database refuses ends one transaction and no more."""
+    """Rule "session state only on direct connections": no state of a session, and what the database refuses ends one
+    transaction and no more."""
     database = await Postgres.open(pooled_url)
     async with opened(database) as api:
         hand = Hand(api)
@@ -322,7 +323,7 @@ async def test_all_of_it_works_behind_a_pooler(pooled_url: str, monkeypatch: pyt
         ]
         items = [{"run_id": run["run_id"], "lease": run["lease"], "result": n} for n, run in enumerate(held)]
         items[1]["result"] = "\x00"
-        monkeypatch.setattr("sexton.api.reports.kept", lambda _at, given: given)
+        monkeypatch.setattr("sexton.api.remote.runs.kept", lambda _at, given: given)
         answers = (await api.http.post("/v1/runs/complete", json={"items": items[1:]})).json()["items"]
         monkeypatch.undo()
         assert [one["problem"] is None for one in answers] == [False, True]
@@ -332,19 +333,19 @@ async def test_all_of_it_works_behind_a_pooler(pooled_url: str, monkeypatch: pyt
 
 async def test_the_examples_of_the_document_are_what_the_calls_take(api: Api) -> None:
     """F2: a made-up lease is all that is wrong with them."""
-    for asked in remote_examples.ACQUIRING.values():
+    for asked in worker_examples.ACQUIRING.values():
         assert (await api.http.post("/v1/workers/acquire", json={**asked, "wait": 0})).status_code == 200
-    for beat in remote_examples.WORKER_HEARTBEATS.values():
-        worker_id = remote_examples.ACQUIRING["from_then_on"]["worker_id"]
+    for beat in worker_examples.WORKER_HEARTBEATS.values():
+        worker_id = worker_examples.ACQUIRING["from_then_on"]["worker_id"]
         assert (await api.http.post(f"/v1/workers/{worker_id}/heartbeat", json=beat)).status_code == 200
     verbs = {
-        "heartbeat": remote_examples.RUN_HEARTBEATS,
-        "complete": remote_examples.COMPLETING,
-        "fail": remote_examples.FAILING,
-        "release": remote_examples.RELEASING,
+        "heartbeat": worker_examples.RUN_HEARTBEATS,
+        "complete": worker_examples.COMPLETING,
+        "fail": worker_examples.FAILING,
+        "release": worker_examples.RELEASING,
     }
     for verb, bodies in verbs.items():
         for said in bodies.values():
             problem(await api.http.post(f"/v1/runs/{uuid4()}/{verb}", json=said), 401, "lease_invalid")
-    many = await api.http.post("/v1/runs/complete", json=remote_examples.COMPLETING_MANY["two"])
+    many = await api.http.post("/v1/runs/complete", json=worker_examples.COMPLETING_MANY["two"])
     assert many.json()["refused_count"] == 2

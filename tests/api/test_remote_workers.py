@@ -9,10 +9,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sexton.api import acquiring, doorbell
+from sexton.api.remote import long_polling
 from sexton.domain.job import submission
-from sexton.store import callbacks, fleet, jobs, runs
+from sexton.operations import remote_claims
 from sexton.store.database import Postgres
+from sexton.store.fleet import workers
+from sexton.store.work import callbacks, jobs, runs
 from tests.api.remote_hand import Hand
 from tests.api.support import Api, enlist, opened, problem
 from tests.api.test_process import served
@@ -54,7 +56,7 @@ class TestAcquire:
         assert (await hand.one())["idempotency_key"] == "invoice-42"
 
     async def test_only_as_many_as_asked_for_and_only_tasks_and_queues_that_were_named(self, api: Api, hand: Hand) -> None:
-        """C6, rule 18; a job of a reserved task waits for who names it."""
+        """C6, rule "claim only known tasks"; a job of a reserved task waits for who names it."""
         for handler in ("a", "a", "a", "b"):
             await api.submit(handler=handler)
         await api.submit(queue="mail")
@@ -73,7 +75,7 @@ class TestAcquire:
         assert (listed["id"], listed["name"], listed["status"]) == (hand.worker_id, "resizer", "live")
         assert (listed["queues"], listed["tasks"], listed["concurrency"]) == (["default", "mail"], ["a"], 7)
         assert listed["running_count"] == 1
-        api.parts.known_tasks._read_at = float("-inf")
+        api.state.known_tasks._read_at = float("-inf")
         assert (await api.submit())["warnings"] == []
 
     async def test_tenants_are_served_in_turn(self, api: Api, hand: Hand) -> None:
@@ -94,10 +96,10 @@ class TestAcquire:
         assert "completed before" in shown["last_execution"]["reason"]
 
     async def test_a_worker_that_was_declared_dead_joins_anew(self, api: Api, hand: Hand) -> None:
-        """C6, rule 8."""
+        """C6, rule "dead only when watched"."""
         await hand.acquire()
         async with api.database.connection() as connection:
-            assert await fleet.declare_lost(connection, {UUID(hand.worker_id): 0})
+            assert await workers.declare_lost(connection, {UUID(hand.worker_id): 0})
         problem(await hand.ask(), 409, "worker_lost")
         problem(await hand.beat(), 409, "worker_lost")
         dead, hand.worker_id = hand.worker_id, None
@@ -137,9 +139,9 @@ class TestAcquire:
 class TestTheLongPoll:
     async def test_it_ends_when_something_is_ready(self, api: Api, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
         """C6: by the hint, long before the next look."""
-        monkeypatch.setattr(doorbell, "POLL_S", 60.0)
+        monkeypatch.setattr(long_polling, "POLL_S", 60.0)
         waiting = asyncio.create_task(hand.acquire(wait="30s"))
-        await until(lambda: api.parts.doorbell.waiting_count == 1)
+        await until(lambda: api.state.long_polling.waiting_count == 1)
         await until(lambda: is_listening(api))
         await api.submit()
         assert len(await asyncio.wait_for(waiting, 10)) == 1
@@ -148,7 +150,7 @@ class TestTheLongPoll:
         """C6: a pooler lets none through, and any may be lost."""
         monkeypatch.setattr(api.database, "direct", False)
         waiting = asyncio.create_task(hand.acquire(wait="30s"))
-        await until(lambda: api.parts.doorbell.waiting_count == 1)
+        await until(lambda: api.state.long_polling.waiting_count == 1)
         await api.submit()
         assert len(await asyncio.wait_for(waiting, 10)) == 1
 
@@ -164,10 +166,10 @@ class TestTheLongPoll:
             waiting = []
             for count in range(1, 21):
                 waiting.append(asyncio.create_task(Hand(api).acquire(wait="20s")))
-                await until(lambda count=count: api.parts.doorbell.waiting_count == count)  # type: ignore[misc]
-            assert api.parts.gate.under_way_count == 0
+                await until(lambda count=count: api.state.long_polling.waiting_count == count)  # type: ignore[misc]
+            assert api.state.load_shedder.under_way_count == 0
             assert (await api.http.get("/v1/stats")).status_code == 200
-            api.parts.answer_all()
+            api.state.answer_all()
             assert await asyncio.gather(*waiting) == [[]] * 20
             problem(await Hand(api).ask(), 503, "overloaded")
 
@@ -176,7 +178,7 @@ class TestTheLongPoll:
         monkeypatch.setattr(database, "direct", False)  # no hint, so that who waits goes on waiting
         async with opened(database, api_connection_limit=2) as api:
             waiting = asyncio.create_task(Hand(api).acquire(wait="20s"))
-            await until(lambda: api.parts.doorbell.waiting_count == 1)
+            await until(lambda: api.state.long_polling.waiting_count == 1)
             refused = await Hand(api).ask(wait="20s")
             problem(refused, 503, "overloaded")
             assert refused.headers["retry-after"] == "1"
@@ -187,17 +189,17 @@ class TestTheLongPoll:
         self, api: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """C6: a thousand idle workers cost no more than one."""
-        monkeypatch.setattr(doorbell, "POLL_S", 60.0)
+        monkeypatch.setattr(long_polling, "POLL_S", 60.0)
         claims = count_claims(monkeypatch)
         waiting = [asyncio.create_task(Hand(api).acquire(wait="30s")) for _ in range(10)]
-        await until(lambda: api.parts.doorbell.waiting_count == 10)
+        await until(lambda: api.state.long_polling.waiting_count == 10)
         await until(lambda: is_listening(api))
         claims.clear()
         for _ in range(3):
             await api.submit()
         await until(lambda: sum(task.done() for task in waiting) == 3)
         assert len(claims) <= 8, "each of three, and one or two that looked in vain"
-        api.parts.answer_all()
+        api.state.answer_all()
         found = [len(runs) for runs in await asyncio.gather(*waiting)]
         assert sorted(found) == [0] * 7 + [1] * 3
 
@@ -206,7 +208,7 @@ class TestTheLongPoll:
     ) -> None:
         """C6."""
         monkeypatch.setattr(api.database, "direct", False)  # nothing else rings
-        bell, group = api.parts.doorbell, doorbell.Group.of(["default"], ["a"])
+        bell, group = api.state.long_polling, long_polling.Group.of(["default"], ["a"])
         loop = asyncio.get_running_loop()
         gone, here = loop.create_future(), loop.create_future()
         waits = [asyncio.create_task(bell.wait(group, 30, caller)) for caller in (gone, here)]
@@ -248,17 +250,17 @@ class TestHangingUp:
         """C6."""
         line = Line(b'{"tasks": ["a"], "wait": "30s"}')
         call = asyncio.create_task(api.app(line.scope, line.receive, line.send))  # type: ignore[arg-type]
-        await until(lambda: api.parts.doorbell.waiting_count == 1)
+        await until(lambda: api.state.long_polling.waiting_count == 1)
         await line.hang_up()
         await asyncio.wait_for(call, 5)
-        assert api.parts.doorbell.waiting_count == 0
+        assert api.state.long_polling.waiting_count == 0
         await api.submit()
         assert await states(api) == [("ready", 0, 0)]
 
 
 class TestWhatItHolds:
     async def test_a_claim_whose_answer_was_lost_goes_back_with_the_next_acquire(self, api: Api, hand: Hand) -> None:
-        """Rule 7: at once, spending no attempt; and may come again in the same answer."""
+        """Rule "reconcile lost replies": at once, spending no attempt; and may come again in the same answer."""
         await api.submit()
         lost = await hand.one()
         again = await hand.one(holding=[])
@@ -267,24 +269,24 @@ class TestWhatItHolds:
         assert (await hand.report(again, "complete")).status_code == 200
 
     async def test_what_is_listed_stays(self, api: Api, hand: Hand) -> None:
-        """Rule 7."""
+        """Rule "reconcile lost replies"."""
         await api.submit()
         run = await hand.one()
         assert await hand.acquire(holding=[run["run_id"]]) == []
         assert (await hand.report(run, "complete")).status_code == 200
 
     async def test_a_heartbeat_waits_before_it_believes_that_an_answer_is_lost(self, api: Api, hand: Hand) -> None:
-        """Rule 7: it may be sent while the answer to an acquire is on its way."""
+        """Rule "reconcile lost replies": it may be sent while the answer to an acquire is on its way."""
         await api.submit()
         await hand.one()
         await hand.beat(holding=[])
         assert await states(api) == [("running", 1, 0)]
-        await age(api, acquiring.UNHEARD_S)
+        await age(api, remote_claims.UNHEARD_S)
         await hand.beat(holding=[])
         assert await states(api) == [("ready", 0, 0)]
 
     async def test_without_a_list_nothing_goes_back(self, api: Api, hand: Hand) -> None:
-        """Rule 7."""
+        """Rule "reconcile lost replies"."""
         await api.submit()
         await hand.one()
         await age(api, 60)
@@ -293,7 +295,7 @@ class TestWhatItHolds:
         assert await states(api) == [("running", 1, 0)]
 
     async def test_the_lost_start_of_an_at_most_once_run_is_its_only_one(self, api: Api, hand: Hand) -> None:
-        """Rule 11: the claim is the start, heard of or not."""
+        """Rule "bounded prefetch": the claim is the start, heard of or not."""
         job = await api.submit(delivery="at_most_once")
         await hand.one()
         assert await hand.acquire(holding=[]) == []
@@ -323,7 +325,7 @@ class TestWhatItHolds:
         problem(await api.http.delete(f"/v1/workers/{hand.worker_id}"), 409, "worker_lost")
 
     async def test_every_call_is_a_beat(self, api: Api, hand: Hand) -> None:
-        """C6, rule 8."""
+        """C6, rule "dead only when watched"."""
         await api.submit()
         run = await hand.one()
         beats = [await beat_of(api)]

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from sexton.api import examples
-from sexton.store import pacing, runs
+from sexton.api.openapi import examples
+from sexton.store.sharing import parked_runs
+from sexton.store.work import runs
 from tests.api.support import Api, enlist, problem
 
 
 async def claim(api: Api, *, limit: int = 10) -> list[Any]:
     async with api.database.transaction() as connection:
         worker_id = await enlist(connection, "a")
-        await pacing.release(connection)
+        await parked_runs.release(connection)
         return await runs.claim(connection, worker_id=worker_id, queues=["default"], tasks=["a"], limit=limit, grace_s=10.0)
 
 

@@ -30,7 +30,7 @@ from chaos.submissions import Cancelled, Submissions
 from sexton.clock import SystemClock
 from sexton.settings import Settings
 from sexton.store.database import Postgres
-from sexton.store.wakeups import READY, Listener
+from sexton.store.postgres.wakeups import READY, Listener
 from sexton.telemetry.events import unheard
 from sexton.worker.process import WorkerProcess
 

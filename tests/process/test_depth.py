@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WAITING = size("WAITING", 200_000)
 JOBS = 2_000
 MIB = 2**20
-WORKER_MIB, SCHEDULER_MIB = 120, 100  # DESIGN §6, at ten million
+WORKER_MIB, SCHEDULER_MIB = 120, 100  # the bars of docs/performance.md, at ten million
 GROWTH_MIB = 24
 
 _FILL = """

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded.server import EmbeddedPostgres
 
 from .cluster import PATIENCE_S, POLL_S, ROOT, SHORT
 

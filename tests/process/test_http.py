@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sexton.domain.targets import HttpTarget
 from sexton.handlers.http.hosts import FIRST_SEATS
-from tests.services.http_target import Received, answer, serving
+from tests.handlers.http_target import Received, answer, serving
 
 from .cluster import SHORT, StartCluster
 

@@ -12,9 +12,9 @@ from sexton.clock import ManualClock, SystemClock
 from sexton.domain.job import submission
 from sexton.domain.outcome import Released
 from sexton.domain.run import report
-from sexton.handlers.python_function import AsyncFunction
+from sexton.handlers.python.function import AsyncFunction
 from sexton.settings import Settings
-from sexton.store import jobs, runs
+from sexton.store.work import jobs, runs
 from sexton.telemetry.events import Ended, Event, LeaseLost, Reconciled, unheard
 from sexton.worker.worker import Worker
 

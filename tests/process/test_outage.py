@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from sexton.store import cluster as home
 from sexton.store import migrations
 from sexton.store.database import Postgres
+from sexton.store.fleet import cluster as home
 
 from . import checker
 from .apps import make

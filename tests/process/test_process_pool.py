@@ -23,10 +23,10 @@ import uvloop
 from sexton.errors import PermanentError, RetryLater, Snooze
 from sexton.handlers.context import Call, Context, Stopped
 from sexton.handlers.handle import Handle
-from sexton.handlers.process_pool import ProcessDied, ProcessPool, RemoteError, info_of
-from sexton.handlers.python_function import ProcessFunction
-from sexton.handlers.said import Said
-from tests.services.open_files import many_open_files
+from sexton.handlers.live_output import LiveOutput
+from sexton.handlers.python.function import ProcessFunction
+from sexton.handlers.python.process_pool import ProcessDied, ProcessPool, RemoteError, info_of
+from tests.handlers.open_files import many_open_files
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LONG_S = 20.0
@@ -127,7 +127,7 @@ def fail(ctx: Context, how: str) -> None:
             os.killpg(0, signal.SIGTERM)
 
 
-class Heard(Said):
+class Heard(LiveOutput):
     """Lets a test wait for a word."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ def begin(pool: ProcessPool, fn: Any, heard: Heard | None = None, **arguments: A
     call = Call(UUID(int=1), UUID(int=2), 3, "task", None, "acme", "default", NOON, NOON, None, None, arguments)
     plain = fn.fn if isinstance(fn, Task) else fn
     handler = ProcessFunction(plain, __name__, plain.__qualname__, pool)
-    return handler.start(call, Context(call, new_said=Said if heard is None else lambda: heard))
+    return handler.start(call, Context(call, new_said=LiveOutput if heard is None else lambda: heard))
 
 
 async def run(pool: ProcessPool, fn: Any, **arguments: Any) -> Any:
@@ -411,9 +411,9 @@ SCRIPT = """
     from datetime import UTC, datetime
     from uuid import UUID
     from sexton.handlers.context import Call, Context
-    from sexton.handlers.process_pool import ProcessPool
-    from sexton.handlers.python_function import ProcessFunction
-    from sexton.handlers.said import Said
+    from sexton.handlers.python.process_pool import ProcessPool
+    from sexton.handlers.python.function import ProcessFunction
+    from sexton.handlers.live_output import LiveOutput
     import os, time
 
     LIMIT = int(sys.argv[1])
@@ -426,7 +426,7 @@ SCRIPT = """
         ctx.log(f"{os.getpid()} {offspring.pid}")
         sum(range(10**12))
 
-    class Printed(Said):
+    class Printed(LiveOutput):
         def logged(self, text):
             print(text, flush=True)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sexton.store import callbacks
+from sexton.store.work import callbacks
 
 from .cluster import SHORT, StartCluster
 from .test_remote_examples import served

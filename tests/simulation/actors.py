@@ -54,8 +54,9 @@ SETTINGS = Settings(
 
 NEVER_S = 1e9
 EAGER = 4  # times as likely to be next as the rest, or more would be said than done
-UNKEPT = {"text": "a\x00b"}  # a result that PostgreSQL refuses: it fails its own run and no other of the batch (rule 15)
-BEAT = statements("fleet")["beat"]
+# A result that PostgreSQL refuses: it fails its own run and no other of the batch (rule "bisect bad batches").
+UNKEPT = {"text": "a\x00b"}
+BEAT = statements("sexton.store.fleet.workers")["beat"]
 
 Step = Callable[[], Awaitable[float]]
 
@@ -218,7 +219,7 @@ class WorkerActor(Actor):
             Action("intake", self.worker.intakes[0].run_once, woken=self.worker.intakes[0].wake, weight=lambda: EAGER),
             Action("second hand", second.run_once, woken=second.wake),
             Action("reporter", self.worker.reporter.run_once, woken=self.worker.reporter.wake, weight=lambda: EAGER),
-            Action("teller", self._tell, due_s=NEVER_S),
+            Action("progress_writer", self._tell, due_s=NEVER_S),
             Action("handler", self._end_one, due_s=NEVER_S, weight=lambda: EAGER * max(1, len(self._ripe()))),
         ]
         self._teller, self._handlers = self.actions[-2:]
@@ -272,7 +273,7 @@ class WorkerActor(Actor):
         return await self._heartbeat.run_once()
 
     async def _tell(self) -> float:
-        await self.worker.teller.run_once()
+        await self.worker.progress_writer.run_once()
         return NEVER_S
 
     async def _end_one(self) -> float:

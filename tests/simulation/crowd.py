@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from sexton.domain import marks
+from sexton.domain import claim_cursors
 from sexton.domain.fairness import Turns
 from sexton.worker import intake
 
@@ -27,9 +27,9 @@ def crowded(seen: Counter[str], *, is_dear: bool) -> Iterator[None]:
         seen["claim ahead of its marks only"] += text.count(",true]")
         return text
 
-    dear_s = ALWAYS_DEAR_S if is_dear else marks.DEAR_S
+    dear_s = ALWAYS_DEAR_S if is_dear else claim_cursors.DEAR_S
     with (
-        patch.multiple(marks, MARK_AFTER=MARK_AFTER, LOOK_AGAIN_S=LOOK_AGAIN_S, DEAR_S=dear_s),
+        patch.multiple(claim_cursors, MARK_AFTER=MARK_AFTER, LOOK_AGAIN_S=LOOK_AGAIN_S, DEAR_S=dear_s),
         patch.multiple(intake, SECOND_HAND_MIN=SECOND_HAND_MIN, CLAIM_LIMIT=CLAIM_LIMIT),
         patch.object(Turns, "as_json", watched),
     ):

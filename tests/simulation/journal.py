@@ -12,8 +12,8 @@ from .actors import SETTINGS
 
 if TYPE_CHECKING:
     from sexton.domain.job import Submission
-    from sexton.store.dead_letters import Risen
-    from sexton.store.jobs import Submitted
+    from sexton.store.work.dead_letters import Risen
+    from sexton.store.work.jobs import Submitted
 
     from .actors import SimulatedHandle, WorkerActor
     from .world import World

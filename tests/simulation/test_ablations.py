@@ -1,45 +1,68 @@
 """Take a safeguard away and the search must find the harm. A safeguard whose absence nobody notices is not one.
 
-| safeguard | its absence is caught by |
-|---|---|
-| the fence: worker and token in every report | `test_without_any_fence_…`: a report stands in history under its own lease |
-| the token beside the worker's id | `test_without_the_token_…`: that, or a run is under two live leases |
-| a requested cancel allows no further attempt (rule 9) | `test_without_the_rule_of_cancel_…`: the trigger on `runs` |
-| reconciliation of claims whose reply was lost (rule 7) | `test_without_reconciliation_…`: every job ends |
-| a report is kept until it is answered | `test_without_keeping_reports_…`: every job ends |
-| what became of a report that changed nothing (rule 7) | `test_without_asking_for_its_fate_…`, both ways |
-| a run twice in one batch, under two tokens | `test_without_telling_two_tokens_apart_…`: as for the fence |
-| only time spent watching counts (rule 8) | `test_without_watching_…`: an outage kills nobody |
-| a worker that is cut off stops itself | `test_without_stopping_itself_…`: it executes nothing |
-| a hand-back is reported after the handler stopped | `test_without_stopping_first_…`: no run is under two live leases |
-| only a worker that is enlisted and alive claims | `test_without_asking_who_lives_…`: its worker was enlisted |
-| at most once: a lost start is buried (rule 11) | `test_without_burying_…`: an at-most-once job starts once |
-| `ctx.transaction()` rolls back without the lease | `test_without_the_check_in_a_transaction_…`: one effect per completion |
-| the row of an idempotency key | `test_without_the_row_of_a_key_…`: a key gives one job |
-| anybody promotes what is overdue (rule 12) | `test_without_anybody_who_looks_around_…`: every job ends |
-| planning is a compare-and-set (rule 1) | `test_without_comparing_…`: a fire of a schedule is one run |
-| a wall time that has fired by older data (rule 3) | `test_without_minding_what_has_fired_…`: a wall time fires once |
-| nothing is planned on top of older data (rule 3) | `test_without_following_first_…`: a wall time fires once |
-| a pause takes back what has not begun (rule 2) | `test_without_taking_back_…`: nothing of a paused schedule is to begin |
-| not before the last that has begun (rule 2) | `test_without_minding_what_has_begun_…`: a fire is one run, or told as paused |
-| what lies before it is told (rule 2) | `test_without_telling_…`: every fire is a run or told in a gap |
-| look at what is alive before a start (rule 4) | `test_without_looking_…`: an exclusive job has one live run at most |
-| what is blocked is looked at in every pass (rule 5) | `test_without_another_look_…`: every job ends |
-| anybody plans what is overdue (rule 12) | `test_without_any_planner_…`: every schedule comes to its end |
-| leadership | by nobody, as it should be: `test_without_any_leader_…` |
+docs/rules.md describes the rules. Each line here is a safeguard and the test that takes it away, with the invariant that
+breaks then.
 
-Limits (rules 4 to 6) are in `test_ablations_of_limits.py`, budgets, history and replays (rules 9, 13 to 18) in
-`test_ablations_of_endings.py`. What cannot be reached here: threads, hanging loops and work taken ahead (rules 10 and 11), in
-`tests/process/test_leases.py`, `tests/services/test_heartbeat.py` and `tests/services/test_intake.py`; poolers (rule 19), in
-`tests/process/test_pooler.py` and `tests/store/test_database.py`; clones (rule 20), in `tests/store/test_cluster.py`.
+Rule "plan by compare-and-set":
+- planning compares the cursor: `test_without_comparing_…`, a fire of a schedule is one run
+
+Rule "job row first":
+- a pause takes back what has not begun: `test_without_taking_back_…`, nothing of a paused schedule is to begin
+- not before the last that has begun: `test_without_minding_what_has_begun_…`, a fire is one run, or told as paused
+- what lies before it is told: `test_without_telling_…`, every fire is a run or told in a gap
+
+Rule "one instant, one fire":
+- a wall time that has fired by older data: `test_without_minding_what_has_fired_…`, a wall time fires once
+- nothing is planned on top of older data: `test_without_following_first_…`, a wall time fires once
+
+Rule "lock, then decide":
+- look at what is alive before a start: `test_without_looking_…`, an exclusive job has one live run at most
+
+Rule "look again every pass":
+- what is blocked is looked at in every pass: `test_without_another_look_…`, every job ends
+
+Rule "reconcile lost replies":
+- a claim whose reply was lost is given back: `test_without_reconciliation_…`, every job ends
+- the worker asks what became of a report that changed nothing: `test_without_asking_for_its_fate_…`, both ways
+
+Rule "dead only when watched":
+- only time spent watching counts: `test_without_watching_…`, an outage kills nobody
+
+Rule "losses have their own budget":
+- a requested cancel allows no further attempt: `test_without_the_rule_of_cancel_…`, the trigger on `runs`
+
+Rule "bounded prefetch":
+- at most once, a lost start is buried: `test_without_burying_…`, an at-most-once job starts once
+
+Rule "overdue work is anyone's":
+- anybody promotes what is overdue: `test_without_anybody_who_looks_around_…`, every job ends
+- anybody plans what is overdue: `test_without_any_planner_…`, every schedule comes to its end
+- leadership is not missed, as it should be: `test_without_any_leader_…`
+
+The lease and its fence (docs/adr/002), which no rule names:
+- worker and token in every report: `test_without_any_fence_…`, a report stands in history under its own lease
+- the token beside the worker's id: `test_without_the_token_…`, that, or a run is under two live leases
+- a run twice in one batch, under two tokens: `test_without_telling_two_tokens_apart_…`, as for the fence
+- a report is kept until it is answered: `test_without_keeping_reports_…`, every job ends
+- a worker that is cut off stops itself: `test_without_stopping_itself_…`, it executes nothing
+- a hand-back is reported after the handler stopped: `test_without_stopping_first_…`, no run is under two live leases
+- only a worker that is enlisted and alive claims: `test_without_asking_who_lives_…`, its worker was enlisted
+- `ctx.transaction()` rolls back without the lease: `test_without_the_check_in_a_transaction_…`, one effect per completion
+- the row of an idempotency key: `test_without_the_row_of_a_key_…`, a key gives one job
+
+Limits are in `test_ablations_of_limits.py`; budgets, history and replays in `test_ablations_of_endings.py`. Four rules cannot
+be reached here:
+- rule "the sweeper ends overdue runs" (hanging loops): `tests/process/test_leases.py`, `tests/worker/test_heartbeat.py`
+- rule "bounded prefetch" (work taken ahead): `tests/worker/test_intake.py`
+- rule "session state only on direct connections": `tests/process/test_pooler.py`, `tests/store/test_database.py`
+- rule "a clone does not fire": `tests/store/test_cluster.py`
 
 Only one statement is in flight here, so what matters between two of them is shown with two connections in `tests/store`:
-SKIP LOCKED, the state re-checked behind it, lock-then-decide in cancel and unique, the compare-and-set on a beat. So is a
-report twice in one batch (`test_finish.py`), which a worker never sends. The lock of a partition (rule 4) is taken away in
-`tests/services/test_admission.py`; two wall times in one gap, and the release of the time zone data in the planner's
-compare-and-set (both rule 3) in `tests/services/test_zone_change.py`; the version in it (rule 1), which is missed only where
-an edit does not plan as well, in `tests/services/test_planner.py`. The worker's id in the
-fence is not missed while the token is there: tokens never repeat within a run.
+SKIP LOCKED, the state re-checked behind it, rule "lock, then decide" in cancel and unique, the compare-and-set on a beat. So
+is a report twice in one batch (`test_finish.py`), which a worker never sends. `tests/operations/test_admission.py` takes away
+the lock of a partition; `tests/operations/test_zone_change.py` two wall times in one gap, and the release of the time zone data
+in the planner's compare-and-set; `tests/scheduler/test_planner.py` the version in it, which is missed only where an edit does
+not plan as well. The worker's id in the fence is not missed while the token is there: tokens never repeat within a run.
 """
 
 from __future__ import annotations
@@ -49,17 +72,18 @@ from uuid import UUID
 
 import pytest
 
-from sexton.dispatch.postgres import PostgresTransport
 from sexton.domain import retry
 from sexton.domain.outcome import Released
+from sexton.operations import replan
 from sexton.scheduler.leadership import BEAT_S, Leadership
 from sexton.scheduler.look_around import LookAround
 from sexton.scheduler.sweeper import Sweeper, _Sighting
-from sexton.store import runs, schedules, zones
-from sexton.store.fleet import Survey
+from sexton.store.fleet.workers import Survey
+from sexton.store.work import runs, schedules, zones
 from sexton.worker import reporter
 from sexton.worker.execution import Execution, Phase
 from sexton.worker.heartbeat import Heartbeat
+from sexton.worker.overdue import OverdueWork
 from sexton.worker.reporter import Reporter
 from sexton.worker.transaction import Transaction
 
@@ -257,7 +281,7 @@ async def lead_nothing(_self: Leadership) -> float:
     return BEAT_S
 
 
-async def rescue_nothing(_self: PostgresTransport) -> int:
+async def see_to_nothing(_self: OverdueWork) -> int:
     return 0
 
 
@@ -265,10 +289,10 @@ async def rescue_nothing(_self: PostgresTransport) -> int:
 async def test_without_any_leader_what_is_overdue_is_still_promoted(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch, helper: str
 ) -> None:
-    """Rule 12, and the only test here that finds nothing: either kind of helper is enough."""
+    """Rule "overdue work is anyone's", and the only test here that finds nothing: either kind of helper is enough."""
     monkeypatch.setattr(Leadership, "run_once", lead_nothing)
     if helper == "schedulers":
-        monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
+        monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
     else:
         monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
     for seed in range(2):
@@ -282,7 +306,7 @@ async def test_without_anybody_who_looks_around_what_waits_waits_for_ever(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Leadership, "run_once", lead_nothing)
-    monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
+    monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
     monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
     assert await found("every job ends", fresh_databases)
 
@@ -313,7 +337,7 @@ async def upgraded_in_town(world: World) -> None:
 async def test_without_minding_what_has_fired_newer_zones_fire_it_again(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zones, "_moved", lambda _one, fire_at: (fire_at, fire_at))
+    monkeypatch.setattr(replan, "_moved", lambda _one, fire_at: (fire_at, fire_at))
     assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1008)
 
 
@@ -326,7 +350,7 @@ async def test_without_following_first_a_planner_fires_again_what_older_zones_fi
         return []
 
     monkeypatch.setattr(zones, "behind", nothing)
-    monkeypatch.setattr(zones, "those_behind", lambda _seen: [])
+    monkeypatch.setattr(replan, "those_behind", lambda _seen: [])
     assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1025)
 
 

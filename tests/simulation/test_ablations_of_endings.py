@@ -1,16 +1,27 @@
 """Take away what decides how a run ends, who may take it and what is kept of it; see `test_ablations.py` for the others.
 
-| safeguard | its absence is caught by |
-|---|---|
-| losses have a budget of their own (rule 9) | `test_without_a_budget_of_losses_…`: every job becomes what it may |
-| that budget has an end (rule 9) | `test_without_an_end_of_losses_…`: no job takes down more workers than it may |
-| a hand-back spends nothing (rule 9) | `test_without_sparing_…`: every job becomes what it may |
-| no high-water marks (rule 13) | `test_without_looking_behind_the_mark_…`: every job ends |
-| history is fed by what ends a run (rule 14) | `test_without_feeding_history_…`: an ending points to its execution |
-| a report that is refused holds back no other (rule 15) | `test_without_bisecting_…`: every job ends |
-| who misses a partition makes it (rule 16) | `test_without_making_partitions_…`: nothing can be submitted |
-| a replay consumes its letter (rule 17) | `test_without_consuming_…`: a dead letter belongs to a job that failed |
-| a worker claims only tasks it knows (rule 18) | `test_without_asking_what_it_knows_…`: the same |
+Rule "losses have their own budget":
+- losses spend no attempt: `test_without_a_budget_of_losses_…`, every job becomes what it may
+- the budget has an end: `test_without_an_end_of_losses_…`, no job takes down more workers than it may
+- a hand-back spends nothing: `test_without_sparing_…`, every job becomes what it may
+
+Rule "one clock reading per statement":
+- no high-water marks: `test_without_looking_behind_the_mark_…`, every job ends
+
+Rule "one path in, one path out":
+- history is fed by what ends a run: `test_without_feeding_history_…`, an ending points to its execution
+
+Rule "bisect bad batches":
+- a report that is refused holds back no other: `test_without_bisecting_…`, every job ends
+
+Rule "lock in id order":
+- the statement that misses a partition makes it: `test_without_making_partitions_…`, nothing can be submitted
+
+Rule "a replay consumes its letter":
+- the letter goes with the replay: `test_without_consuming_…`, a dead letter belongs to a job that failed
+
+Rule "claim only known tasks":
+- a claim asks what the worker knows: `test_without_asking_what_it_knows_…`, a worker claims only tasks it knows
 """
 
 from __future__ import annotations
@@ -21,14 +32,14 @@ from random import Random
 
 import pytest
 
-from sexton.dispatch.postgres import PostgresTransport
 from sexton.domain import retry, run
-from sexton.domain.marks import Look
+from sexton.domain.claim_cursors import Look
 from sexton.domain.outcome import Outcome, Released
 from sexton.errors import Contention, DataRefused
 from sexton.scheduler.look_around import LookAround
 from sexton.scheduler.promoter import Promoter
-from sexton.store import dead_letters, retention
+from sexton.store.work import dead_letters, retention
+from sexton.worker.overdue import OverdueWork
 from sexton.worker.reporter import Reporter
 
 from .ablation import FreshDatabases, found, rewrite
@@ -97,7 +108,7 @@ async def test_without_looking_behind_the_mark_what_became_due_there_waits_for_e
 ) -> None:
     """Nor does anybody look around."""
 
-    async def rescue_nothing(_self: PostgresTransport) -> int:
+    async def see_to_nothing(_self: OverdueWork) -> int:
         return 0
 
     async def set_the_clock(world: World) -> None:
@@ -105,7 +116,7 @@ async def test_without_looking_behind_the_mark_what_became_due_there_waits_for_e
 
     monkeypatch.setattr(Promoter, "_look", lambda self, _led, _now_s: Look.WHOLE if self._mark is None else Look.AHEAD)
     monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
-    monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
+    monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
     assert await found("every job ends", fresh_databases, set_the_clock)
 
 

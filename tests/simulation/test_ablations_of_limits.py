@@ -1,19 +1,23 @@
 """Take a safeguard of limits away and the search must find the harm; see `test_ablations.py` for the others.
 
-| safeguard | its absence is caught by |
-|---|---|
-| a claim takes a slot, of which there are so many (rule 6) | `test_without_a_number_of_slots_…`: no limit is exceeded |
-| slots beyond a number that was lowered count (rule 6) | `test_without_counting_what_is_beyond_…`: no limit is exceeded |
-| what ends a try gives its slot back (rule 6) | `test_without_giving_slots_back_…`: a slot is held by a live run |
-| a tenant's runs take slots too (rule 6) | `test_without_slots_of_a_tenant_…`: no tenant has more runs at once |
-| what is parked is looked at in every pass (rule 5) | `test_without_another_look_…`: every job ends |
-| a run keeps the slot of an ordered key until it is over | `test_without_keeping_its_place_…`: one at a time |
-| an ordered key waits for what is due before | `test_without_waiting_for_what_is_due_before_…`: in order of due time |
-| who steps out of line lets go of the slot | `test_without_stepping_out_of_line_…`: a slot is held by a live run |
-| a retry that its rate held back is not in its own way | `test_without_a_way_past_itself_…`: every job ends |
-| a start takes a token | `test_without_tokens_…`: no rate is exceeded |
+Rule "slots, not counts":
+- a claim takes a slot, of which there are so many: `test_without_a_number_of_slots_…`, no limit is exceeded
+- slots beyond a number that was lowered count: `test_without_counting_what_is_beyond_…`, no limit is exceeded
+- what ends a try gives its slot back: `test_without_giving_slots_back_…`, a slot is held by a live run
+- a tenant's runs take slots too: `test_without_slots_of_a_tenant_…`, no tenant has more runs at once
 
-That two claims at once share the slots (rule 4) is shown with two connections in `tests/store/test_limits.py`.
+Rule "look again every pass":
+- what is parked is looked at in every pass: `test_without_another_look_…`, every job ends
+
+Order and rate, which no rule names:
+- a run keeps the slot of an ordered key until it is over: `test_without_keeping_its_place_…`, one at a time
+- an ordered key waits for what is due before: `test_without_waiting_for_what_is_due_before_…`, in order of due time
+- a run that steps out of line lets go of the slot: `test_without_stepping_out_of_line_…`, a slot is held by a live run
+- a retry that its rate held back is not in its own way: `test_without_a_way_past_itself_…`, every job ends
+- a start takes a token: `test_without_tokens_…`, no rate is exceeded
+
+That two claims at once share the slots, rule "lock, then decide", is shown with two connections in
+`tests/store/test_limits.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from dataclasses import replace
 import pytest
 
 from sexton.scheduler.look_around import LookAround
-from sexton.store import pacing
+from sexton.store.sharing import parked_runs
 
 from .ablation import FreshDatabases, found, rewrite
 from .steward import BOTH, ORDERED, PACED, RATED, SHARED
@@ -82,10 +86,10 @@ async def test_without_slots_of_a_tenant_it_takes_more_than_it_may(fresh_databas
 async def test_without_another_look_what_is_parked_stays_parked(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def nothing(*_: object, **__: object) -> pacing.Released:
-        return pacing.Released([], 0, None)
+    async def nothing(*_: object, **__: object) -> parked_runs.Released:
+        return parked_runs.Released([], 0, None)
 
-    monkeypatch.setattr(pacing, "release", nothing)
+    monkeypatch.setattr(parked_runs, "release", nothing)
     assert await found("every job ends", fresh_databases)
 
 

@@ -1,5 +1,5 @@
 """A town whose clocks were set forward by 20 s in the middle of a life, or so the old time zone data say. The new know that
-they were not: what the clock was believed to show, it will show again (rule 3)."""
+they were not: what the clock was believed to show, it will show again (rule "one instant, one fire")."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import asyncpg
 
 from sexton.store import migrations
 from sexton.store.database import Postgres
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded.server import EmbeddedPostgres
 from sexton.store.migrations import steps
 from tests.store.support import NOW
 

@@ -12,7 +12,8 @@ from uuid import UUID, uuid4
 from sexton.domain import run
 from sexton.domain.job import Submission, submission
 from sexton.domain.outcome import ErrorInfo, Failed, Outcome
-from sexton.store import fleet, jobs, runs
+from sexton.store.fleet import workers
+from sexton.store.work import jobs, runs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -43,7 +44,7 @@ async def enlist(
     now: datetime = NOW,
 ) -> UUID:
     worker_id = uuid4()
-    await fleet.enlist(connection, worker_id, name="w", queues=queues, tasks=tasks, concurrency=10, now=now)
+    await workers.enlist(connection, worker_id, name="w", queues=queues, tasks=tasks, concurrency=10, now=now)
     return worker_id
 
 

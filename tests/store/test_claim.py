@@ -14,7 +14,8 @@ import pytest
 from sexton.domain.job import submission
 from sexton.domain.outcome import Lost, Released, Snoozed, Succeeded
 from sexton.domain.retry import Retry
-from sexton.store import fleet, runs
+from sexton.store.fleet import workers
+from sexton.store.work import runs
 from tests.store.support import (
     FLAKY,
     GRACE_S,
@@ -106,7 +107,7 @@ async def test_only_queues_of_the_worker_are_claimed(connection: Conn) -> None:
 
 
 async def test_only_tasks_that_the_worker_knows_are_claimed(connection: Conn) -> None:
-    """Rule 18: during a rolling deploy unknown ones wait, and do not stand in the way."""
+    """Rule "claim only known tasks": during a rolling deploy unknown ones wait, and do not stand in the way."""
     worker_id = await enlist(connection)
     unknown = await submit(connection, task="new", priority="critical")
     known = await submit(connection, task="a")
@@ -172,7 +173,7 @@ async def test_a_worker_declared_lost_claims_nothing(connection: Conn) -> None:
     """C4: the dead stay dead."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
-    assert await fleet.declare_lost(connection, {worker_id: 0}, now=NOW) == [worker_id]
+    assert await workers.declare_lost(connection, {worker_id: 0}, now=NOW) == [worker_id]
     assert await claim(connection, worker_id) == []
     assert await claim(connection, uuid4()) == [], "and neither does one that never enlisted"
     assert await _claimed_ids(connection, await enlist(connection)) == [job_id]
@@ -225,7 +226,7 @@ async def test_nothing_starts_at_or_after_its_deadline(connection: Conn) -> None
 
 
 async def test_at_most_once_runs_are_left_out_on_request(connection: Conn) -> None:
-    """C6, rule 11: work taken ahead never includes them."""
+    """C6, rule "bounded prefetch": work taken ahead never includes them."""
     worker_id = await enlist(connection)
     once = await submit(connection, delivery="at_most_once")
     normal = await submit(connection)
@@ -336,7 +337,7 @@ async def test_promotion_takes_only_what_is_due_in_its_partitions_up_to_its_limi
 
 
 async def test_a_helper_promotes_only_what_is_long_overdue(connection: Conn) -> None:
-    """Rule 12: anybody may promote what is more than two seconds overdue, in any partition."""
+    """Rule "overdue work is anyone's": anybody may promote what is more than two seconds overdue, in any partition."""
     await submit(connection, delay="10s")
     for elapsed_s, count in ((11.9, 0), (12.0, 1)):
         promoted = await runs.promote(connection, partitions=range(64), limit=10, overdue_s=2.0, now=after(seconds=elapsed_s))

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from sexton.errors import ForeignDatabase
-from sexton.store import cluster
 from sexton.store.database import Postgres
+from sexton.store.fleet import cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

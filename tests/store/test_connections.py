@@ -13,7 +13,7 @@ import sqlalchemy
 from psycopg.rows import dict_row
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from sexton.store import foreign
+from sexton.store.postgres import caller_connection
 
 # Arguments out of order and one of them twice, a literal percent sign, and JSON.
 QUERY = "SELECT $2::text || '%' AS a, $1::int AS b, $3::jsonb->>'k' AS c, $2::text AS d, $4::timestamptz IS NULL AS e"
@@ -29,39 +29,39 @@ async def psycopg_async(database_url: str) -> AsyncIterator[psycopg.AsyncConnect
 
 async def test_asyncpg_and_its_pool_run_it(database_url: str, connection: asyncpg.Connection[Any]) -> None:
     """A12."""
-    assert await foreign.run(connection, QUERY, *ARGUMENTS) == ANSWER
+    assert await caller_connection.run(connection, QUERY, *ARGUMENTS) == ANSWER
     async with asyncpg.create_pool(database_url, min_size=0, max_size=1) as pool, pool.acquire() as proxy:
-        assert await foreign.run(proxy, QUERY, *ARGUMENTS) == ANSWER
+        assert await caller_connection.run(proxy, QUERY, *ARGUMENTS) == ANSWER
 
 
 async def test_a_json_codec_of_the_callers_changes_nothing(connection: asyncpg.Connection[Any]) -> None:
     """A12: many programs teach asyncpg to encode JSON by itself; ours is encoded already."""
     await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
-    assert await foreign.run(connection, QUERY, *ARGUMENTS) == ANSWER
+    assert await caller_connection.run(connection, QUERY, *ARGUMENTS) == ANSWER
 
 
 def test_psycopg_runs_it_whatever_rows_and_cursors_the_caller_chose(database_url: str) -> None:
     """A12."""
     with psycopg.connect(database_url) as plain:
-        assert foreign.run_sync(plain, QUERY, *ARGUMENTS) == ANSWER
+        assert caller_connection.run_sync(plain, QUERY, *ARGUMENTS) == ANSWER
     with psycopg.connect(database_url, row_factory=dict_row, cursor_factory=psycopg.RawCursor) as peculiar:
-        assert foreign.run_sync(peculiar, QUERY, *ARGUMENTS) == ANSWER
+        assert caller_connection.run_sync(peculiar, QUERY, *ARGUMENTS) == ANSWER
 
 
 async def test_async_psycopg_runs_it(psycopg_async: psycopg.AsyncConnection[Any]) -> None:
     """A12."""
-    assert await foreign.run(psycopg_async, QUERY, *ARGUMENTS) == ANSWER
+    assert await caller_connection.run(psycopg_async, QUERY, *ARGUMENTS) == ANSWER
 
 
 def test_sqlalchemy_runs_it_on_connections_and_sessions(database_url: str) -> None:
     """A12."""
     engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database_url))
     with engine.connect() as connection:
-        assert foreign.run_sync(connection, QUERY, *ARGUMENTS) == ANSWER
+        assert caller_connection.run_sync(connection, QUERY, *ARGUMENTS) == ANSWER
     with Session(engine) as session:
-        assert foreign.run_sync(session, QUERY, *ARGUMENTS) == ANSWER
+        assert caller_connection.run_sync(session, QUERY, *ARGUMENTS) == ANSWER
     scoped = scoped_session(sessionmaker(engine))
-    assert foreign.run_sync(scoped, QUERY, *ARGUMENTS) == ANSWER
+    assert caller_connection.run_sync(scoped, QUERY, *ARGUMENTS) == ANSWER
     scoped.remove()
     engine.dispose()
 
@@ -75,9 +75,9 @@ async def test_async_sqlalchemy_runs_it_over_either_driver(database_url: str, dr
     connect: Any = asyncpg.connect if driver == "asyncpg" else psycopg.AsyncConnection.connect
     engine = create_async_engine(f"postgresql+{driver}://", async_creator=lambda: connect(database_url))
     async with engine.connect() as connection:
-        assert await foreign.run(connection, QUERY, *ARGUMENTS) == ANSWER
+        assert await caller_connection.run(connection, QUERY, *ARGUMENTS) == ANSWER
     async with AsyncSession(engine) as session:
-        assert await foreign.run(session, QUERY, *ARGUMENTS) == ANSWER
+        assert await caller_connection.run(session, QUERY, *ARGUMENTS) == ANSWER
     await engine.dispose()
 
 
@@ -85,7 +85,7 @@ async def test_it_neither_commits_nor_rolls_back(database_url: str, connection: 
     """A12."""
     await connection.execute("CREATE TABLE mine (n int)")
     with psycopg.connect(database_url) as own:
-        foreign.run_sync(own, "INSERT INTO mine VALUES ($1::int) RETURNING n", 1)
+        caller_connection.run_sync(own, "INSERT INTO mine VALUES ($1::int) RETURNING n", 1)
         assert own.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
         assert await connection.fetchval("SELECT count(*) FROM mine") == 0
         own.rollback()
@@ -97,32 +97,32 @@ async def test_the_wrong_colour_of_connection_names_the_other_method(
 ) -> None:
     """A12, F2."""
     with pytest.raises(TypeError, match=r"asyncpg.*submit instead of submit_sync"):
-        foreign.run_sync(connection, QUERY, *ARGUMENTS)
+        caller_connection.run_sync(connection, QUERY, *ARGUMENTS)
     with pytest.raises(TypeError, match=r"psycopg\.AsyncConnection is an async connection"):
-        foreign.run_sync(psycopg_async, QUERY, *ARGUMENTS)
+        caller_connection.run_sync(psycopg_async, QUERY, *ARGUMENTS)
     with psycopg.connect(database_url) as blocking, pytest.raises(TypeError, match="submit_sync instead of submit"):
-        await foreign.run(blocking, QUERY, *ARGUMENTS)
+        await caller_connection.run(blocking, QUERY, *ARGUMENTS)
 
 
 @pytest.mark.parametrize("stranger", ["postgresql://", object()])
 async def test_what_is_no_connection_is_refused_by_naming_those_that_are(stranger: object) -> None:
     """A12, F2."""
     with pytest.raises(TypeError, match=r"give an asyncpg connection.*django\.db\.connection, not builtins\."):
-        await foreign.run(stranger, QUERY)
+        await caller_connection.run(stranger, QUERY)
     with pytest.raises(TypeError, match="give an asyncpg connection"):
-        foreign.run_sync(stranger, QUERY)
+        caller_connection.run_sync(stranger, QUERY)
 
 
 async def test_a_pool_is_no_connection(database_url: str) -> None:
     """A12: a statement on a pool would be outside the caller's transaction."""
     async with asyncpg.create_pool(database_url, min_size=0) as pool:
         with pytest.raises(TypeError, match=r"not asyncpg\.pool\.Pool"):
-            await foreign.run(pool, QUERY)
+            await caller_connection.run(pool, QUERY)
 
 
 def test_another_database_system_is_refused() -> None:
     """A12, F2."""
     engine = sqlalchemy.create_engine("sqlite://")
     with engine.connect() as connection, pytest.raises(TypeError, match="leads to sqlite"):
-        foreign.run_sync(connection, QUERY)
+        caller_connection.run_sync(connection, QUERY)
     engine.dispose()

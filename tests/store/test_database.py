@@ -12,8 +12,9 @@ import pytest
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.errors import Contention, DatabaseUnavailable, DataRefused, KeyReused
-from sexton.store import fleet, jobs, runs
 from sexton.store.database import Postgres, is_direct
+from sexton.store.fleet import workers
+from sexton.store.work import jobs, runs
 from tests.store.support import NOW, claim, enlist, finish, status, submit
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ async def test_a_swallowed_error_does_not_pass_for_a_commit(database: Postgres) 
     ],
 )
 async def test_errors_of_the_driver_become_ours(database: Postgres, query: str, arguments: list[Any], expected: Any) -> None:
-    """Rule 15, D4: bad data is bisected, an outage is waited for; neither may pass for the other."""
+    """Rule "bisect bad batches", D4: bad data is bisected, an outage is waited for; neither may pass for the other."""
     if expected is None:
         async with database.connection() as inside:
             await inside.fetch(query, *arguments)
@@ -120,7 +121,7 @@ async def test_errors_of_whoever_uses_a_transaction_are_left_alone(database: Pos
 
 
 async def test_a_deadlock_is_contention(database: Postgres) -> None:
-    """Rule 16: nothing was changed, and trying again is safe."""
+    """Rule "lock in id order": nothing was changed, and trying again is safe."""
     async with database.transaction() as setup:
         ids = [await submit(setup), await submit(setup)]
     meet = asyncio.Barrier(2)
@@ -145,13 +146,13 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 
 async def test_a_direct_way_and_a_pooler_are_told_apart_by_proof(database_url: str, pooled_url: str) -> None:
-    """B10, rule 19."""
+    """B10, rule "session state only on direct connections"."""
     assert await is_direct(database_url)
     assert not await is_direct(pooled_url)
 
 
 async def test_settings_that_plans_and_locks_depend_on_are_set(database: Postgres) -> None:
-    """Rule 16: lock and statement timeouts everywhere; generic plans without sequential scans."""
+    """Rule "lock in id order": lock and statement timeouts everywhere; generic plans without sequential scans."""
     async with database.connection() as inside:
         (row,) = await inside.fetch(
             """SELECT current_setting('lock_timeout') AS a, current_setting('statement_timeout') AS b,
@@ -162,14 +163,16 @@ async def test_settings_that_plans_and_locks_depend_on_are_set(database: Postgre
 
 
 async def test_a_pooled_transaction_has_its_timeouts(pooled: Postgres) -> None:
-    """Rule 16, rule 19: set inside every transaction, since the session is not ours."""
+    """Rules "lock in id order" and "session state only on direct connections": set inside every transaction, since the session
+    is not ours."""
     async with pooled.connection() as inside:
         (row,) = await inside.fetch("SELECT current_setting('lock_timeout') AS a, current_setting('statement_timeout') AS b")
     assert tuple(row) == ("5s", "30s")
 
 
 async def test_a_whole_life_works_through_a_pooler(pooled: Postgres) -> None:
-    """B10, rule 19: more clients than server connections, each statement wherever it lands."""
+    """B10, rule "session state only on direct connections": more clients than server connections, each statement wherever it
+    lands."""
 
     async def life(number: int) -> None:
         task = f"t{number}"
@@ -180,7 +183,7 @@ async def test_a_whole_life_works_through_a_pooler(pooled: Postgres) -> None:
         async with pooled.connection() as inside:
             (claimed,) = await claim(inside, worker_id, tasks=[task])
         async with pooled.connection() as inside:
-            await fleet.beat(inside, worker_id, running_count=1, draining=False, refused_count=0, now=NOW)
+            await workers.beat(inside, worker_id, running_count=1, draining=False, refused_count=0, now=NOW)
         async with pooled.connection() as inside:
             assert await finish(inside, claimed.lease, Succeeded(), key=f"k{number}") is not None
         async with pooled.transaction() as inside:
@@ -191,7 +194,7 @@ async def test_a_whole_life_works_through_a_pooler(pooled: Postgres) -> None:
 
 
 async def test_a_failed_statement_through_a_pooler_leaves_no_transaction_open(pooled: Postgres) -> None:
-    """Rule 19."""
+    """Rule "session state only on direct connections"."""
     for _ in range(5):
         with pytest.raises(KeyReused):
             async with pooled.transaction() as inside:

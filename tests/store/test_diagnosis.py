@@ -8,8 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from sexton.store import diagnosis, fleet
 from sexton.store.database import Postgres
+from sexton.store.fleet import workers
+from sexton.store.views import diagnosis
 from tests.store.support import NOW, after, enlist, submit
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ async def test_the_schema_says_who_is_there_and_what_waits_for_whom(connection: 
     await enlist(connection, queues=["b"], now=after(seconds=20))
     lost = await enlist(connection, queues=["c"], now=after(seconds=20))
     await connection.execute("UPDATE sexton.workers SET lost_at = $2 WHERE id = $1", lost, NOW)
-    await fleet.node_beat(connection, uuid4(), name="n", partitions=[1], alive_s=6, now=after(seconds=25))
+    await workers.node_beat(connection, uuid4(), name="n", partitions=[1], alive_s=6, now=after(seconds=25))
     for queue in ("b", "d", "d", "b", "a"):
         await submit(connection, queue=queue)
     await submit(connection, queue="later", delay="1h")
@@ -62,7 +63,7 @@ async def test_the_schema_says_who_is_there_and_what_waits_for_whom(connection: 
 
 
 async def test_partitions_are_counted_in_days_from_the_moment(connection: Conn) -> None:
-    """E7, rule 16."""
+    """E7, rule "lock in id order"."""
     last = await connection.fetchval("SELECT date_trunc('day', clock_timestamp(), 'UTC') + interval '16 days'")
     facts = await diagnosis.schema(connection, now=last - timedelta(days=5))
     assert facts.days_ahead["executions"] == pytest.approx(5.0, abs=1.01)
@@ -73,7 +74,7 @@ async def test_partitions_are_counted_in_days_from_the_moment(connection: Conn) 
 
 
 async def test_a_table_that_is_never_vacuumed_and_a_copy_are_told(connection: Conn) -> None:
-    """E7, rule 20."""
+    """E7, rule "a clone does not fire"."""
     await connection.execute("ALTER TABLE sexton.jobs_recurring SET (autovacuum_enabled = off)")
     await connection.execute("UPDATE sexton.cluster SET system_identifier = system_identifier + 1")
     facts = await diagnosis.schema(connection)
@@ -90,5 +91,5 @@ async def test_a_schema_that_is_missing_is_said(empty_database_url: str, databas
 
 
 async def test_a_notification_comes_back_on_a_direct_way(database_url: str) -> None:
-    """E7, rule 19."""
+    """E7, rule "session state only on direct connections"."""
     assert await diagnosis.hears(database_url)

@@ -13,9 +13,15 @@ from sexton.domain.job import Unique
 from sexton.domain.outcome import Missed, Succeeded
 from sexton.domain.retry import Retry
 from sexton.errors import Contention, NotAllowedIn, NotFound, VersionMismatch
-from sexton.store import dead_letters, editing, fleet, jobs, runs, search
-from sexton.store.editing import Changes
-from sexton.store.search import JobFilter
+from sexton.operations import one_time_jobs, replay
+from sexton.operations.caller import Caller
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.definition_change import Changes
+from sexton.store.fleet import workers
+from sexton.store.views import search
+from sexton.store.views.search import JobFilter
+from sexton.store.work import dead_letters, jobs, runs
+from tests.callers import TESTER
 from tests.store.support import (
     BROKEN,
     FLAKY,
@@ -41,22 +47,22 @@ if TYPE_CHECKING:
 
 async def _edit(connection: Conn, job_id: UUID, version: int | None = None, **fields: Any) -> jobs.JobView:
     async with connection.transaction():
-        return await editing.edit(connection, job_id, Changes(**fields), version=version, by="ada", now=NOW)
+        return await one_time_jobs.edit(connection, Caller("ada"), job_id, Changes(**fields), version=version, now=NOW)
 
 
 async def _pause(connection: Conn, job_id: UUID, note: str | None = None) -> jobs.JobView:
     async with connection.transaction():
-        return await editing.pause(connection, job_id, note=note, by="ada", now=NOW)
+        return await one_time_jobs.pause(connection, Caller("ada"), job_id, note=note, now=NOW)
 
 
 async def _resume(connection: Conn, job_id: UUID, **span: float) -> jobs.JobView:
     async with connection.transaction():
-        return await editing.resume(connection, job_id, now=after(**span))
+        return await one_time_jobs.resume(connection, TESTER, job_id, now=after(**span))
 
 
 async def _retry(connection: Conn, job_id: UUID, **span: float) -> jobs.JobView:
     async with connection.transaction():
-        return await editing.retry(connection, job_id, now=after(**span))
+        return await one_time_jobs.retry(connection, TESTER, job_id, now=after(**span))
 
 
 async def _promote(connection: Conn, **span: float) -> int:
@@ -93,7 +99,7 @@ async def test_an_edit_changes_what_is_given_and_keeps_the_rest_and_the_old_vers
 async def test_null_goes_back_to_the_default_of_the_task_then_of_the_product(connection: Conn) -> None:
     """A10."""
     options = {"queue": "mail", "lane": 1, "timeout_s": 5, "policy": {"deadline_s": 60}}
-    await fleet.register_tasks(connection, {"known": options}, now=NOW)
+    await workers.register_tasks(connection, {"known": options}, now=NOW)
     nothing = {"queue": None, "lane": None, "timeout_s": None, "retry": None, "deadline_s": None, "name": None, "tags": None}
     given: dict[str, Any] = {"queue": "q", "priority": "low", "timeout": "9s", "deadline": "9s", "name": "n", "tags": ["t"]}
     for task, queue, lane, timeout_s, policy in (
@@ -158,7 +164,7 @@ async def test_a_job_whose_first_attempt_has_begun_cannot_be_edited(connection: 
     with pytest.raises(NotAllowedIn, match="first attempt has begun"):
         await _edit(connection, job_id, name="x")
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=NOW)
+        await cancel_job(connection, TESTER, job_id, now=NOW)
     with pytest.raises(NotAllowedIn, match="cancelled"):
         await _edit(connection, job_id, name="x")
     with pytest.raises(NotFound):
@@ -166,7 +172,7 @@ async def test_a_job_whose_first_attempt_has_begun_cannot_be_edited(connection: 
 
 
 async def test_an_edit_waits_for_a_claim_and_then_sees_it(connection: Conn, rival: Conn) -> None:
-    """Rule 4: lock, then decide. Deciding first would rewrite the payload under a running handler."""
+    """Rule "lock, then decide". Deciding first would rewrite the payload under a running handler."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     claiming = rival.transaction()
@@ -179,11 +185,11 @@ async def test_an_edit_waits_for_a_claim_and_then_sees_it(connection: Conn, riva
 
 
 async def test_two_edits_at_once_are_two_versions(connection: Conn, rival: Conn) -> None:
-    """Rule 4: the second sees what the first did."""
+    """Rule "lock, then decide": the second sees what the first did."""
     job_id = await submit(connection, delay="1h", name="a", tags=["red"])
     first = rival.transaction()
     await first.start()
-    await editing.edit(rival, job_id, Changes(name="b", tags=("blue",)), now=NOW)
+    await one_time_jobs.edit(rival, TESTER, job_id, Changes(name="b", tags=("blue",)), now=NOW)
     work = await blocked_task(rival, connection, _edit(connection, job_id, lane=0, tags=("red", "green")))
     await first.commit()
     shown = await work
@@ -236,7 +242,7 @@ async def test_a_paused_job_can_be_edited_and_cancelled(connection: Conn) -> Non
     shown = await _edit(connection, job_id, run_at=None, name="x")
     assert (shown.status, shown.name, shown.version) == ("paused", "x", 2)
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=NOW)
+        await cancel_job(connection, TESTER, job_id, now=NOW)
     assert await status(connection, job_id) == "cancelled"
     for call in (_pause, _resume, _retry):
         with pytest.raises(NotAllowedIn, match="cancelled"):
@@ -270,7 +276,7 @@ async def test_a_running_job_cannot_be_paused_and_resuming_it_does_nothing(conne
 
 
 async def test_a_pause_waits_for_a_claim_and_then_sees_it(connection: Conn, rival: Conn) -> None:
-    """Rule 4: a run that is leased must not be paused under its worker."""
+    """Rule "lock, then decide": a run that is leased must not be paused under its worker."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     claiming = rival.transaction()
@@ -293,7 +299,7 @@ async def test_a_paused_job_counts_as_pending_for_those_equal_to_it(connection: 
 
 
 async def test_retrying_a_failed_job_replays_its_newest_letter(connection: Conn) -> None:
-    """A11, rule 17: the letter is consumed, so a second retry finds a pending job."""
+    """A11, rule "a replay consumes its letter": the letter is consumed, so a second retry finds a pending job."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     assert (await _retry(connection, job_id)).status == "pending"
@@ -313,18 +319,18 @@ async def test_a_failed_job_without_its_letter_cannot_be_retried(connection: Con
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
-    await dead_letters.discard(connection, [letter.id])
+    await replay.discard(connection, TESTER, [letter.id])
     with pytest.raises(NotAllowedIn, match="discarded"):
         await _retry(connection, job_id)
 
 
 async def test_a_retry_beside_another_replay_says_so(connection: Conn, rival: Conn) -> None:
-    """Rule 17: one of the two raises it."""
+    """Rule "a replay consumes its letter": one of the two raises it."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
     async with rival.transaction():
-        await dead_letters.replay(rival, [letter.id], now=NOW)
+        await replay.replay(rival, TESTER, [letter.id], now=NOW)
         with pytest.raises(Contention):
             await _retry(connection, job_id)
     assert await status(connection, job_id) == "pending"

@@ -19,8 +19,8 @@ import psycopg
 import pytest
 
 from sexton.errors import EmbeddedUnavailable
-from sexton.store import embedded
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded import server as embedded
+from sexton.store.embedded.server import EmbeddedPostgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -163,7 +163,7 @@ def test_an_absent_wheel_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch, 
 USER = """
 import sys
 from pathlib import Path
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded.server import EmbeddedPostgres
 server = EmbeddedPostgres.start(Path(sys.argv[1]), bin_dir=Path(sys.argv[2]), shared=True)
 print(server.pid, flush=True)
 if sys.stdin.readline() == "leave\\n":
@@ -206,7 +206,7 @@ class TestShared:
     def test_it_is_there_for_as_long_as_anybody_uses_it(self, folder: Path, bin_dir: Path) -> None:
         first, second = User(folder, bin_dir), User(folder, bin_dir)
         assert first.server_pid == second.server_pid
-        assert len([p for p in processes_on(folder) if "sexton.store.embedded_keeper" in p.cmdline()]) == 1
+        assert len([p for p in processes_on(folder) if "sexton.store.embedded.keeper" in p.cmdline()]) == 1
         first.leave()
         assert is_alive(first.server_pid)
         second.leave()
@@ -228,7 +228,7 @@ class TestShared:
 
     def test_a_folder_made_anew_is_none_of_the_old_keepers_business(self, folder: Path, bin_dir: Path) -> None:
         first = User(folder, bin_dir)
-        (old_keeper,) = [p for p in processes_on(folder) if "sexton.store.embedded_keeper" in p.cmdline()]
+        (old_keeper,) = [p for p in processes_on(folder) if "sexton.store.embedded.keeper" in p.cmdline()]
         EmbeddedPostgres.at(folder, bin_dir).stop()
         for entry in folder.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from sexton.domain.claim_cursors import MARK_AFTER, ClaimCursors
 from sexton.domain.fairness import Turns, share_out
-from sexton.domain.marks import MARK_AFTER, Marks
 from tests.store.support import GRACE_S, NOW, after, enlist, submit
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def _claim(
     queues: Sequence[str] = ("default",),
     tasks: Sequence[str] = ("a",),
     ahead: bool = False,
-    marks: Marks | None = None,
+    marks: ClaimCursors | None = None,
     only_ahead: bool = False,
 ) -> list[Start]:
     told = "{}" if turns is None else turns.as_json(queues, marks, only_ahead=only_ahead)
@@ -125,7 +125,7 @@ async def test_the_claim_shares_as_the_domain_says(
 ) -> None:
     """C9: the same tenants and turns in the same order, claim after claim, on 120 made-up days; wherever the claims begin."""
     if mark_after is not None:
-        monkeypatch.setattr("sexton.domain.marks.MARK_AFTER", mark_after)
+        monkeypatch.setattr("sexton.domain.claim_cursors.MARK_AFTER", mark_after)
     worker_id = await enlist(connection)
     for seed in range(120):
         case = _case(seed)
@@ -135,7 +135,7 @@ async def test_the_claim_shares_as_the_domain_says(
         await _fill(connection, dict.fromkeys(case.deaf, 1), task="unknown")
         turns, waiting, rooms = Turns(), {**dict.fromkeys(case.deaf, 0), **case.waiting}, dict(case.rooms)
         turns.note([Start("default", 2, *case.last, run_id=worker_id)])
-        marks = None if mark_after is None else Marks()
+        marks = None if mark_after is None else ClaimCursors()
         for wanted in case.wanted:
             expected = share_out(waiting, case.weights, wanted, turns.last("default", 2), rooms)
             starts = await _claim(connection, worker_id, wanted, turns, marks=marks)
@@ -270,7 +270,8 @@ async def test_a_paused_tenant_alone_gets_nothing(connection: Conn) -> None:
 
 @pytest.mark.parametrize("wanted", [1, 3, 10])
 async def test_tenants_with_unknown_tasks_only_keep_nobody_waiting(connection: Conn, wanted: int) -> None:
-    """C9, rule 18: a full claim, and equal shares for the rest, though most who wait have nothing for this worker."""
+    """C9, rule "claim only known tasks": a full claim, and equal shares for the rest, though most who wait have nothing for
+    this worker."""
     worker_id, turns = await enlist(connection), Turns()
     await _fill(connection, {f"u{number:02d}": 3 for number in range(30)}, task="new")
     known = dict.fromkeys(("a", "b", "u10x", "z"), 60)
@@ -371,14 +372,14 @@ class TestMarks:
 
     @pytest.mark.parametrize("others", [{}, {"b": 60}], ids=["alone", "with another"])
     async def test_too_little_ahead_is_made_up_from_behind(self, connection: Conn, others: dict[str, int]) -> None:
-        """Rule 13: in the same claim, so that no worker rests while something is ready."""
+        """Rule "one clock reading per statement": in the same claim, so that no worker rests while something is ready."""
         worker_id, turns, marks, late = await self._begun(connection, others)
         starts = await _claim(connection, worker_id, 1000, turns, marks=marks)
         assert late <= {start.run_id for start in starts}
         assert len(starts) == 150 + 3 + sum(others.values())
 
     async def test_nothing_ahead_is_nothing_that_hides_what_is_behind(self, connection: Conn) -> None:
-        """Rule 13."""
+        """Rule "one clock reading per statement"."""
         worker_id, turns, marks, late = await self._begun(connection)
         await connection.execute("DELETE FROM sexton.runs WHERE state = 'ready' AND id <> ALL ($1)", list(late))
         starts = await _claim(connection, worker_id, 2, turns, marks=marks)
@@ -415,7 +416,7 @@ class TestMarks:
 
     async def test_staying_ahead_costs_nothing_where_nothing_is_ahead(self, connection: Conn, rival: Conn) -> None:
         """B8: an empty claim after a crowd, while somebody holds an old snapshot."""
-        worker_id, turns, marks = await enlist(connection), Turns(), Marks()
+        worker_id, turns, marks = await enlist(connection), Turns(), ClaimCursors()
         await _fill(connection, {"a": 5_000})
         async with rival.transaction(isolation="repeatable_read"):
             await rival.fetchval("SELECT count(*) FROM sexton.workers")
@@ -426,7 +427,7 @@ class TestMarks:
 
     async def test_the_dead_entries_behind_a_mark_are_not_walked_through(self, connection: Conn, rival: Conn) -> None:
         """B8: while somebody holds an old snapshot they cannot even be noted as dead."""
-        worker_id, turns, marks = await enlist(connection), Turns(), Marks()
+        worker_id, turns, marks = await enlist(connection), Turns(), ClaimCursors()
         await _fill(connection, {"a": 6_000})
         async with rival.transaction(isolation="repeatable_read"):
             await rival.fetchval("SELECT count(*) FROM sexton.workers")
@@ -441,9 +442,11 @@ class TestMarks:
         (told,) = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {CLAIM}", *arguments))
         return int(told["Plan"]["Shared Hit Blocks"]) + int(told["Plan"]["Shared Read Blocks"])
 
-    async def _begun(self, connection: Conn, others: Mapping[str, int] | None = None) -> tuple[UUID, Turns, Marks, set[UUID]]:
+    async def _begun(
+        self, connection: Conn, others: Mapping[str, int] | None = None
+    ) -> tuple[UUID, Turns, ClaimCursors, set[UUID]]:
         """Much was taken, 150 are ahead of the mark, and three were committed late, behind it."""
-        worker_id, turns, marks = await enlist(connection), Turns(), Marks()
+        worker_id, turns, marks = await enlist(connection), Turns(), ClaimCursors()
         await _fill(connection, {"a": MARK_AFTER + 150})
         assert len(await _claim(connection, worker_id, MARK_AFTER, turns, marks=marks)) == MARK_AFTER
         await _fill(connection, others or {})

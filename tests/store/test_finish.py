@@ -18,7 +18,11 @@ from sexton.domain import run
 from sexton.domain.job import submission
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
 from sexton.domain.retry import Retry
-from sexton.store import dead_letters, fleet, jobs, runs
+from sexton.operations import cancel
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.store.fleet import workers
+from sexton.store.work import dead_letters, jobs, runs
+from tests.callers import TESTER
 from tests.store.support import (
     BROKEN,
     FLAKY,
@@ -124,7 +128,7 @@ async def test_a_late_finisher_cannot_close_the_next_attempt(connection: Conn) -
     late, heir = await enlist(connection), await enlist(connection)
     job_id = await submit(connection)
     (first,) = await claim(connection, late)
-    await fleet.declare_lost(connection, {late: 0}, now=after(seconds=6))
+    await workers.declare_lost(connection, {late: 0}, now=after(seconds=6))
     (overdue,) = await runs.abandoned(connection, lease_s=6, limit=10, now=after(seconds=6))
     await finish(connection, overdue.lease, Lost("its worker died"), now=after(seconds=6))
     (second,) = await claim(connection, heir, now=after(seconds=7))
@@ -206,7 +210,7 @@ async def test_a_permanent_failure_is_buried_with_all_that_it_was(connection: Co
 
 
 async def test_the_database_adds_the_delay_of_a_retry(connection: Conn) -> None:
-    """C5, B9, rule 13: a delay, never a worker's clock."""
+    """C5, B9, rule "one clock reading per statement": a delay, never a worker's clock."""
     claimed = await _taken(connection, retry=Retry.after("10s", jitter=0))
     answer = await finish(connection, claimed.lease, FLAKY, now=after(seconds=3))
     assert answer is not None
@@ -234,7 +238,8 @@ async def test_a_retry_without_delay_is_ready_at_once(connection: Conn) -> None:
 
 
 async def test_losses_have_a_budget_of_their_own(connection: Conn) -> None:
-    """C4, C7, rule 9: a poison job ends in the dead letters after `max_lost` workers, its attempts untouched."""
+    """C4, C7, rule "losses have their own budget": a poison job ends in the dead letters after `max_lost` workers, its attempts
+    untouched."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, max_lost=3, retry=Retry.immediate(max_attempts=2))
     for expected in ("ready", "ready", None):
@@ -249,7 +254,7 @@ async def test_losses_have_a_budget_of_their_own(connection: Conn) -> None:
 
 
 async def test_hand_backs_and_snoozes_spend_nothing(connection: Conn) -> None:
-    """C5, C12, rule 9: any number of them."""
+    """C5, C12, rule "losses have their own budget": any number of them."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, retry=Retry.never(), max_lost=1)
     outcomes: list[Outcome] = [Released("drain"), Snoozed(0)]
@@ -270,7 +275,7 @@ async def test_a_snooze_waits_its_time(connection: Conn) -> None:
 
 
 async def test_at_most_once_is_never_tried_again(connection: Conn) -> None:
-    """C6, rule 11: the committed claim was the start, whatever came of it."""
+    """C6, rule "bounded prefetch": the committed claim was the start, whatever came of it."""
     worker_id = await enlist(connection)
     outcomes: list[Outcome] = [FLAKY, TimedOut("slow"), Lost("gone"), Released("drain")]
     for outcome in outcomes:
@@ -306,13 +311,13 @@ async def test_a_try_that_never_began_has_no_start(connection: Conn) -> None:
     """A9: cancelled while waiting."""
     job_id = await submit(connection, delay="1h")
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=after(seconds=5))
+        await cancel_job(connection, TESTER, job_id, now=after(seconds=5))
     (execution,) = await jobs.executions(connection, job_id)
     assert (execution.started_at, execution.ended_at, execution.worker_id) == (None, after(seconds=5), None)
 
 
 async def test_a_batch_of_mixed_verdicts_is_one_statement(connection: Conn) -> None:
-    """Rule 14: each run gets its own verdict, strangers are left out."""
+    """Rule "one path in, one path out": each run gets its own verdict, strangers are left out."""
     worker_id = await enlist(connection)
     ids = await submit_many(connection, [submission("a", {"n": n}) for n in range(6)])
     claimed = await claim(connection, worker_id)
@@ -340,7 +345,7 @@ async def test_a_run_twice_in_one_batch_is_reported_once(connection: Conn) -> No
         assert len(await jobs.executions(connection, job_id)) == 1, (one, other)
         if answers[0].state is not None:
             async with connection.transaction():
-                await jobs.cancel(connection, job_id, now=NOW)
+                await cancel_job(connection, TESTER, job_id, now=NOW)
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
@@ -380,10 +385,10 @@ async def test_an_empty_batch_is_answered_with_nothing(connection: Conn) -> None
     ids=lambda value: value if isinstance(value, str) else _kind(value),
 )
 async def test_a_requested_cancel_means_no_further_attempt(connection: Conn, outcome: Any, expected: str) -> None:
-    """A5, rule 9: whatever the outcome; and what succeeded first has succeeded."""
+    """A5, rule "losses have their own budget": whatever the outcome; and what succeeded first has succeeded."""
     claimed = await _taken(connection)
     async with connection.transaction():
-        assert await jobs.cancel(connection, claimed.lease.job_id, now=NOW) == jobs.Cancellation(0, 1)
+        assert await cancel_job(connection, TESTER, claimed.lease.job_id, now=NOW) == cancel.Cancellation(0, 1)
     answer = await finish(connection, claimed.lease, outcome)
     assert answer is not None
     assert answer.state is None
@@ -393,10 +398,11 @@ async def test_a_requested_cancel_means_no_further_attempt(connection: Conn, out
 
 @pytest.mark.parametrize("outcome", [FLAKY, Snoozed(5), Released("drain"), Lost("gone")], ids=_kind)
 async def test_a_retry_in_flight_loses_against_a_cancel_that_commits_first(connection: Conn, rival: Conn, outcome: Any) -> None:
-    """A5, rule 9: the waiting report changes nothing, its worker still holds the run, and its next try ends it."""
+    """A5, rule "losses have their own budget": the waiting report changes nothing, its worker still holds the run, and its next
+    try ends it."""
     claimed = await _taken(connection)
     async with connection.transaction():
-        await jobs.cancel(connection, claimed.lease.job_id, now=NOW)
+        await cancel_job(connection, TESTER, claimed.lease.job_id, now=NOW)
         report = await blocked_task(connection, rival, finish(rival, claimed.lease, outcome))
     assert await report is None
     assert await runs.fate(connection, claimed) == runs.Fate(recorded=None, held=True)
@@ -411,7 +417,7 @@ async def test_an_end_in_flight_goes_through_beside_a_cancel(
     """A5: one ending, and a cancelled job is no dead letter."""
     claimed = await _taken(connection)
     async with connection.transaction():
-        await jobs.cancel(connection, claimed.lease.job_id, now=NOW)
+        await cancel_job(connection, TESTER, claimed.lease.job_id, now=NOW)
         report = await blocked_task(connection, rival, finish(rival, claimed.lease, outcome))
     assert await report is not None
     assert await status(connection, claimed.lease.job_id) == expected
@@ -430,7 +436,8 @@ async def test_sweeper_and_worker_cannot_both_end_a_run(connection: Conn, rival:
 
 
 async def test_two_finishers_of_the_same_runs_in_opposite_order_do_not_deadlock(connection: Conn, rival: Conn) -> None:
-    """Rule 16: locks are taken in id order, whatever order the reports came in, and whichever side leads the join."""
+    """Rule "lock in id order": locks are taken in id order, whatever order the reports came in, and whichever side leads the
+    join."""
     worker_id = await enlist(connection)
     for _ in range(5):
         await submit_many(connection, [submission("a", {})] * 1000)
@@ -457,7 +464,7 @@ async def test_two_finishers_of_the_same_runs_in_opposite_order_do_not_deadlock(
     ids=["surrogate", "nul", "not json", "nul in output", "status", "ending", "span"],
 )
 async def test_a_report_with_bad_data_fails_the_whole_batch_and_changes_nothing(connection: Conn, bad: dict[str, Any]) -> None:
-    """Rule 15: so that the reporter can halve the batch until it has found the offender."""
+    """Rule "bisect bad batches": so that the reporter can halve the batch until it has found the offender."""
     worker_id = await enlist(connection)
     await submit_many(connection, [submission("a", {})] * 3)
     reports = [
@@ -562,7 +569,7 @@ async def test_what_a_lost_handler_had_said_is_kept(connection: Conn) -> None:
     await runs.tell(
         connection, lease.worker_id, [{"run_id": lease.run_id, "token": 1, "progress": 0.9, "output": "nearly"}], now=NOW
     )
-    await fleet.declare_lost(connection, {lease.worker_id: 0}, now=NOW)
+    await workers.declare_lost(connection, {lease.worker_id: 0}, now=NOW)
     (overdue,) = await runs.abandoned(connection, lease_s=6, limit=10, now=NOW)
     await finish(connection, overdue.lease, Lost("gone"))
     (execution,) = await jobs.executions(connection, lease.job_id)
@@ -607,14 +614,14 @@ async def test_history_of_a_large_batch_is_found_in_frozen_time(connection: Conn
 
 
 async def test_a_run_with_a_grace_of_its_own_is_not_overrunning_while_it_is_asked_to_stop(connection: Conn) -> None:
-    """C3, rule 10: the claim knows only the worker's grace."""
+    """C3, rule "the sweeper ends overdue runs": the claim knows only the worker's grace."""
     await _taken(connection, timeout=30, grace=60)
     assert await runs.overrunning(connection, limit=10, now=after(seconds=99.9)) == []
     assert len(await runs.overrunning(connection, limit=10, now=after(seconds=100))) == 1
 
 
 async def test_only_runs_past_timeout_and_grace_are_overrunning(connection: Conn) -> None:
-    """C3, rule 10: at claim + timeout + grace, while the worker beats."""
+    """C3, rule "the sweeper ends overdue runs": at claim + timeout + grace, while the worker beats."""
     claimed = await _taken(connection, timeout="30s")
     assert await runs.overrunning(connection, limit=10, now=after(seconds=39.9)) == []
     (overdue,) = await runs.overrunning(connection, limit=10, now=after(seconds=40))
@@ -626,7 +633,7 @@ async def test_a_run_may_outlast_the_silence_of_its_worker(connection: Conn) -> 
     worker_id = await enlist(connection)
     short, long = await submit_many(connection, [submission("a", {}), submission("a", {}, lease="60s")])
     await claim(connection, worker_id)
-    await fleet.declare_lost(connection, {worker_id: 0}, now=after(seconds=6))
+    await workers.declare_lost(connection, {worker_id: 0}, now=after(seconds=6))
     for now, expected in ((after(seconds=6), [short]), (after(seconds=59), [short]), (after(seconds=60), [short, long])):
         found = await runs.abandoned(connection, lease_s=6, limit=10, now=now)
         assert [one.lease.job_id for one in found] == expected

@@ -9,7 +9,11 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Lost, Succeeded
-from sexton.store import fleet, jobs, recurring, runs
+from sexton.operations import recurring_jobs
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.store.fleet import workers
+from sexton.store.work import runs
+from tests.callers import TESTER
 from tests.store.support import NOW, after, blocked_task, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -18,13 +22,13 @@ if TYPE_CHECKING:
     from tests.store.support import Conn
 
 
-async def _beat(connection: Conn, worker_id: UUID, now: datetime = NOW) -> list[fleet.Held] | None:
-    beaten = await fleet.beat(connection, worker_id, running_count=3, draining=True, refused_count=2, now=now)
+async def _beat(connection: Conn, worker_id: UUID, now: datetime = NOW) -> list[workers.Held] | None:
+    beaten = await workers.beat(connection, worker_id, running_count=3, draining=True, refused_count=2, now=now)
     return None if beaten is None else beaten.held
 
 
 async def test_a_beat_writes_one_row_and_answers_with_what_the_worker_holds(connection: Conn) -> None:
-    """C4, rule 7: so that a claim whose reply was lost can be released."""
+    """C4, rule "reconcile lost replies": so that a claim whose reply was lost can be released."""
     worker_id, other = await enlist(connection), await enlist(connection)
     await submit_many(connection, [submission("a", {})] * 3)
     mine = await claim(connection, worker_id, limit=2)
@@ -32,9 +36,9 @@ async def test_a_beat_writes_one_row_and_answers_with_what_the_worker_holds(conn
     held = await _beat(connection, worker_id, after(seconds=2))
     assert held is not None
     assert {(one.run_id, one.token, one.cancel_requested) for one in held} == {(one.lease.run_id, 1, False) for one in mine}
-    me = next(one for one in await fleet.workers(connection) if one.id == worker_id)
+    me = next(one for one in await workers.workers(connection) if one.id == worker_id)
     assert (me.beat_at, me.running_count, me.draining, me.refused_count) == (after(seconds=2), 3, True, 2)
-    assert (await fleet.survey(connection, lease_s=6)).beats[worker_id] == 1
+    assert (await workers.survey(connection, lease_s=6)).beats[worker_id] == 1
 
 
 async def test_an_idle_worker_holds_nothing_and_is_not_dead(connection: Conn) -> None:
@@ -48,18 +52,18 @@ async def test_a_beat_carries_the_request_to_cancel(connection: Conn) -> None:
     job_id = await submit(connection)
     await claim(connection, worker_id)
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=NOW)
+        await cancel_job(connection, TESTER, job_id, now=NOW)
     held = await _beat(connection, worker_id)
     assert held is not None
     assert [one.cancel_requested for one in held] == [True]
 
 
 async def test_a_beat_looks_for_work_on_its_way(connection: Conn) -> None:
-    """B10, rule 12: in the worker's own queues, and for what nobody has seen to for five seconds."""
+    """B10, rule "overdue work is anyone's": in the worker's own queues, and for what nobody has seen to for five seconds."""
     worker_id = await enlist(connection)
 
     async def look(now: datetime) -> tuple[bool, bool]:
-        beaten = await fleet.beat(
+        beaten = await workers.beat(
             connection,
             worker_id,
             running_count=0,
@@ -81,23 +85,23 @@ async def test_a_beat_looks_for_work_on_its_way(connection: Conn) -> None:
 
 @pytest.mark.parametrize("state", ["blocked", "parked"])
 async def test_a_beat_sees_what_waits_for_room(connection: Conn, state: str) -> None:
-    """Rule 5: whoever should let it through may have died."""
+    """Rule "look again every pass": whoever should let it through may have died."""
     worker_id = await enlist(connection)
     await submit(connection, delay=3600)
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
     await connection.execute("UPDATE sexton.runs SET state = $1", state)
-    beaten = await fleet.beat(connection, worker_id, running_count=0, draining=False, refused_count=0, overdue_s=5.0, now=NOW)
+    beaten = await workers.beat(connection, worker_id, running_count=0, draining=False, refused_count=0, overdue_s=5.0, now=NOW)
     assert beaten is not None
     assert (beaten.is_ready, beaten.is_overdue) == (False, True)
     await connection.execute("UPDATE sexton.runs SET state = 'waiting'")
 
 
 async def test_a_beat_sees_a_schedule_that_nobody_plans(connection: Conn) -> None:
-    """Rule 12."""
+    """Rule "overdue work is anyone's"."""
     worker_id = await enlist(connection)
-    await recurring.submit(connection, [{"task": "a", "schedule": {"cron": "0 * * * *"}}], now=NOW)
+    await recurring_jobs.submit(connection, TESTER, [{"task": "a", "schedule": {"cron": "0 * * * *"}}], now=NOW)
     for seconds, expected in ((3540, False), (3610, True)):
-        beaten = await fleet.beat(
+        beaten = await workers.beat(
             connection,
             worker_id,
             running_count=0,
@@ -108,37 +112,37 @@ async def test_a_beat_sees_a_schedule_that_nobody_plans(connection: Conn) -> Non
         )
         assert beaten is not None
         assert beaten.is_overdue is expected
-    survey = await fleet.survey(connection, lease_s=6, now=after(seconds=3610))
+    survey = await workers.survey(connection, lease_s=6, now=after(seconds=3610))
     assert (survey.to_plan, survey.running) == (True, False)
 
 
 async def test_a_worker_declared_lost_is_told_so_and_cannot_come_back(connection: Conn) -> None:
     """C4: it must stop its work and be born again under another id."""
     worker_id = await enlist(connection)
-    assert await fleet.declare_lost(connection, {worker_id: 0}, now=NOW) == [worker_id]
+    assert await workers.declare_lost(connection, {worker_id: 0}, now=NOW) == [worker_id]
     assert await _beat(connection, worker_id) is None
     assert await _beat(connection, uuid4()) is None
-    assert worker_id not in (await fleet.survey(connection, lease_s=6)).beats
-    assert await fleet.declare_lost(connection, {worker_id: 0}, now=after(hours=1)) == [], "the first declaration stands"
-    (row,) = await fleet.workers(connection)
+    assert worker_id not in (await workers.survey(connection, lease_s=6)).beats
+    assert await workers.declare_lost(connection, {worker_id: 0}, now=after(hours=1)) == [], "the first declaration stands"
+    (row,) = await workers.workers(connection)
     assert row.lost_at == NOW
 
 
 async def test_a_worker_that_has_beaten_since_is_alive(connection: Conn) -> None:
-    """Rule 8: compare-and-set on the beat the sweeper saw."""
+    """Rule "dead only when watched": compare-and-set on the beat the sweeper saw."""
     silent, lively = await enlist(connection), await enlist(connection)
-    seen = (await fleet.survey(connection, lease_s=6)).beats
+    seen = (await workers.survey(connection, lease_s=6)).beats
     await _beat(connection, lively)
-    assert await fleet.declare_lost(connection, seen, now=NOW) == [silent]
+    assert await workers.declare_lost(connection, seen, now=NOW) == [silent]
 
 
 async def test_a_beat_in_flight_saves_its_worker(connection: Conn, rival: Conn) -> None:
-    """Rule 8: the declaration waits for the row, looks again, and lets go."""
+    """Rule "dead only when watched": the declaration waits for the row, looks again, and lets go."""
     worker_id = await enlist(connection)
-    seen = (await fleet.survey(connection, lease_s=6)).beats
+    seen = (await workers.survey(connection, lease_s=6)).beats
     async with connection.transaction():
         await _beat(connection, worker_id)
-        verdict = await blocked_task(connection, rival, fleet.declare_lost(rival, seen, now=NOW))
+        verdict = await blocked_task(connection, rival, workers.declare_lost(rival, seen, now=NOW))
     assert await verdict == []
 
 
@@ -146,7 +150,7 @@ async def test_a_declaration_in_flight_silences_the_beat(connection: Conn, rival
     """C4: the other way round."""
     worker_id = await enlist(connection)
     async with connection.transaction():
-        await fleet.declare_lost(connection, {worker_id: 0}, now=NOW)
+        await workers.declare_lost(connection, {worker_id: 0}, now=NOW)
         beat = await blocked_task(connection, rival, _beat(rival, worker_id))
     assert await beat is None
 
@@ -156,11 +160,11 @@ async def test_a_worker_leaves_only_when_it_holds_nothing(connection: Conn) -> N
     worker_id = await enlist(connection)
     await submit(connection)
     (claimed,) = await claim(connection, worker_id)
-    await fleet.leave(connection, worker_id)
-    assert len(await fleet.workers(connection)) == 1
+    await workers.leave(connection, worker_id)
+    assert len(await workers.workers(connection)) == 1
     await finish(connection, claimed.lease, Succeeded())
-    await fleet.leave(connection, worker_id)
-    assert await fleet.workers(connection) == []
+    await workers.leave(connection, worker_id)
+    assert await workers.workers(connection) == []
 
 
 async def test_the_lost_are_forgotten_after_an_hour_if_they_hold_nothing(connection: Conn) -> None:
@@ -168,15 +172,15 @@ async def test_the_lost_are_forgotten_after_an_hour_if_they_hold_nothing(connect
     alive, lost, holding = [await enlist(connection) for _ in range(3)]
     await submit(connection)
     await claim(connection, holding)
-    await fleet.declare_lost(connection, {lost: 0, holding: 0}, now=NOW)
-    await fleet.forget_workers(connection, now=after(minutes=59))
-    assert len(await fleet.workers(connection)) == 3
-    await fleet.forget_workers(connection, now=after(minutes=61))
-    assert {one.id for one in await fleet.workers(connection)} == {alive, holding}
+    await workers.declare_lost(connection, {lost: 0, holding: 0}, now=NOW)
+    await workers.forget_workers(connection, now=after(minutes=59))
+    assert len(await workers.workers(connection)) == 3
+    await workers.forget_workers(connection, now=after(minutes=61))
+    assert {one.id for one in await workers.workers(connection)} == {alive, holding}
     (overdue,) = await runs.abandoned(connection, lease_s=6, limit=10, now=after(minutes=61))
     await finish(connection, overdue.lease, Lost("gone"))
-    await fleet.forget_workers(connection, now=after(minutes=61))
-    assert {one.id for one in await fleet.workers(connection)} == {alive}
+    await workers.forget_workers(connection, now=after(minutes=61))
+    assert {one.id for one in await workers.workers(connection)} == {alive}
 
 
 async def test_two_sweepers_at_once_share_the_abandoned(connection: Conn, rival: Conn) -> None:
@@ -184,7 +188,7 @@ async def test_two_sweepers_at_once_share_the_abandoned(connection: Conn, rival:
     worker_id = await enlist(connection)
     await submit_many(connection, [submission("a", {})] * 5)
     await claim(connection, worker_id)
-    await fleet.declare_lost(connection, {worker_id: 0}, now=NOW)
+    await workers.declare_lost(connection, {worker_id: 0}, now=NOW)
     async with connection.transaction(), rival.transaction():
         one = await runs.abandoned(connection, lease_s=6, limit=3, now=NOW)
         other = await runs.abandoned(rival, lease_s=6, limit=10, now=NOW)
@@ -197,27 +201,27 @@ async def test_nodes_see_each_other_while_they_beat(connection: Conn) -> None:
     one, other = UUID(int=1), UUID(int=2)
 
     async def beat(node: UUID, now: datetime) -> list[UUID]:
-        return sorted(await fleet.node_beat(connection, node, name="n", partitions=[node.int], alive_s=6, now=now))
+        return sorted(await workers.node_beat(connection, node, name="n", partitions=[node.int], alive_s=6, now=now))
 
     assert await beat(one, NOW) == [one]
     assert await beat(other, after(seconds=5)) == [one, other]
     assert await beat(other, after(seconds=6)) == [other]
     assert await beat(one, after(seconds=6)) == [one, other]
-    assert [(node.id, node.partitions, node.started_at) for node in await fleet.nodes(connection)] == [
+    assert [(node.id, node.partitions, node.started_at) for node in await workers.nodes(connection)] == [
         (one, [1], NOW),
         (other, [2], after(seconds=5)),
     ]
-    await fleet.node_leave(connection, one)
+    await workers.node_leave(connection, one)
     assert await beat(other, after(seconds=6)) == [other]
-    await fleet.forget_nodes(connection, now=after(hours=2))
-    assert await fleet.nodes(connection) == []
+    await workers.forget_nodes(connection, now=after(hours=2))
+    assert await workers.nodes(connection) == []
 
 
 @pytest.mark.parametrize("elapsed_s", [0, 3600, 3601])
 async def test_task_options_are_rewritten_only_when_they_change_or_after_an_hour(connection: Conn, elapsed_s: int) -> None:
     """B10: a hundred workers that start at once do not write the same row a hundred times."""
-    await fleet.register_tasks(connection, {"a": {"queue": "x"}, "b": {}}, now=NOW)
-    await fleet.register_tasks(connection, {"a": {"queue": "x"}, "b": {"lane": 1}}, now=after(seconds=elapsed_s))
+    await workers.register_tasks(connection, {"a": {"queue": "x"}, "b": {}}, now=NOW)
+    await workers.register_tasks(connection, {"a": {"queue": "x"}, "b": {"lane": 1}}, now=after(seconds=elapsed_s))
     rows = {row["name"]: row for row in await connection.fetch("SELECT * FROM sexton.tasks")}
     assert rows["a"]["seen_at"] == (NOW if elapsed_s <= 3600 else after(seconds=elapsed_s))
     assert rows["b"]["options"] == '{"lane": 1}'

@@ -17,8 +17,13 @@ from sexton.domain.outcome import Lost, Released, Succeeded
 from sexton.domain.retry import Retry
 from sexton.domain.run import report
 from sexton.errors import LimitExceeded, SextonError
-from sexton.store import editing, jobs, limits, pacing, recurring, runs, schedules
+from sexton.operations import limits, one_time_jobs, recurring_jobs
+from sexton.operations.caller import Caller
+from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.database import translated_errors
+from sexton.store.sharing import parked_runs
+from sexton.store.work import jobs, runs, schedules
+from tests.callers import TESTER
 
 from .support import BROKEN, FLAKY, NOW, after, blocked_task, claim, enlist, finish, submit
 
@@ -66,7 +71,7 @@ async def _set_queue(connection: Connection, name: str, **settings: Any) -> None
 
 async def _take(connection: Connection, worker_id: UUID, *, now: datetime = NOW, **options: Any) -> list[Claimed]:
     """What a promoter and a worker do."""
-    await pacing.release(connection, now=now)
+    await parked_runs.release(connection, now=now)
     return await claim(connection, worker_id, now=now, **options)
 
 
@@ -108,7 +113,7 @@ async def test_two_claims_at_once_share_the_slots(database: Postgres) -> None:
 
 
 async def test_every_end_of_a_try_gives_its_slot_back(connection: Connection) -> None:
-    """C10, rule 6"""
+    """C10, rule "slots, not counts"."""
     worker_id = await enlist(connection)
     outcomes: list[Outcome] = [Succeeded(), BROKEN, FLAKY, Released("draining")]
     for key, outcome in enumerate(outcomes):
@@ -179,7 +184,7 @@ async def test_a_limit_that_was_raised_or_taken_away_lets_more_through(connectio
 
 
 async def test_a_run_that_was_parked_while_the_slot_came_free_is_found_by_the_next_pass(connection: Connection) -> None:
-    """Rule 5: the one that ended saw nobody wait."""
+    """Rule "look again every pass": the one that ended saw nobody wait."""
     worker_id = await enlist(connection)
     await _limited(connection, 1, {"key": "stripe", "running": 1})
     (run,) = await _take(connection, worker_id)
@@ -224,12 +229,12 @@ def _rated() -> Any:
 
 
 async def test_a_promoter_that_finds_another_at_it_comes_again_soon(database: Postgres) -> None:
-    """C10, rule 5: the other may be an idle worker's look, and a bucket that nobody empties overflows."""
+    """C10, rule "look again every pass": the other may be an idle worker's look, and a bucket that nobody empties overflows."""
     async with database.transaction() as connection:
         await jobs.submit(connection, [_rated() for _ in range(30)], now=NOW)
     async with database.transaction() as first, database.transaction() as second:
-        assert (await pacing.release(first, now=NOW)).released_count == 10
-        late = await pacing.release(second, now=NOW)
+        assert (await parked_runs.release(first, now=NOW)).released_count == 10
+        late = await parked_runs.release(second, now=NOW)
         assert late.released_count == 0
         assert late.next_s is not None
         assert late.next_s < 0.05
@@ -277,7 +282,7 @@ async def test_a_key_that_is_made_ordered_has_one_at_a_time_though_several_held_
     await _limited(connection, 3, {"key": "acme", "running": 3})
     taken = await _take(connection, worker_id)
     assert len(taken) == 3
-    await limits.put(connection, standing_limit("acme", ordered=True), now=NOW)
+    await limits.put(connection, TESTER, standing_limit("acme", ordered=True), now=NOW)
     for run in taken[:2]:
         await finish(connection, run.lease, FLAKY)
     await finish(connection, taken[2].lease, Released("draining"))
@@ -315,7 +320,7 @@ async def test_many_keys_in_one_claim_cost_no_more_each_than_a_few(connection: C
         for _ in range(3):
             given = [submission("a", {}, limit={"key": str(n), "running": 5}) for n in range(count)]
             await jobs.submit(connection, given, now=NOW)
-            await pacing.release(connection, now=NOW)
+            await parked_runs.release(connection, now=NOW)
             began = time.perf_counter()
             taken = await claim(connection, worker_id, limit=count)
             seen.append((time.perf_counter() - began) / count)
@@ -328,15 +333,15 @@ async def test_many_keys_in_one_claim_cost_no_more_each_than_a_few(connection: C
 async def test_the_first_in_line_of_an_ordered_key_makes_way_when_it_is_cancelled_or_paused(connection: Connection) -> None:
     worker_id = await enlist(connection)
     first, second, third = await _limited(connection, 3, IN_ORDER)
-    await pacing.release(connection, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     assert await _states(connection, [first, second, third]) == ["ready", "parked", "parked"]
-    await jobs.cancel(connection, first, now=NOW)
-    await pacing.release(connection, now=NOW)
+    await cancel_job(connection, TESTER, first, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     assert await _states(connection, [second]) == ["ready"]
-    await editing.pause(connection, second, note=None, by="test", now=NOW)
+    await one_time_jobs.pause(connection, Caller("test"), second, note=None, now=NOW)
     (run,) = await _take(connection, worker_id)
     assert run.lease.job_id == third
-    await editing.resume(connection, second, now=after(seconds=1))
+    await one_time_jobs.resume(connection, TESTER, second, now=after(seconds=1))
     assert await _take(connection, worker_id) == []
     await finish(connection, run.lease, Succeeded())
     (run,) = await _take(connection, worker_id)
@@ -351,11 +356,11 @@ async def test_one_that_is_paused_between_two_tries_makes_way_as_well(connection
     await finish(connection, run.lease, FLAKY)
     assert await _states(connection, [first, second]) == ["waiting", "parked"]
     assert await _held(connection, "acme") == 1
-    await editing.pause(connection, first, note=None, by="test", now=NOW)
+    await one_time_jobs.pause(connection, Caller("test"), first, note=None, now=NOW)
     assert await _held(connection, "acme") == 0
     (run,) = await _take(connection, worker_id)
     assert run.lease.job_id == second
-    await editing.resume(connection, first, now=after(hours=1))
+    await one_time_jobs.resume(connection, TESTER, first, now=after(hours=1))
     assert await _take(connection, worker_id, now=after(hours=1)) == []
     await finish(connection, run.lease, Succeeded(), now=after(hours=1))
     (run,) = await _take(connection, worker_id, now=after(hours=1))
@@ -378,10 +383,11 @@ async def _held_back_between_two_tries(connection: Connection) -> tuple[UUID, UU
 
 @pytest.mark.parametrize("stays_ordered", [True, False])
 async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection: Connection, stays_ordered: bool) -> None:
-    """C10, rule 5: it keeps the slot of its ordered key meanwhile, and once was in its own way for good."""
+    """C10, rule "look again every pass": it keeps the slot of its ordered key meanwhile, and once was in its own way for
+    good."""
     worker_id, first, second = await _held_back_between_two_tries(connection)
     if not stays_ordered:
-        await limits.put(connection, standing_limit("acme", running=1, count=1, per="1m"), now=after(seconds=5))
+        await limits.put(connection, TESTER, standing_limit("acme", running=1, count=1, per="1m"), now=after(seconds=5))
     (run,) = await _take(connection, worker_id, now=after(minutes=5))
     assert (run.lease.job_id, run.lease.attempt) == (first, 2)
     assert await _take(connection, worker_id, now=after(minutes=10)) == []  # the slot is taken
@@ -393,10 +399,10 @@ async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection:
 async def test_one_that_is_paused_while_its_rate_holds_it_back_makes_way(connection: Connection) -> None:
     """C10: its place as well as its slot."""
     worker_id, first, second = await _held_back_between_two_tries(connection)
-    await editing.pause(connection, first, note=None, by="test", now=after(seconds=6))
+    await one_time_jobs.pause(connection, Caller("test"), first, note=None, now=after(seconds=6))
     (run,) = await _take(connection, worker_id, now=after(minutes=5))
     assert run.lease.job_id == second
-    await editing.resume(connection, first, now=after(minutes=6))
+    await one_time_jobs.resume(connection, TESTER, first, now=after(minutes=6))
     assert await _take(connection, worker_id, now=after(minutes=10)) == []
     await finish(connection, run.lease, Succeeded(), now=after(minutes=11))
     (run,) = await _take(connection, worker_id, now=after(minutes=12))
@@ -404,11 +410,11 @@ async def test_one_that_is_paused_while_its_rate_holds_it_back_makes_way(connect
 
 
 async def test_two_claims_that_want_buckets_in_opposite_order_do_not_wait_for_each_other(connection: Conn, rival: Conn) -> None:
-    """Rule 16: a claim goes lane by lane, and keeps what it has locked."""
+    """Rule "lock in id order": a claim goes lane by lane, and keeps what it has locked."""
     worker_id = await enlist(connection)
     for key, priority in (("b", "critical"), ("a", "normal")):
         await submit(connection, limit={"key": key, "count": 10, "per": "1s"}, priority=priority)
-    await pacing.release(connection, now=NOW)
+    await parked_runs.release(connection, now=NOW)
     async with rival.transaction():
         await rival.fetch("SELECT FROM sexton.limits WHERE key = 'a' FOR UPDATE")
         async with asyncio.timeout(3):
@@ -419,7 +425,8 @@ async def test_two_claims_that_want_buckets_in_opposite_order_do_not_wait_for_ea
 
 
 async def test_a_lower_number_does_not_wait_for_a_claim_that_waits_for_it(connection: Conn, rival: Conn) -> None:
-    """Rule 16: the claim has a slot and wants a token; whoever sets the number has the bucket and forgets free slots."""
+    """Rule "lock in id order": the claim has a slot and wants a token; whoever sets the number has the bucket and forgets free
+    slots."""
     worker_id = await enlist(connection)
     await submit(connection, limit={"key": "a", "running": 3, "count": 10, "per": "1s"})
     (taken,) = await _take(connection, worker_id)
@@ -427,7 +434,7 @@ async def test_a_lower_number_does_not_wait_for_a_claim_that_waits_for_it(connec
     async with rival.transaction():
         await rival.fetch("SELECT FROM sexton.slots WHERE key = 'a' FOR UPDATE")  # as a claim has it
         async with asyncio.timeout(3), connection.transaction():
-            await limits.put(connection, standing_limit("a", count=10, per="1s"), now=NOW)
+            await limits.put(connection, TESTER, standing_limit("a", count=10, per="1s"), now=NOW)
 
 
 async def test_a_tenant_runs_no_more_than_its_limit_and_others_take_what_it_leaves(connection: Connection) -> None:
@@ -468,7 +475,7 @@ async def test_a_queue_is_released_at_its_pace(connection: Connection) -> None:
     assert len(await claim(connection, worker_id)) == 2
     assert await claim(connection, worker_id) == []
     assert len(await claim(connection, worker_id, now=after(seconds=0.1))) == 1
-    tended = await pacing.tend(connection, now=after(seconds=1))
+    tended = await parked_runs.tend(connection, now=after(seconds=1))
     assert tended.queues == ["default"]
     assert tended.next_s == pytest.approx(0.1)
     assert len(await claim(connection, worker_id, now=after(seconds=10))) == 2
@@ -481,8 +488,8 @@ async def test_what_waited_long_rises_a_lane_where_its_queue_ages(connection: Co
     elsewhere = await submit(connection, priority="low", queue="plain")
     await _set_queue(connection, "default", ageing_s=60.0)
     for minute in (1, 2):
-        assert (await pacing.tend(connection, now=after(minutes=minute))).aged_count == 1
-        assert (await pacing.tend(connection, now=after(minutes=minute, seconds=30))).aged_count == 0
+        assert (await parked_runs.tend(connection, now=after(minutes=minute))).aged_count == 1
+        assert (await parked_runs.tend(connection, now=after(minutes=minute, seconds=30))).aged_count == 0
     await submit(connection, priority="normal", now=after(minutes=2))
     first, *_ = await claim(connection, worker_id, limit=1, now=after(minutes=3))
     assert (first.lease.job_id, first.lane) == (old, 1)
@@ -544,17 +551,18 @@ async def test_slots_that_no_run_holds_are_found_and_freed(connection: Connectio
     worker_id = await enlist(connection)
     await _limited(connection, 3)
     await _take(connection, worker_id)
-    assert await pacing.mend(connection) == 0
+    assert await parked_runs.mend(connection) == 0
     await connection.fetch("UPDATE sexton.slots SET run_id = gen_random_uuid() WHERE n = 1")  # by hand
-    assert await pacing.mend(connection) == 1
+    assert await parked_runs.mend(connection) == 1
 
 
 async def test_a_slot_that_was_taken_since_the_first_look_is_not_mended(database: Postgres, rival: Conn) -> None:
-    """C10, rule 4: another has mended it, and a claim has it by now; the run it belongs to is younger than the first look."""
+    """C10, rule "lock, then decide": another has mended it, and a claim has it by now; the run it belongs to is younger than
+    the first look."""
     async with database.transaction() as connection:
         worker_id = await enlist(connection)
         await _limited(connection, 1)
-        await pacing.release(connection, now=NOW)
+        await parked_runs.release(connection, now=NOW)
         await connection.fetch("INSERT INTO sexton.slots (key, n, run_id) VALUES ('stripe', 1, gen_random_uuid())")  # by hand
     body = await rival.fetchval("SELECT pg_get_functiondef('sexton.mend_slots'::regproc)")
     first_look = "FROM slots s WHERE s.run_id IS NOT NULL"
@@ -566,7 +574,7 @@ async def test_a_slot_that_was_taken_since_the_first_look_is_not_mended(database
         await connection.fetch("SELECT pg_advisory_xact_lock(4711)")
         late = await blocked_task(connection, rival, rival.fetchval("SELECT sexton.mend_slots_later()"))
         async with database.transaction() as other:
-            assert await pacing.mend(other) == 1
+            assert await parked_runs.mend(other) == 1
             assert len(await claim(other, worker_id)) == 1
     assert await late == 0
     async with database.transaction() as connection:
@@ -580,7 +588,7 @@ async def test_a_schedule_takes_its_jitter_timeout_and_limit_from_its_queue_and_
     for queue, given, jitter_s in (("default", None, 30.0), ("slow", None, 60.0), ("slow", {"max": 5.0}, 5.0)):
         rule: dict[str, Any] = {"every": 3600} | ({} if given is None else {"jitter": given})
         document = {"task": "a", "tenant": "acme", "queue": queue, "schedule": rule, "limit": STRIPE}
-        (written,) = await recurring.submit(connection, [document], now=NOW)
+        (written,) = await recurring_jobs.submit(connection, TESTER, [document], now=NOW)
         (row,) = await connection.fetch(
             """SELECT (schedule->'jitter'->>'max')::float8 AS jitter_s, j.timeout_s, limit_key, due_at - fire_at AS spread
                FROM sexton.jobs_recurring j JOIN sexton.runs r ON r.job_id = j.id WHERE j.id = $1""",
@@ -596,22 +604,22 @@ async def test_the_limit_of_a_schedule_is_made_at_the_moment_of_the_statement(co
     made_at = {}
     for moment, key in ((NOW, "first"), (after(hours=1), "second")):
         document = {"task": "a", "name": "nightly", "schedule": {"every": 60}, "limit": {"key": key, "running": 1}}
-        await recurring.submit(connection, [document], now=moment)
+        await recurring_jobs.submit(connection, TESTER, [document], now=moment)
         made_at[key] = moment
     rows = await connection.fetch("SELECT key, updated_at FROM sexton.limits")
     assert {row["key"]: row["updated_at"] for row in rows} == made_at
 
 
 async def test_a_fire_that_waits_for_a_limit_is_live_to_its_siblings_and_taken_back_by_a_pause(connection: Connection) -> None:
-    """C10, rule 4"""
+    """C10, rule "lock, then decide"."""
     await submit(connection, limit=STRIPE | {"running": 1})
-    (written,) = await recurring.submit(
-        connection, [{"task": "a", "schedule": {"every": 60}, "limit": {"key": "stripe"}}], now=NOW
+    (written,) = await recurring_jobs.submit(
+        connection, TESTER, [{"task": "a", "schedule": {"every": 60}, "limit": {"key": "stripe"}}], now=NOW
     )
     due = await connection.fetch("SELECT id FROM sexton.runs WHERE job_id = $1 ORDER BY due_at", written.id)
     assert await schedules.admit(connection, [due[0]["id"]]) == ["default"]
     assert await _states(connection, [due[0]["id"]]) == ["parked"]
     (sibling, *_) = await schedules.crowd(connection, [written.id], now=NOW)
     assert sibling.is_live
-    await recurring.pause(connection, written.id, now=NOW)
+    await recurring_jobs.pause(connection, TESTER, written.id, now=NOW)
     assert await _states(connection, [due[0]["id"]]) == [None]

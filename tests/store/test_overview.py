@@ -10,9 +10,12 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
-from sexton.store import editing, fleet, overview
+from sexton.operations import one_time_jobs
 from sexton.store.database import _SERVER_SETTINGS
+from sexton.store.fleet import workers
 from sexton.store.sql import statements
+from sexton.store.views import overview
+from tests.callers import TESTER
 from tests.store.support import BROKEN, NOW, after, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ async def _busy(connection: Conn) -> None:
     await submit(connection, delay="1h")
     await submit(connection, delay="2h", queue="mail", tenant="acme")
     async with connection.transaction():
-        await editing.pause(connection, await submit(connection), now=NOW)
+        await one_time_jobs.pause(connection, TESTER, await submit(connection), now=NOW)
 
 
 async def test_stats_tell_how_much_of_what_there_is(connection: Conn) -> None:
@@ -91,7 +94,7 @@ async def test_only_tasks_of_workers_that_live_are_known(connection: Conn) -> No
     await enlist(connection, tasks=["a", "b"])
     gone = await enlist(connection, tasks=["b", "c"])
     assert await overview.known_tasks(connection) == {"a", "b", "c"}
-    await fleet.declare_lost(connection, {gone: 0}, now=NOW)
+    await workers.declare_lost(connection, {gone: 0}, now=NOW)
     assert await overview.known_tasks(connection) == {"a", "b"}
 
 
@@ -114,7 +117,7 @@ async def test_a_look_costs_the_same_beside_a_backlog(database_url: str) -> None
         return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
     for name in looks:
-        await connection.execute(f"PREPARE {name} AS {statements('overview')[name]}")
+        await connection.execute(f"PREPARE {name} AS {statements('sexton.store.views.overview')[name]}")
         await pages(name)
     await connection.execute(
         """INSERT INTO sexton.runs

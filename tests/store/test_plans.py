@@ -16,9 +16,14 @@ import pytest
 from sexton.domain import run
 from sexton.domain.job import Submission, Unique, submission
 from sexton.domain.outcome import Snoozed, Succeeded
-from sexton.store import dead_letters, fleet, jobs, pacing, retention, runs
+from sexton.operations import replay
+from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.database import _SERVER_SETTINGS
+from sexton.store.fleet import workers
+from sexton.store.sharing import parked_runs
 from sexton.store.sql import statements
+from sexton.store.work import dead_letters, jobs, retention, runs
+from tests.callers import TESTER
 from tests.store.support import BROKEN, NOW, after, claim, enlist, submit_many
 
 if TYPE_CHECKING:
@@ -45,8 +50,8 @@ HOT: dict[tuple[str, str], tuple[list[Any], str]] = {
     ("runs", "abandoned"): ([NOW, 6.0, 100], "runs_leased"),
     ("runs", "overrunning"): ([NOW, 100], "runs_leased"),
     ("runs", "of_job"): ([UUID(int=2)], "run_fires_once"),
-    ("fleet", "beat"): ([NOW, WORKER, 0, False, 0, ["default", "mail"], 5.0, None], "runs_leased"),
-    ("fleet", "survey"): ([NOW, 4.5, True], "runs_leased"),
+    ("workers", "beat"): ([NOW, WORKER, 0, False, 0, ["default", "mail"], 5.0, None], "runs_leased"),
+    ("workers", "survey"): ([NOW, 4.5, True], "runs_leased"),
     ("jobs", "show"): ([f"{{{UUID(int=2)}}}", UUID(int=2), UUID(int=2)], "run_fires_once"),
     ("editing", "lock_run"): ([UUID(int=2)], "run_fires_once"),
 }
@@ -55,10 +60,11 @@ HOT: dict[tuple[str, str], tuple[list[Any], str]] = {
 # A peek at what recurring jobs have to decide and at what waits for a limit goes with every promotion, by partial indexes; a
 # beat and a sweeper's look peek at all that might be due.
 _PARTIAL = ("runs_due_beside", "runs_blocked", "runs_parked", "runs_parked_by_task", "runs_in_order")
+MODULES = {"runs": "sexton.store.work.runs", "workers": "sexton.store.fleet.workers"}
 ALSO = {
     ("runs", "promote"): _PARTIAL,
-    ("fleet", "beat"): ("runs_ready", "runs_due", *_PARTIAL),
-    ("fleet", "survey"): ("runs_expiring", *_PARTIAL),
+    ("workers", "beat"): ("runs_ready", "runs_due", *_PARTIAL),
+    ("workers", "survey"): ("runs_expiring", *_PARTIAL),
 }
 
 
@@ -94,7 +100,7 @@ def _literal(value: Any) -> str:
 
 
 async def _prepare(connection: Conn, noun: str, name: str) -> None:
-    await connection.execute(f"PREPARE hot_{noun}_{name} AS {statements(noun)[name]}")
+    await connection.execute(f"PREPARE hot_{noun}_{name} AS {statements(MODULES[noun])[name]}")
 
 
 async def _plan(connection: Conn, noun: str, name: str, options: str = "") -> dict[str, Any]:
@@ -178,7 +184,7 @@ async def test_a_claim_reads_only_the_slots_of_its_own_keys(as_service: Conn) ->
     limit."""
     worker_id = await enlist(as_service)
     await submit_many(as_service, [submission("a", {}, limit={"key": f"k{n}", "running": 5}) for n in range(30)])
-    await pacing.release(as_service, now=NOW)
+    await parked_runs.release(as_service, now=NOW)
     assert len(await claim(as_service, worker_id, limit=10)) == 10
     await as_service.execute("VACUUM ANALYZE sexton.slots")
     assert len(await claim(as_service, worker_id, limit=10)) == 10  # planned now
@@ -262,24 +268,24 @@ async def test_cancel_replay_and_sweep_read_only_what_they_find(as_service: Conn
     async def everything(moment: datetime) -> None:
         ids = await submit_many(as_service, [submission("a", {}, priority="critical", start_within="1s")] * 6, now=moment)
         async with as_service.transaction():
-            await jobs.cancel(as_service, ids[0], now=moment)
+            await cancel_job(as_service, TESTER, ids[0], now=moment)
         claimed = await claim(as_service, worker_id, limit=4, now=moment)
         assert {one.lease.job_id for one in claimed} <= set(ids)
         await runs.finish(as_service, [run.report(one.lease, BROKEN, Random(1)) for one in claimed[:2]], now=moment)
         letters = await dead_letters.find(as_service, dead_letters.Filter())
-        await dead_letters.replay(as_service, [letter.id for letter in letters], now=moment)
-        beaten = await fleet.beat(
+        await replay.replay(as_service, TESTER, [letter.id for letter in letters], now=moment)
+        beaten = await workers.beat(
             as_service, worker_id, running_count=0, draining=False, refused_count=0, queues=["default"], now=moment
         )
         assert beaten is not None
         assert len(beaten.held) == 2
-        assert (await fleet.survey(as_service, lease_s=6, now=moment)).running
+        assert (await workers.survey(as_service, lease_s=6, now=moment)).running
         await runs.abandoned(as_service, lease_s=6, limit=100, now=moment)
         assert len(await runs.overrunning(as_service, limit=100, now=moment + timedelta(hours=1))) == 2
         await runs.expired(as_service, limit=100, now=moment)
         await runs.fate(as_service, claimed[0])
-        await fleet.leave(as_service, worker_id)
-        await fleet.forget_workers(as_service, now=moment)
+        await workers.leave(as_service, worker_id)
+        await workers.forget_workers(as_service, now=moment)
         await jobs.live_output(as_service, ids[1])
         await runs.forget_output(as_service, now=moment)
         await retention.expire_keys(as_service, now=moment)

@@ -19,8 +19,9 @@ from sexton.domain.job import Unique, submission
 from sexton.domain.outcome import Snoozed, Succeeded
 from sexton.domain.partition import ALL
 from sexton.domain.signed_lease import SignedLease
-from sexton.store import callbacks, dead_letters, failures, fleet, jobs, remote, retention, run_payloads, runs, schedules
 from sexton.store.database import _SERVER_SETTINGS
+from sexton.store.fleet import remote_workers, workers
+from sexton.store.work import callbacks, dead_letters, failures, jobs, retention, run_payloads, runs, schedules
 from tests.store import depth
 from tests.store.depth import touched
 from tests.store.support import BROKEN, NOW, after, claim, enlist
@@ -99,9 +100,9 @@ async def test_a_look_at_what_runs_is_a_few_pages_when_nothing_does(deep: Conn) 
 
     async def work() -> None:
         worker_id = await enlist(deep)
-        survey = await fleet.survey(deep, lease_s=4.5, now=NOW)
+        survey = await workers.survey(deep, lease_s=4.5, now=NOW)
         assert survey[1:6] == (False,) * 5
-        await fleet.beat(
+        await workers.beat(
             deep, worker_id, running_count=0, draining=False, refused_count=0, queues=["nobody's"], overdue_s=5.0, now=NOW
         )
 
@@ -183,15 +184,15 @@ async def test_a_beat_and_a_sweep_read_what_runs(deep: Conn) -> None:
     async def work() -> None:
         worker_id = await enlist(deep)
         await claim(deep, worker_id, limit=100)
-        beaten = await fleet.beat(
+        beaten = await workers.beat(
             deep, worker_id, running_count=1, draining=False, refused_count=0, queues=["default"], overdue_s=5.0, now=NOW
         )
         assert beaten is not None
         assert (len(beaten.held), beaten.is_ready, beaten.is_overdue) == (100, True, False)
-        survey = await fleet.survey(deep, lease_s=4.5, now=NOW)
+        survey = await workers.survey(deep, lease_s=4.5, now=NOW)
         assert (survey.running, survey.abandoned, survey.overrunning, survey.expired) == (True, False, False, False)
-        await fleet.declare_lost(deep, {worker_id: 1}, now=NOW)
-        assert (await fleet.survey(deep, lease_s=4.5, now=after(seconds=5))).abandoned
+        await workers.declare_lost(deep, {worker_id: 1}, now=NOW)
+        assert (await workers.survey(deep, lease_s=4.5, now=after(seconds=5))).abandoned
         assert len(await runs.abandoned(deep, lease_s=4.5, limit=500, now=after(seconds=5))) == 100
         assert len(await runs.overrunning(deep, limit=500, now=after(hours=1))) == 100
         assert await runs.expired(deep, limit=500, now=NOW) == []
@@ -219,15 +220,15 @@ async def test_what_remote_workers_and_callbacks_ask_is_found_by_index(deep: Con
     worker_id = UUID(int=1)
 
     async def work() -> None:
-        joined = await remote.attend(
+        joined = await remote_workers.attend(
             deep, worker_id, name="far", queues=["default"], tasks=["a"], concurrency=1, lease_s=60.0, now=NOW
         )
         assert joined.is_new
-        await remote.stirring(deep, ["default", "nobody's"])
+        await remote_workers.stirring(deep, ["default", "nobody's"])
         (taken,) = await claim(deep, worker_id, limit=1)
         lease = SignedLease(taken.lease.run_id, taken.lease.job_id, taken.lease.token)
-        assert await remote.beat(deep, worker_id, now=NOW) == 60.0
-        assert [one.run_id for one in await remote.held(deep, worker_id, now=NOW)] == [lease.run_id]
+        assert await remote_workers.beat(deep, worker_id, now=NOW) == 60.0
+        assert [one.run_id for one in await remote_workers.held(deep, worker_id, now=NOW)] == [lease.run_id]
         assert await callbacks.hand_over(deep, worker_id, [(lease.run_id, lease.token)], now=NOW) == {lease.run_id}
         assert await callbacks.hear(deep, lease, output="here", now=NOW) is not None
         assert [told.lease.run_id for told in (await callbacks.leases(deep, [lease], now=NOW)).values()] == [lease.run_id]

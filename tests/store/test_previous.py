@@ -11,7 +11,7 @@ import pytest
 
 from sexton.domain.outcome import Succeeded
 from sexton.domain.run import Previous
-from sexton.store import instants
+from sexton.store import uuid7
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
 from tests.store.support import BROKEN, NOW, after, claim, enlist, finish, submit
@@ -39,7 +39,7 @@ class Counting:
 
 async def fire(connection: Conn, minute: int, state: str = "ready") -> UUID:
     at = after(minutes=minute)
-    run_id = UUID(int=instants.floor(at).int + minute)
+    run_id = UUID(int=uuid7.floor(at).int + minute)
     await connection.execute(
         """INSERT INTO sexton.runs (id, job_id, fire_at, due_at, lane, partition, at_most_once, state, origin, queue, tenant,
              task)
@@ -98,8 +98,8 @@ async def test_it_is_found_by_index_in_the_newest_partition_that_has_one(databas
     for minute in (-1440, -1, 0):
         await ledger(connection, minute, "missed")
         await connection.execute("UPDATE sexton.executions SET token = 1")
-    await connection.execute(f"PREPARE previous AS {statements('runs')['previous']}")
-    newest = instants.floor(NOW + timedelta(hours=1))
+    await connection.execute(f"PREPARE previous AS {statements('sexton.store.work.runs')['previous']}")
+    newest = uuid7.floor(NOW + timedelta(hours=1))
     rows = await connection.fetch(
         f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) EXECUTE previous ('{{{JOB}}}', '{{{UUID(int=0)}}}', '{newest}', '{{NULL}}')"
     )

@@ -11,8 +11,8 @@ import pytest
 
 from sexton.errors import DatabaseUnavailable
 from sexton.store.database import Postgres
-from sexton.store.locks import PartitionLocks
-from sexton.store.wakeups import READY, Listener
+from sexton.store.postgres.advisory_locks import PartitionLocks
+from sexton.store.postgres.wakeups import READY, Listener
 from tests.store.support import submit
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def test_a_session_that_stops_writing_is_an_outage_and_not_a_fault_of_ours
 async def test_a_listener_and_partition_locks_are_not_at_home_on_a_server_that_only_reads(
     database_url: str, connection: Conn
 ) -> None:
-    """D4, rule 19: a standby hears no notification, and its locks exclude nobody."""
+    """D4, rule "session state only on direct connections": a standby hears no notification, and its locks exclude nobody."""
     heard: asyncio.Queue[str] = asyncio.Queue()
     listener = Listener(database_url, [READY], lambda channel, _: heard.put_nowait(channel), retry_s=0.01)
     locks = PartitionLocks(database_url)

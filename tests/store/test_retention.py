@@ -12,7 +12,9 @@ import pytest
 from sexton.domain.job import Unique
 from sexton.domain.outcome import Succeeded
 from sexton.errors import Contention
-from sexton.store import dead_letters, jobs, retention
+from sexton.operations import replay
+from sexton.store.work import dead_letters, jobs, retention
+from tests.callers import TESTER
 from tests.store.support import NOW, after, bury, claim, enlist, finish, run_row, status, submit
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ async def _partitions(connection: Conn, parent: str) -> list[str]:
 
 
 async def test_partitions_exist_at_least_fourteen_days_ahead(connection: Conn) -> None:
-    """D5, rule 16: days of executions, weeks of jobs and endings, without a gap; the second time nothing is missing."""
+    """D5, rule "lock in id order": days of executions, weeks of jobs and endings, without a gap; the second time nothing is
+    missing."""
     made = await retention.make_partitions(connection, now=FAR)
     assert made > 0
     assert await retention.make_partitions(connection, now=FAR) == 0
@@ -78,7 +81,7 @@ async def test_many_janitors_at_once_make_each_partition_once(database_url: str)
 
 
 async def test_a_partition_is_made_while_others_submit_and_read(connection: Conn, rival: Conn) -> None:
-    """D7, rule 16: no lock that readers and writers of the parent would wait for."""
+    """D7, rule "lock in id order": no lock that readers and writers of the parent would wait for."""
     await rival.execute("SET lock_timeout = '200ms'")
     async with connection.transaction():
         await retention.make_partitions(connection, now=FAR)
@@ -87,7 +90,7 @@ async def test_a_partition_is_made_while_others_submit_and_read(connection: Conn
 
 
 async def test_a_partition_is_made_beside_an_open_submission(connection: Conn, rival: Conn) -> None:
-    """D7, rule 16: and the other way round."""
+    """D7, rule "lock in id order": and the other way round."""
     await rival.execute("SET lock_timeout = '200ms'")
     async with connection.transaction():
         await submit(connection)
@@ -161,7 +164,7 @@ async def test_a_week_that_a_dead_letter_needs_stays(connection: Conn, database:
     for parent in ("jobs", "endings"):
         assert f"{parent}_{NOW:%Gw%V}" not in await retention.drop_partitions(database, parent, keep_s=0, now=after(days=60))
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
-    assert len(await dead_letters.replay(connection, [letter.id], now=after(days=60))) == 1
+    assert len(await replay.replay(connection, TESTER, [letter.id], now=after(days=60))) == 1
 
 
 async def test_a_replay_in_flight_keeps_its_week(connection: Conn, rival: Conn, database: Postgres) -> None:
@@ -170,7 +173,7 @@ async def test_a_replay_in_flight_keeps_its_week(connection: Conn, rival: Conn, 
     await bury(connection, worker_id)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
     async with rival.transaction():
-        await dead_letters.replay(rival, [letter.id], now=after(days=60))
+        await replay.replay(rival, TESTER, [letter.id], now=after(days=60))
         assert f"jobs_{NOW:%Gw%V}" not in await retention.drop_partitions(database, "jobs", keep_s=0, now=after(days=60))
     assert f"jobs_{NOW:%Gw%V}" not in await retention.drop_partitions(database, "jobs", keep_s=0, now=after(days=60))
 
@@ -182,7 +185,7 @@ async def test_the_partition_of_recurring_jobs_is_never_dropped(connection: Conn
 
 
 async def test_a_drop_does_not_wait_long_for_a_reader(connection: Conn, database: Postgres) -> None:
-    """Rule 16: the janitor gives up after a second and comes back."""
+    """Rule "lock in id order": the janitor gives up after a second and comes back."""
     async with connection.transaction():
         await connection.fetch("SELECT FROM sexton.executions")
         with pytest.raises(Contention):
@@ -232,7 +235,7 @@ async def test_a_unique_key_lives_as_long_as_its_job_or_its_period(connection: C
 
 
 async def test_a_unique_key_just_being_taken_over_is_not_expired(connection: Conn, rival: Conn) -> None:
-    """A10, rule 4: its former job has ended, and the new holder is not committed yet."""
+    """A10, rule "lock, then decide": its former job has ended, and the new holder is not committed yet."""
     worker_id = await enlist(connection)
     await submit(connection, unique=True)
     (claimed,) = await claim(connection, worker_id)

@@ -16,8 +16,9 @@ from sexton.domain.job import PAYLOAD_BYTES_LIMIT, Policy, Unique, submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.retry import Retry
 from sexton.errors import KeyBusy, KeyReused
-from sexton.store import fleet, jobs, runs
 from sexton.store.database import translate, translated_errors
+from sexton.store.fleet import workers
+from sexton.store.work import jobs, runs
 from tests.store.support import (
     BROKEN,
     NOW,
@@ -163,7 +164,7 @@ async def test_task_options_become_the_defaults_of_its_jobs(connection: Conn) ->
         "at_most_once": True,
         "policy": {"max_lost": 9, "deadline_s": 60.0},
     }
-    await fleet.register_tasks(connection, {"a": options}, now=NOW)
+    await workers.register_tasks(connection, {"a": options}, now=NOW)
     row = await run_row(connection, await submit(connection))
     assert row is not None
     assert (row["queue"], row["lane"], row["timeout_s"], row["at_most_once"]) == ("mail", 1, 5.0, True)
@@ -181,9 +182,9 @@ async def test_task_options_become_the_defaults_of_its_jobs(connection: Conn) ->
 
 async def test_a_task_registered_again_with_other_options_changes_later_jobs_only(connection: Conn) -> None:
     """A12: a deploy changes the defaults."""
-    await fleet.register_tasks(connection, {"a": {"queue": "one"}}, now=NOW)
+    await workers.register_tasks(connection, {"a": {"queue": "one"}}, now=NOW)
     first = await submit(connection)
-    await fleet.register_tasks(connection, {"a": {"queue": "two"}}, now=NOW)
+    await workers.register_tasks(connection, {"a": {"queue": "two"}}, now=NOW)
     second = await submit(connection)
     assert ((await run_row(connection, first)) or {})["queue"] == "one"
     assert ((await run_row(connection, second)) or {})["queue"] == "two"
@@ -206,7 +207,8 @@ async def test_the_time_zone_of_the_session_does_not_matter(connection: Conn, zo
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
 async def test_whoever_misses_a_partition_makes_it(connection: Conn, zone: str) -> None:
-    """D5, rule 16: submission and finish years ahead of the janitor, in sessions that disagree about the date."""
+    """D5, rule "lock in id order": submission and finish years ahead of the janitor, in sessions that disagree about the
+    date."""
     await connection.execute(f"SET timezone = '{zone}'")
     worker_id = await enlist(connection)
     far = datetime(2031, 12, 31, 23, 30, tzinfo=NOW.tzinfo)
@@ -220,7 +222,7 @@ async def test_whoever_misses_a_partition_makes_it(connection: Conn, zone: str) 
 
 
 async def test_a_batch_that_crosses_the_end_of_a_week_finds_its_partitions(connection: Conn) -> None:
-    """D5, rule 16: ids of one batch are a microsecond apart, so its last ones may belong to the next week."""
+    """D5, rule "lock in id order": ids of one batch are a microsecond apart, so its last ones may belong to the next week."""
     worker_id = await enlist(connection)
     brink = datetime(2031, 6, 29, 23, 59, 59, 999_998, tzinfo=NOW.tzinfo)  # the last microseconds of a Sunday
     await connection.execute("SELECT sexton.make_partitions($1, $1)", brink)
@@ -232,7 +234,7 @@ async def test_a_batch_that_crosses_the_end_of_a_week_finds_its_partitions(conne
 
 
 async def test_two_submitters_may_miss_the_same_partition(connection: Conn, rival: Conn) -> None:
-    """D5, rule 16: the second waits for the first and finds it made."""
+    """D5, rule "lock in id order": the second waits for the first and finds it made."""
     far = datetime(2032, 5, 5, tzinfo=NOW.tzinfo)
     async with connection.transaction():
         await submit(connection, now=far)
@@ -478,7 +480,7 @@ async def test_a_lock_timeout_elsewhere_is_not_taken_for_a_busy_key(connection: 
 
 
 async def test_two_batches_with_the_same_keys_in_opposite_order_do_not_deadlock(connection: Conn, rival: Conn) -> None:
-    """A10, rule 16: keys are taken in order."""
+    """A10, rule "lock in id order": keys are taken in order."""
     keys = [f"k{n:03}" for n in range(200)]
     documents = [submission("a", {}, key=key) for key in keys]
     one, other = await asyncio.gather(submit_many(connection, documents), submit_many(rival, documents[::-1]))
@@ -603,7 +605,7 @@ async def test_equal_jobs_of_one_batch_follow_the_one_that_stands(connection: Co
 
 
 async def test_a_concurrent_equal_job_waits_and_then_is_the_same(connection: Conn, rival: Conn) -> None:
-    """A10, rule 4: lock, then decide."""
+    """A10, rule "lock, then decide"."""
     async with connection.transaction():
         first = await submit(connection, unique=True)
         second = await blocked_task(connection, rival, submit(rival, unique=True))
@@ -611,7 +613,7 @@ async def test_a_concurrent_equal_job_waits_and_then_is_the_same(connection: Con
 
 
 async def test_a_concurrent_equal_job_is_created_if_the_first_rolls_back(connection: Conn, rival: Conn) -> None:
-    """A10, rule 4."""
+    """A10, rule "lock, then decide"."""
     transaction = connection.transaction()
     await transaction.start()
     await submit(connection, unique=True)
@@ -634,7 +636,7 @@ async def test_a_replacement_of_a_job_just_being_claimed_does_not_end_it(connect
 
 
 async def test_two_concurrent_replacements_leave_one_job(connection: Conn, rival: Conn) -> None:
-    """A10, rule 4."""
+    """A10, rule "lock, then decide"."""
     unique = Unique.of(on_conflict="replace")
     await submit(connection, unique=unique, delay="1h")
     async with connection.transaction():

@@ -11,8 +11,9 @@ from sexton.domain.job import submission
 from sexton.domain.limit import Limit
 from sexton.domain.retry import Retry
 from sexton.errors import KeyReused
-from sexton.store import fleet, jobs
 from sexton.store.database import translated_errors
+from sexton.store.fleet import workers
+from sexton.store.work import jobs
 from tests.store.support import NOW, after, submit, submit_many
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ async def test_a_new_job_is_shown_as_a_look_at_it_would_show_it(connection: Conn
 
 
 async def test_a_new_job_is_shown_with_what_its_task_and_its_queue_say(connection: Conn) -> None:
-    await fleet.register_tasks(connection, {"a": {"queue": "mail", "lane": 0, "timeout_s": 7, "policy": {"max_lost": 9}}})
+    await workers.register_tasks(connection, {"a": {"queue": "mail", "lane": 0, "timeout_s": 7, "policy": {"max_lost": 9}}})
     await connection.execute(
         """INSERT INTO sexton.queues (name, policy, updated_at) VALUES ('mail', '{"grace_s": 3}', now())"""
     )

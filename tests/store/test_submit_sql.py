@@ -15,8 +15,10 @@ from sexton.domain.job import submission
 from sexton.domain.outcome import Released, Snoozed, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import KeyReused
-from sexton.store import jobs, planning, runs, schedules
+from sexton.operations import plan
+from sexton.operations.caller import SCHEDULER
 from sexton.store.database import translated_errors
+from sexton.store.work import jobs, runs, schedules
 from tests.store.support import FLAKY, NOW, claim, enlist, finish, plain, run_row, snapshot, status, submit
 
 if TYPE_CHECKING:
@@ -139,7 +141,7 @@ async def test_a_role_with_two_grants_may_submit(clerk: Conn, connection: Conn) 
 
 
 async def test_a_role_that_may_submit_makes_missing_partitions_too(clerk: Conn, connection: Conn) -> None:
-    """A12, rule 16."""
+    """A12, rule "lock in id order"."""
     for row in await connection.fetch(
         "SELECT inhrelid::regclass::text AS child FROM pg_inherits WHERE inhrelid::regclass::text LIKE '%\\_2%'"
     ):
@@ -318,7 +320,7 @@ SCHEDULE = """SELECT sexton.submit_schedule('a', '{"n": 1}', name => 'report', e
 
 async def _plan(connection: Conn) -> None:
     seen = await schedules.to_plan(connection, partitions=ALL, limit=100)
-    await planning.write(connection, seen)
+    await plan.write(connection, SCHEDULER, seen)
 
 
 async def test_every_argument_of_a_schedule_arrives(connection: Conn, rival: Conn) -> None:

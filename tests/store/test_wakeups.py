@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from sexton.store import runs, wakeups
 from sexton.store.database import connect
-from sexton.store.wakeups import CANCEL, DUE, READY, Listener
+from sexton.store.postgres import wakeups
+from sexton.store.postgres.wakeups import CANCEL, DUE, READY, Listener
+from sexton.store.work import runs
 from sexton.telemetry.events import Emit, Event, ServiceFailed
 from tests.store.support import submit
 

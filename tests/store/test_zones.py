@@ -1,4 +1,5 @@
-"""The release of the time zone data in the store: the newest counts, and who has older data takes nothing over (rule 3)."""
+"""Rule "one instant, one fire", in the store: the newest release of the time zone data counts, and a node with older data
+takes nothing over."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sexton.store import recurring, zones
+from sexton.operations import recurring_jobs
+from sexton.store.work import zones
+from tests.callers import TESTER
 from tests.store.support import NOW
 from tests.tzdata import FakeRelease, rules, using
 
@@ -30,7 +33,7 @@ async def releases(connection: Conn) -> list[tuple[str, bytes]]:
 
 
 async def test_of_many_that_start_with_the_same_data_one_takes_over(connection: Conn) -> None:
-    """Rule 3; its zones are kept beside it."""
+    """Rule "one instant, one fire"; its zones are kept beside it."""
     assert await zones.newest(connection) is None
     with using(A):
         assert await zones.take_over(connection, now=NOW)
@@ -40,7 +43,7 @@ async def test_of_many_that_start_with_the_same_data_one_takes_over(connection: 
 
 
 async def test_older_data_never_take_over(connection: Conn) -> None:
-    """Rule 3: whoever compared before the newer came."""
+    """Rule "one instant, one fire": whoever compared before the newer came."""
     with using(B):
         assert await zones.take_over(connection, now=NOW)
     with using(A):
@@ -50,10 +53,10 @@ async def test_older_data_never_take_over(connection: Conn) -> None:
 
 
 async def test_older_data_are_kept_while_something_is_planned_by_them(connection: Conn) -> None:
-    """Rule 3: which wall time has fired can only be told by them."""
+    """Rule "one instant, one fire": which wall time has fired can only be told by them."""
     with using(A):
         await zones.take_over(connection, now=NOW)
-        await recurring.submit(connection, [{"task": "a", "schedule": {"cron": "0 9 * * *"}}], now=NOW)
+        await recurring_jobs.submit(connection, TESTER, [{"task": "a", "schedule": {"cron": "0 9 * * *"}}], now=NOW)
     with using(B):
         await zones.take_over(connection, now=NOW)
         await zones.forget(connection, now=LATER)

@@ -12,8 +12,8 @@ import time
 import asyncpg
 
 from sexton.errors import DatabaseUnavailable
-from sexton.store import silence
 from sexton.store.database import Connection, Postgres, translated_errors
+from sexton.store.postgres import tcp_keepalive
 
 PATIENCE_S = 4.0  # for statements that nobody will ever answer
 
@@ -43,7 +43,7 @@ async def main(path: str) -> dict[str, float | None]:
         upstream, server = await asyncio.open_unix_connection(path)
         await asyncio.gather(_pump(reader, server), _pump(upstream, writer), return_exceptions=True)
 
-    silence.SILENCE_S, silence.ASK_AFTER_S = 2, 1
+    tcp_keepalive.SILENCE_S, tcp_keepalive.ASK_AFTER_S = 2, 1
     _set_loopback("up")
     listener = await asyncio.start_server(forward, "127.0.0.1", 0)
     url = f"postgresql://postgres@127.0.0.1:{listener.sockets[0].getsockname()[1]}/postgres?sslmode=disable"

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sexton.api.choices import choices_at
-from sexton.api.decoding import decoded
-from sexton.api.problems import Refused
+from sexton.api.answers.problems import Refused
+from sexton.api.requests.bodies import decoded
+from sexton.api.requests.choices import choices_at
 from sexton.wire import JobRequest
 
 

@@ -14,8 +14,8 @@ from sexton.clock import ManualClock
 from sexton.domain.fault import Invalid
 from sexton.domain.run import Previous
 from sexton.errors import PermanentError, Snooze
-from sexton.handlers.context import Call, Context, Stopped, ask_to_stop, said_by
-from sexton.handlers.said import OUTPUT_LIMIT, Said
+from sexton.handlers.context import Call, Context, Stopped, ask_to_stop, live_output_of
+from sexton.handlers.live_output import OUTPUT_LIMIT, LiveOutput
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CALL = Call(
@@ -36,8 +36,8 @@ CALL = Call(
 )
 
 
-def said(context: Context) -> Said:
-    words = said_by(context)
+def said(context: Context) -> LiveOutput:
+    words = live_output_of(context)
     assert words is not None
     return words
 
@@ -77,7 +77,7 @@ def test_without_a_key_it_is_the_same_for_every_attempt_of_a_fire_in_whatever_zo
 
 
 def test_a_silent_handler_costs_no_collector() -> None:
-    assert said_by(Context(CALL)) is None
+    assert live_output_of(Context(CALL)) is None
 
 
 def test_the_last_progress_wins() -> None:
@@ -108,7 +108,7 @@ def test_progress_holds_nothing_that_postgresql_cannot_keep() -> None:
 
 def test_progress_with_nothing_is_a_sign_of_life_only() -> None:
     clock = ManualClock(NOON)
-    context = Context(CALL, new_said=partial(Said, clock.monotonic))
+    context = Context(CALL, new_said=partial(LiveOutput, clock.monotonic))
     context.progress(0.5)
     said(context).take()
     clock.move(timedelta(seconds=7))

@@ -187,7 +187,8 @@ def test_weights_1_2_5_are_exact_over_whole_rounds(rounds: int, sizes: list[int]
 def test_nobody_starves_behind_tenants_with_work_that_this_worker_may_not_take(
     weights: dict[str, int], deaf: set[str], wanted: int
 ) -> None:
-    """C9, rule 18: they are passed over within the claim, however many they are and however little is asked for."""
+    """C9, rule "claim only known tasks": they are passed over within the claim, however many they are and however little is
+    asked for."""
     worker = Worker()
     waiting = {**dict.fromkeys(weights, PLENTY), **dict.fromkeys(deaf, 0)}
     able = [tenant for tenant in weights if tenant not in deaf]

@@ -187,14 +187,14 @@ def test_the_place_of_a_bad_number_is_named() -> None:
 
 @pytest.mark.parametrize("payload", ["\x00", {"a": ["b\x00"]}, {"\x00": 1}, "\\\x00", "\\\\\x00"], ids=repr)
 def test_a_nul_character_is_refused(payload: Any) -> None:
-    """Rule 15: PostgreSQL cannot keep it."""
+    """Rule "bisect bad batches": PostgreSQL cannot keep it."""
     with pytest.raises(Invalid, match="NUL"):
         encoded_payload(payload)
 
 
 @pytest.mark.parametrize("payload", ["\\u0000", "\\\\u0000", {"\\u0000": "u0000"}, "\x01"], ids=repr)
 def test_a_text_that_only_looks_like_a_nul_is_kept(payload: Any) -> None:
-    """Rule 15: a backslash and some letters are no NUL."""
+    """Rule "bisect bad batches": a backslash and some letters are no NUL."""
     assert msgspec.json.decode(encoded_payload(payload)) == payload
 
 

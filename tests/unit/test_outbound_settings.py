@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sexton.cli.composition import unknown_variables
 from sexton.clock import SystemClock
 from sexton.errors import SextonError
-from sexton.handlers.outside import Outside
+from sexton.handlers.targets import TargetHandlers
 from sexton.settings import Settings
 
 
@@ -64,4 +64,4 @@ async def test_certificates_that_cannot_be_read_are_told_at_the_start(tmp_path: 
     if content is not None:
         path.write_text(content)
     with pytest.raises(SextonError, match="SEXTON_HTTP_CA_FILE"):
-        Outside(Settings(http_ca_file=path), clock=SystemClock(), dice=Random(1))
+        TargetHandlers(Settings(http_ca_file=path), clock=SystemClock(), dice=Random(1))

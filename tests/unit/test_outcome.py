@@ -36,7 +36,7 @@ def test_an_error_is_kept_with_its_bases_and_its_traceback() -> None:
 
 @pytest.mark.parametrize("text", ["a\x00b", "\ud800", "\udfff\x00", "🙂\x00"], ids=ascii)
 def test_what_postgres_cannot_keep_is_made_visible(text: str) -> None:
-    """Rule 15: an error message never breaks a report."""
+    """Rule "bisect bad batches": an error message never breaks a report."""
     info = ErrorInfo.of(_raised(ValueError(text)))
     for kept in (info.message, info.traceback or ""):
         assert "\x00" not in kept

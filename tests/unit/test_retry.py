@@ -236,14 +236,15 @@ def test_no_attempt_begins_that_the_deadline_forbids() -> None:
 
 
 def test_losses_are_counted_apart() -> None:
-    """C4, rule 9: at the last attempt a loss still costs no attempt; the third worker is the last."""
+    """C4, rule "losses have their own budget": at the last attempt a loss still costs no attempt; the third worker is the
+    last."""
     assert decide(Lost("gone"), Standing(5, 1), DICE) == RetryIn(0.0, "loss")
     assert decide(Lost("gone"), Standing(1, 2), DICE) == Bury("lost 3 workers, the limit is 3: gone", permanent=False)
     assert isinstance(decide(Lost("gone"), Standing(1, 0, max_lost=1), DICE), Bury)
 
 
 def test_a_hand_back_spends_nothing() -> None:
-    """C12, rule 9: not even at the end of every budget."""
+    """C12, rule "losses have their own budget": not even at the end of every budget."""
     assert decide(Released("drain"), Standing(5, 2, deadline_left_s=0.0), DICE) == RetryIn(0.0, "nothing")
 
 
@@ -251,7 +252,7 @@ def test_a_hand_back_spends_nothing() -> None:
     "outcome", [FLAKY, TimedOut("t"), Lost("l"), Released("r"), Missed("m")], ids=lambda outcome: type(outcome).__name__
 )
 def test_at_most_once_is_never_tried_again(outcome: Outcome) -> None:
-    """C6, rule 11: and does not come back from the dead letters by itself."""
+    """C6, rule "bounded prefetch": and does not come back from the dead letters by itself."""
     following = decide(outcome, Standing(1, 0, Retry(replays=3), at_most_once=True), DICE)
     assert isinstance(following, Bury)
     assert following.permanent

@@ -67,7 +67,7 @@ def _document(made: Report) -> dict[str, Any]:
     ids=str,
 )
 def test_each_outcome_becomes_one_document(outcome: Any, expected: dict[str, Any]) -> None:
-    """Rule 14: the fence, what happened, and what follows."""
+    """Rule "one path in, one path out": the fence, what happened, and what follows."""
     fence = {"run_id": str(UUID(int=1)), "worker_id": str(UUID(int=3)), "token": 4}
     assert _document(report(_lease(), outcome, Random(1))) == fence | expected
 

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from bench.app import note
 from bench.peers.drivers import drive
 from sexton import App
-from sexton.store import cluster, migrations
+from sexton.store import migrations
 from sexton.store.database import Postgres
+from sexton.store.fleet import cluster
 
 BATCH = 2000
 

@@ -8,11 +8,23 @@ from litestar.datastructures import State
 
 from sexton.clock import Clock
 from sexton.ids import Rng
+from sexton.operations.lease_reports import LeaseReports
+from sexton.operations.remote_claims import RemoteClaims
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.telemetry.events import Emit
 
-from . import (
+from .answers.problems import answer_problem
+from .edge.cross_site import reject_cross_site
+from .edge.load_shedding import LoadShedder
+from .edge.request_ids import RequestIds
+from .group_commit import GroupCommit
+from .known_tasks import KnownTasks
+from .live_stream import LiveStream
+from .remote import runs, workers
+from .remote.leases import Leases
+from .remote.long_polling import LongPolling
+from .resources import (
     backfills,
     batch,
     dead_letters,
@@ -22,27 +34,14 @@ from . import (
     health,
     jobs,
     limits,
-    overview,
     previews,
     queues,
-    remote_workers,
-    reports,
+    stats,
     subscriptions,
     tenants,
     why,
 )
-from .acquiring import Acquiring
-from .doorbell import Doorbell
-from .gate import Gate
-from .grouping import Grouping
-from .known_tasks import KnownTasks
-from .leases import Leases
-from .live import Live
-from .parts import Parts
-from .problems import answer_problem
-from .reporting import Reporting
-from .request_ids import RequestIds
-from .sites import refuse_other_sites
+from .state import ApiState
 
 _RESOURCES = (
     jobs,
@@ -56,9 +55,9 @@ _RESOURCES = (
     queues,
     limits,
     fleet,
-    remote_workers,
-    reports,
-    overview,
+    workers,
+    runs,
+    stats,
     subscriptions,
     events,
     health,
@@ -67,36 +66,36 @@ _SMALL_BODY = 64 * 1024  # of calls that take none
 
 
 def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, dice: Rng) -> Litestar:
-    gate = Gate(request_limit=settings.api_request_limit, body_bytes_limit=settings.api_body_mib * 2**20)
+    load_shedder = LoadShedder(request_limit=settings.api_request_limit, body_bytes_limit=settings.api_body_mib * 2**20)
     # The other half of the connections is for those who do not wait.
-    doorbell = Doorbell(database, clock=clock, emit=emit, dice=dice, limit=max(1, settings.api_connection_limit // 2))
-    parts = Parts(
+    long_polling = LongPolling(database, clock=clock, emit=emit, dice=dice, limit=max(1, settings.api_connection_limit // 2))
+    state = ApiState(
         database=database,
         settings=settings,
         clock=clock,
         emit=emit,
         dice=dice,
-        grouping=Grouping(database, clock, notify=settings.notify),
+        group_commit=GroupCommit(database, clock, notify=settings.notify),
         known_tasks=KnownTasks(database, clock),
-        live=Live(database, clock=clock, emit=emit, dice=dice),
-        gate=gate,
+        live_stream=LiveStream(database, clock=clock, emit=emit, dice=dice),
+        load_shedder=load_shedder,
         leases=Leases(database),
-        doorbell=doorbell,
-        acquiring=Acquiring(database, settings, doorbell, gate, clock=clock, emit=emit, dice=dice),
-        reporting=Reporting(database, clock=clock, emit=emit, dice=dice),
+        long_polling=long_polling,
+        remote_claims=RemoteClaims(database, grace_s=settings.worker_grace_s, clock=clock, emit=emit, dice=dice),
+        lease_reports=LeaseReports(database, clock=clock, emit=emit, dice=dice),
     )
     app = Litestar(
         route_handlers=[handler for resource in _RESOURCES for handler in resource.HANDLERS],
-        before_request=refuse_other_sites,
+        before_request=reject_cross_site,
         exception_handlers={Exception: answer_problem},
         compression_config=CompressionConfig(
             backend="gzip", gzip_compress_level=5, minimum_size=1024, exclude=[f"^{events.PATH}$"]
         ),
         request_max_body_size=_SMALL_BODY,
-        on_shutdown=[parts.close],
+        on_shutdown=[state.close],
         openapi_config=None,
         logging_config=None,
-        state=State({"parts": parts}),
+        state=State({"api": state}),
     )
-    app.asgi_handler = RequestIds(parts.gate.before(app.asgi_handler), dice)
+    app.asgi_handler = RequestIds(state.load_shedder.before(app.asgi_handler), dice)
     return app

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable
 
 from sexton.clock import Clock
-from sexton.store import overview
 from sexton.store.database import Database
+from sexton.store.views import overview
 
 KEPT_S = 1.0
 

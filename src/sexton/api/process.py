@@ -21,8 +21,8 @@ from sexton.store.database import Postgres
 from sexton.telemetry.events import ApiExposed, ApiListening, Emit
 
 from . import app
-from .connections import KEEP_ALIVE_S, Connection, Door, places
-from .parts import Parts
+from .edge.connections import KEEP_ALIVE_S, Connection, Door, places
+from .state import ApiState
 
 DRAIN_S = 5  # requests under way may end; streams end at once
 _BACKLOG = 2048
@@ -47,8 +47,8 @@ class ApiProcess:
                 await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 stopping.cancel()
-                parts: Parts = self._app.state["parts"]
-                parts.answer_all()
+                state: ApiState = self._app.state["api"]
+                state.answer_all()
                 server.should_exit = True
                 await serving
         finally:

@@ -25,9 +25,10 @@ from sexton.ids import Rng, entropy
 from sexton.registry import Registry
 from sexton.service import AskedToStop, insist, unless_stopped
 from sexton.settings import Settings
-from sexton.store import cluster, migrations
+from sexton.store import migrations
 from sexton.store.database import Postgres, is_direct
-from sexton.store.server_version import require_supported
+from sexton.store.fleet import cluster
+from sexton.store.postgres.server_version import require_supported
 from sexton.telemetry import logs
 from sexton.telemetry.events import Emit, Events
 

@@ -10,22 +10,32 @@ from uuid import UUID
 
 from sexton.clock import Clock, SwitchableClock, SystemClock
 from sexton.domain.duration import Duration
-from sexton.domain.schedule.backfill import SPACING_S, Fires, Overlap
 from sexton.domain.targets import Target
 from sexton.errors import InvalidSubmission
+from sexton.operations.backfill import Backfill, Stopped
+from sexton.operations.cancel import Cancellation, cancel
 from sexton.registry import Definition, Registry
 from sexton.settings import Settings
-from sexton.store import jobs
-from sexton.store.backfill import Backfill, Stopped
 from sexton.store.database import Postgres
-from sexton.store.jobs import Cancellation, Execution, JobView
+from sexton.store.work import jobs
+from sexton.store.work.jobs import Execution, JobView
 
 from .arguments import Parameters
 from .background import Background
+from .caller import APP
 from .control import Control
 from .dead_letters import DeadLetters
 from .location import open_database
-from .options import RESERVED, RULE_AND_BEHAVIOUR, DeclaredOptions, Options, ScheduleOptions, TaskOptions
+from .options import (
+    RESERVED,
+    RULE_AND_BEHAVIOUR,
+    BackfillOptions,
+    Declaration,
+    DeclaredOptions,
+    Options,
+    ScheduleOptions,
+    TaskOptions,
+)
 from .pools import Pools
 from .request import DEFAULT_QUEUE, Request, Template
 from .results import Results, Submitted
@@ -97,47 +107,20 @@ class App(Sharing):
             return self._define(fn, name, process, options)
         return lambda fn: self._define(fn, name, process, options)
 
-    def cron(
-        self,
-        expression: str,
-        /,
-        *,
-        name: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        process: bool = False,
-        **options: Unpack[DeclaredOptions],
-    ) -> Scheduling:
+    def cron(self, expression: str, /, **options: Unpack[Declaration]) -> Scheduling:
         """Declares a schedule, named like its task unless told otherwise; workers and `sexton sync` write it to the database.
 
         Around a plain function it makes the task as well, with these options; around a task they are this schedule's alone.
         """
-        return self._declaring({"cron": expression}, name, payload, process, options)
+        return self._declaring({"cron": expression}, **options)
 
-    def every(
-        self,
-        interval: Duration,
-        /,
-        *,
-        name: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        process: bool = False,
-        **options: Unpack[DeclaredOptions],
-    ) -> Scheduling:
+    def every(self, interval: Duration, /, **options: Unpack[Declaration]) -> Scheduling:
         """As `cron`, at a fixed distance that never drifts."""
-        return self._declaring({"every": interval}, name, payload, process, options)
+        return self._declaring({"every": interval}, **options)
 
-    def rrule(
-        self,
-        rule: str,
-        /,
-        *,
-        name: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        process: bool = False,
-        **options: Unpack[DeclaredOptions],
-    ) -> Scheduling:
+    def rrule(self, rule: str, /, **options: Unpack[Declaration]) -> Scheduling:
         """As `cron`, by a recurrence rule of RFC 5545."""
-        return self._declaring({"rrule": rule}, name, payload, process, options)
+        return self._declaring({"rrule": rule}, **options)
 
     def request(self, task: str | Target, payload: Any = None, **options: Unpack[Options]) -> Request:
         """A job for a task that may live in another program, for `submit_many`."""
@@ -148,22 +131,7 @@ class App(Sharing):
         self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
     ) -> Submitted:
         """Submits by name, for tasks that live in another program; for those of this one there is `task.submit`."""
-        (answer,) = await self._submitter.submit([self.request(task, payload, **options)], connection)
-        return answer
-
-    def submit_sync(
-        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
-    ) -> Submitted:
-        (answer,) = self._submitter.submit_sync([self.request(task, payload, **options)], connection)
-        return answer
-
-    async def submit_many(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
-        """All of them or none, in any number; on a connection of your own at most 10,000 per call. They may come from a
-        generator: what it makes is sent while it makes the next."""
-        return await self._submitter.submit(requests, connection)
-
-    def submit_many_sync(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
-        return self._submitter.submit_sync(list(requests), connection)
+        return (await self._submitter.submit([self.request(task, payload, **options)], connection))[0]
 
     def schedule_request(self, task: str | Target, payload: Any = None, **options: Unpack[ScheduleOptions]) -> ScheduleRequest:
         """A recurring job, for `schedule_many`."""
@@ -174,18 +142,29 @@ class App(Sharing):
         self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
     ) -> Scheduled:
         """A recurring job: exactly one of `cron`, `rrule` and `every`. Under a name that stands it is brought up to date."""
-        (answer,) = await self._schedules.write([self.schedule_request(task, payload, **options)], connection)
-        return answer
+        return (await self._schedules.write([self.schedule_request(task, payload, **options)], connection))[0]
 
-    def schedule_sync(
-        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
-    ) -> Scheduled:
-        (answer,) = self._schedules.write_sync([self.schedule_request(task, payload, **options)], connection)
-        return answer
+    async def submit_many(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
+        """All of them or none, in any number; on a connection of your own at most 10,000 per call. They may come from a
+        generator: what it makes is sent while it makes the next."""
+        return await self._submitter.submit(requests, connection)
 
     async def schedule_many(self, requests: Iterable[ScheduleRequest], *, connection: object | None = None) -> list[Scheduled]:
         """All of them or none, in any number; on a connection of your own at most 10,000 per call."""
         return await self._schedules.write(list(requests), connection)
+
+    def submit_sync(
+        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
+    ) -> Submitted:
+        return self._submitter.submit_sync([self.request(task, payload, **options)], connection)[0]
+
+    def schedule_sync(
+        self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Scheduled:
+        return self._schedules.write_sync([self.schedule_request(task, payload, **options)], connection)[0]
+
+    def submit_many_sync(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
+        return self._submitter.submit_sync(list(requests), connection)
 
     def schedule_many_sync(self, requests: Iterable[ScheduleRequest], *, connection: object | None = None) -> list[Scheduled]:
         return self._schedules.write_sync(list(requests), connection)
@@ -206,7 +185,7 @@ class App(Sharing):
     async def cancel(self, job_id: UUID) -> Cancellation:
         """What has not started never will; what runs is asked to stop. `NotAllowedIn` if the job has ended."""
         async with (await self._pools.here()).transaction() as connection:
-            return await jobs.cancel(connection, job_id, now=self.clock.database_now())
+            return await cancel(connection, APP, job_id, now=self.clock.database_now())
 
     async def pause(self, job_id: UUID, *, note: str | None = None, until: datetime | None = None) -> JobView:
         """Nothing of it starts before it is resumed; what runs goes on. A recurring job may go on by itself, at `until`."""
@@ -227,24 +206,12 @@ class App(Sharing):
         from_at: datetime,
         until: datetime | None = None,
         *,
-        fires: Fires = "missing",
-        spacing: Duration = SPACING_S,
-        overlap: Overlap = "queue",
-        dry_run: bool = False,
         version: int | None = None,
+        **options: Unpack[BackfillOptions],
     ) -> Backfill:
         """Runs the past fires of a recurring job from `from_at` to before `until` (now, if left out), oldest first, each due
-        `spacing` after the one before. With `version`, only if nobody has edited the job since. At most 1,000 per call."""
-        return await self._control.backfill(
-            job_id,
-            from_at,
-            until,
-            fires=fires,
-            spacing=spacing,
-            overlap=overlap,
-            dry_run=dry_run,
-            version=version,
-        )
+        `spacing` after the one before. With `version`, only if the job was not edited since. At most 1,000 per call."""
+        return await self._control.backfill(job_id, from_at, until, version=version, **options)
 
     async def stop_backfill(self, job_id: UUID) -> Stopped:
         """What of it waits never starts; what runs goes on, and so does the schedule."""
@@ -285,10 +252,12 @@ class App(Sharing):
     def _declaring(
         self,
         rule: Mapping[str, Any],
-        name: str | None,
-        payload: Mapping[str, Any] | None,
-        process: bool,
-        options: DeclaredOptions,
+        /,
+        *,
+        name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        process: bool = False,
+        **options: Unpack[DeclaredOptions],
     ) -> Scheduling:
         given = cast(dict[str, Any], options)
         of_job = {option: value for option, value in given.items() if option not in RULE_AND_BEHAVIOUR}

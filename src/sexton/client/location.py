@@ -12,8 +12,8 @@ from sexton.errors import DatabaseUnavailable, DataRefused, InvalidSetting
 from sexton.settings import Settings
 from sexton.store import migrations
 from sexton.store.database import Postgres
-from sexton.store.embedded import EmbeddedPostgres
-from sexton.store.server_version import require_supported
+from sexton.store.embedded.server import EmbeddedPostgres
+from sexton.store.postgres.server_version import require_supported
 
 
 async def open_database(url: str | None, settings: Settings) -> Postgres:

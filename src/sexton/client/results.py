@@ -11,7 +11,7 @@ import msgspec
 
 from sexton.domain.duration import Duration, seconds
 from sexton.errors import JobFailed, ResultTimeout
-from sexton.store import jobs
+from sexton.store.work import jobs
 
 from .background import Background
 from .faults import submission_faults

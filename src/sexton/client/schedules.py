@@ -6,9 +6,9 @@ Under a name that stands, a schedule is brought up to date; what is the same alr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -17,25 +17,31 @@ from sexton.clock import Clock, host_now
 from sexton.domain.fault import Invalid
 from sexton.domain.job import BATCH_LIMIT
 from sexton.domain.schedule import schedule
-from sexton.domain.schedule.catch_up import CatchUp, catch_up
+from sexton.domain.schedule.catch_up import CatchUp
+from sexton.domain.schedule.catch_up import catch_up as checked_catch_up
 from sexton.domain.schedule.document import ScheduleDocument, document
-from sexton.domain.schedule.overlap import Overlap, overlap
+from sexton.domain.schedule.overlap import Overlap
+from sexton.domain.schedule.overlap import overlap as checked_overlap
 from sexton.domain.schedule.recurrence import Recurrence, seed_of
 from sexton.domain.schedule.rule import Schedule
 from sexton.errors import InvalidSubmission
-from sexton.store import foreign, recurring, schedules
+from sexton.operations.recurring_jobs import submit_many
+from sexton.store.postgres import caller_connection
+from sexton.store.work import schedules
 
 from .background import Background
+from .caller import APP
 from .faults import submission_faults
 from .options import BEHAVIOUR, RULE
 from .pools import Pools
 from .request import Template, said
 
-PLAN_LIMIT = 1_000  # so many are planned before the answer is given; more are left to the planners, which wake up at once
 _PAUSE_AFTER_LIMIT = 10_000
 _RULES_LIMIT = 4_096
 _LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
 _NO_ID = UUID(int=0)
+
+K = TypeVar("K", bound=msgspec.Struct)
 
 
 class Scheduled(NamedTuple):
@@ -80,35 +86,30 @@ class Schedules:
     async def write(self, requests: Sequence[ScheduleRequest], connection: object | None = None) -> list[Scheduled]:
         """All of them or none."""
         documents = _distinct(requests)
-        if not documents:
-            return []
-        if self.stand_in is not None:
-            return self.stand_in.schedule(requests)
+        if not documents or self.stand_in is not None:
+            return self._unsent(requests)
         with submission_faults():
             if connection is None:
                 return await self._over_own_pool(documents)
-            return _answers(await foreign.run(connection, schedules.SUBMIT, *self._arguments(documents)))
+            return _answers(await caller_connection.run(connection, schedules.SUBMIT, *self._arguments(documents)))
 
     def write_sync(self, requests: Sequence[ScheduleRequest], connection: object | None = None) -> list[Scheduled]:
         if connection is None:
             return self._background.run(self.write(requests))
         documents = _distinct(requests)
-        if not documents:
-            return []
-        if self.stand_in is not None:
-            return self.stand_in.schedule(requests)
+        if not documents or self.stand_in is not None:
+            return self._unsent(requests)
         with submission_faults():
-            return _answers(foreign.run_sync(connection, schedules.SUBMIT, *self._arguments(documents)))
+            return _answers(caller_connection.run_sync(connection, schedules.SUBMIT, *self._arguments(documents)))
+
+    def _unsent(self, requests: Sequence[ScheduleRequest]) -> list[Scheduled]:
+        """Without the database: nothing to write is nothing to answer, and in a test `stand_in` answers."""
+        return self.stand_in.schedule(requests) if requests and self.stand_in is not None else []
 
     async def _over_own_pool(self, documents: Sequence[ScheduleDocument]) -> list[Scheduled]:
         now = self._clock.database_now()
-        write = recurring.submit if len(documents) <= PLAN_LIMIT else schedules.submit
-        answers: list[Scheduled] = []
         async with (await self._pools.here()).transaction() as connection:
-            for start in range(0, len(documents), BATCH_LIMIT):
-                written = await write(connection, documents[start : start + BATCH_LIMIT], now=now)
-                answers += [Scheduled(*one) for one in written]
-        return answers
+            return [Scheduled(*one) for one in await submit_many(connection, APP, documents, now=now)]
 
     def _arguments(self, documents: Sequence[ScheduleDocument]) -> tuple[Any, ...]:
         """Of the one statement that goes over a connection of the caller's; a planner hears of it with the caller's commit."""
@@ -158,35 +159,25 @@ def recurrence(
     if pause_after is not None and (type(pause_after) is not int or not 1 <= pause_after <= _PAUSE_AFTER_LIMIT):
         raise Invalid("pause_after", f"{pause_after!r} must lie between 1 and {_PAUSE_AFTER_LIMIT:,}")
     return Recurrence(
-        overlap=_overlap(overlap),
-        catch_up=_catch_up(catch_up),
+        overlap=_policy("overlap", Overlap, checked_overlap, overlap, '"queue", or {"policy": "queue", "max_queued": 3}'),
+        catch_up=_policy("catch_up", CatchUp, checked_catch_up, catch_up, '"all", or {"policy": "all", "window": "2h"}'),
         on_resume="skip" if on_resume == "skip" else "latest" if on_resume == "latest" else "all",
         pause_after=pause_after,
     )
 
 
-def _overlap(given: object) -> Overlap:
+def _policy(field: str, kind: type[K], check: Callable[..., K], given: object, example: str) -> K:
+    """As a caller writes it: the name of a policy, an object with its numbers, or the value itself."""
+    names = kind.__struct_encode_fields__
     match given:
-        case Overlap():
-            return overlap(given.policy, max_queued=given.max_queued, max_parallel=given.max_parallel)
+        case kind():
+            return check(**dict(zip(names, msgspec.structs.astuple(given), strict=True)))
         case str():
-            return overlap(given)
-        case Mapping() if set(given) <= {"policy", "max_queued", "max_parallel"}:
-            return overlap(**given)
+            return check(given)
+        case Mapping() if set(given) <= set(names):
+            return check(**given)
         case _:
-            raise Invalid("overlap", 'write "queue", or {"policy": "queue", "max_queued": 3}')
-
-
-def _catch_up(given: object) -> CatchUp:
-    match given:
-        case CatchUp():
-            return catch_up(given.policy, window=given.window_s, max_catch_up=given.max_catch_up)
-        case str():
-            return catch_up(given)
-        case Mapping() if set(given) <= {"policy", "window", "max_catch_up"}:
-            return catch_up(**given)
-        case _:
-            raise Invalid("catch_up", 'write "all", or {"policy": "all", "window": "2h"}')
+            raise Invalid(field, f"write {example}")
 
 
 def _distinct(requests: Sequence[ScheduleRequest]) -> list[ScheduleDocument]:

@@ -13,8 +13,9 @@ from sexton.clock import Clock
 from sexton.domain.job import BATCH_LIMIT, Submission
 from sexton.errors import InvalidSubmission, SextonError
 from sexton.settings import Settings
-from sexton.store import foreign, jobs, runs
 from sexton.store.database import Postgres
+from sexton.store.postgres import caller_connection
+from sexton.store.work import jobs, runs
 
 from .background import Background
 from .faults import submission_faults
@@ -60,7 +61,7 @@ class Submitter:
         if self.stand_in is not None:
             return await self.stand_in.submit(requests, connection)
         with submission_faults():
-            return self._answers(await foreign.run(connection, jobs.SUBMIT, *self._arguments(requests)))
+            return self._answers(await caller_connection.run(connection, jobs.SUBMIT, *self._arguments(requests)))
 
     def submit_sync(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]:
         if not requests:
@@ -70,7 +71,7 @@ class Submitter:
         if connection is None:
             return self._background.run(self.submit(requests))
         with submission_faults():
-            return self._answers(foreign.run_sync(connection, jobs.SUBMIT, *self._arguments(requests)))
+            return self._answers(caller_connection.run_sync(connection, jobs.SUBMIT, *self._arguments(requests)))
 
     async def _over_own_pool(self, requests: Sequence[Request]) -> list[Submitted]:
         database = await self._pools.here()

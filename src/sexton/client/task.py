@@ -52,7 +52,7 @@ class Prepared(Generic[P]):
 class Task(Generic[P, R]):
     """Made by `@app.task`. Calling it calls the function, as a unit test would."""
 
-    # The first parameter is the Context, which only workers know (DESIGN §3): any stand-in will do for a direct call.
+    # The first parameter is the Context, which only workers know: any stand-in will do for a direct call.
     def __init__(
         self,
         fn: Callable[Concatenate[Any, P], R],

@@ -23,7 +23,7 @@ from typing import Protocol
 
 import msgspec
 
-from .marks import Mark, Marks
+from .claim_cursors import ClaimCursors, Mark
 
 NOWHERE = ("", 0)  # before the first tenant: where a worker that remembers nothing begins
 TURNS_LIMIT = 1000  # queues and lanes remembered; of more, the ones not served for longest begin their circle anew
@@ -100,7 +100,9 @@ class Turns:
     def last(self, queue: str, lane: int) -> tuple[str, int]:
         return self._last.get((queue, lane), NOWHERE)
 
-    def as_json(self, queues: Iterable[str] | None = None, marks: Marks | None = None, *, only_ahead: bool = False) -> str:
+    def as_json(
+        self, queues: Iterable[str] | None = None, marks: ClaimCursors | None = None, *, only_ahead: bool = False
+    ) -> str:
         """The `turns` of `sexton.claim_runs`: {queue: {lane: [tenant, turn, marks, only]}}, of these queues or of all."""
         wanted = None if queues is None else set(queues)
         flows: dict[str, dict[str, tuple[str, int] | tuple[str, int, Mapping[str, Mark], bool]]] = {}

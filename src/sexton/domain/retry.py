@@ -10,7 +10,18 @@ import msgspec
 
 from .duration import Duration, seconds
 from .fault import Invalid
-from .outcome import Cancelled, ErrorInfo, Failed, Lost, Missed, Outcome, Released, Snoozed, Succeeded, TimedOut
+from .outcome import (
+    Cancelled,
+    ErrorInfo,
+    Failed,
+    Lost,
+    Missed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+)
 
 Backoff = Literal["immediate", "linear", "exponential", "list"]
 
@@ -187,6 +198,7 @@ def _after_failure(retry: Retry, reason: str, at_least_s: float, standing: Stand
 
 
 def _after_loss(reason: str, standing: Standing) -> Next:
+    """Rule "losses have their own budget": `max_lost` pays, no attempt does."""
     if standing.at_most_once:
         return _bury_lost(reason, standing)
     if standing.lost_count + 1 >= standing.max_lost:

@@ -11,7 +11,18 @@ from uuid import UUID
 import msgspec
 
 from .job import MAX_LOST, Policy
-from .outcome import Cancelled, ErrorInfo, Failed, Lost, Missed, Outcome, Released, Snoozed, Succeeded, TimedOut
+from .outcome import (
+    Cancelled,
+    ErrorInfo,
+    Failed,
+    Lost,
+    Missed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+)
 from .retry import Bury, Finish, Next, RetryIn, Standing, decide
 from .states import Status
 

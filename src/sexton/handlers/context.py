@@ -21,7 +21,7 @@ from sexton.domain.run import Claimed, Previous
 from sexton.domain.targets import Target
 from sexton.errors import PermanentError, Snooze
 
-from .said import Said
+from .live_output import LiveOutput
 
 PROGRESS_BYTES_LIMIT = 16 * 1024
 
@@ -91,12 +91,12 @@ class Context:
         self,
         call: Call,
         transaction: Callable[[Any], Any] | None = None,
-        new_said: Callable[[], Said] = Said,
+        new_said: Callable[[], LiveOutput] = LiveOutput,
     ) -> None:
         self._call = call
         self._transaction = transaction
         self._new_said = new_said
-        self._said: Said | None = None  # most handlers say nothing
+        self._said: LiveOutput | None = None  # most handlers say nothing
         self._cancelled = False
 
     def __repr__(self) -> str:
@@ -204,7 +204,7 @@ class Context:
             raise RuntimeError("ctx.transaction() needs the worker's database connection: not available with process=True")
         return self._transaction(connection)
 
-    def _speak(self) -> Said:
+    def _speak(self) -> LiveOutput:
         if self._said is None:
             with _first_word:
                 if self._said is None:
@@ -219,12 +219,12 @@ def ask_to_stop(context: Context) -> None:
     context._cancelled = True
 
 
-def said_by(context: Context) -> Said | None:
+def live_output_of(context: Context) -> LiveOutput | None:
     """What the handler has said; `None` as long as it is silent."""
     return context._said
 
 
-def voice_of(context: Context) -> Said:
+def voice_of(context: Context) -> LiveOutput:
     """For words that arrive from elsewhere, such as the process in which the handler really runs."""
     return context._speak()
 

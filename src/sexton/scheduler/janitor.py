@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from sexton.clock import Clock
 from sexton.errors import Contention
-from sexton.store import dead_letters, failures, fleet, pacing, retention, run_payloads, runs, subscriptions
+from sexton.operations.caller import SCHEDULER
+from sexton.operations.replay import replay_due
 from sexton.store.database import Database
+from sexton.store.fleet import workers
+from sexton.store.sharing import parked_runs
+from sexton.store.work import dead_letters, failures, retention, run_payloads, runs, subscriptions
 from sexton.telemetry.events import Emit, SlotsMended
 
 REST_S = 60.0
@@ -60,15 +64,13 @@ class Janitor:
             await runs.forget_output(connection, now=now)
             await run_payloads.forget(connection, keep_s=self._history_s, now=now)
             await failures.forget(connection)
-            await fleet.forget_workers(connection, now=now)
-            await fleet.forget_nodes(connection, now=now)
-            mended_count = await pacing.mend(connection)
+            await workers.forget_workers(connection, now=now)
+            await workers.forget_nodes(connection, now=now)
+            mended_count = await parked_runs.mend(connection)
         if mended_count:
             self._emit(SlotsMended(mended_count))
         return tidied
 
     async def _replay_transient(self) -> None:
         async with self._database.transaction() as connection:
-            now = self._clock.database_now()
-            due = await dead_letters.due_for_replay(connection, limit=REPLAY_LIMIT, now=now)
-            await dead_letters.replay(connection, due, now=now)
+            await replay_due(connection, SCHEDULER, limit=REPLAY_LIMIT, now=self._clock.database_now())

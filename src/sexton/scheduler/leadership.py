@@ -1,10 +1,11 @@
 """Which partitions this node looks after.
 
 Leadership saves work, no more: promoting is safe from any number of nodes at once, and what a leader leaves undone for two
-seconds anybody does (rule 12). Every node computes the same fair shares from the nodes that beat. On a direct connection it
-also takes a session advisory lock per partition, so that two nodes with different views do not work on the same rows, and a
-dead node lets go as soon as its connection breaks; the others see with their next beat that its session is gone. Behind a
-pooler, where a session lock would belong to whoever comes next, the shares alone decide.
+seconds any scheduler does (rule "overdue work is anyone's"). Every node computes the same fair shares from the nodes that beat.
+On a direct connection it also takes a session advisory lock per partition, so that two nodes with different views do not work
+on the same rows, and a dead node lets go as soon as its connection breaks; the others see with their next beat that its session
+is gone. Behind a pooler a session lock would belong to the next client of the connection, so the shares alone decide:
+rule "session state only on direct connections".
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain import partition
-from sexton.store import fleet
 from sexton.store.database import Database
+from sexton.store.fleet import workers
 from sexton.telemetry.events import Emit, LeadershipChanged
 
 NODE_ALIVE_S = 6.0
@@ -60,7 +61,7 @@ class Leadership:
     async def run_once(self) -> float:
         session = None if self._locks is None else await self._locks.session()
         async with self._database.connection() as connection:
-            nodes = await fleet.node_beat(
+            nodes = await workers.node_beat(
                 connection,
                 self.node_id,
                 name=self._node_name,
@@ -83,4 +84,4 @@ class Leadership:
         if self._locks is not None:
             await self._locks.close()
         async with self._database.connection() as connection:
-            await fleet.node_leave(connection, self.node_id)
+            await workers.node_leave(connection, self.node_id)

@@ -1,4 +1,4 @@
-"""When to look beyond the partitions one leads (rule 12)."""
+"""When a scheduler looks beyond the partitions it leads: rule "overdue work is anyone's"."""
 
 from __future__ import annotations
 

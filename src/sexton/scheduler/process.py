@@ -11,8 +11,8 @@ from sexton.ids import Rng, process_id, process_name
 from sexton.service import Service, Wake, repeat
 from sexton.settings import Settings
 from sexton.store.database import Postgres
-from sexton.store.locks import PartitionLocks
-from sexton.store.wakeups import DUE, PLAN, Listener
+from sexton.store.postgres.advisory_locks import PartitionLocks
+from sexton.store.postgres.wakeups import DUE, PLAN, Listener
 from sexton.telemetry.events import Emit
 
 from .guardian import Guardian

@@ -1,8 +1,8 @@
 """Takes runs from workers that died, ends those that outstay their time, and buries those that never started in time.
 
-Dead means that this sweeper itself has watched the same beat for the whole lease, on its own monotonic clock (rule 8). Only
-time spent watching counts, so after an outage of the database, or of the sweeper itself, nobody is dead yet. Whoever it takes
-a run from is fenced by the token, so being wrong costs a repetition, never a double claim.
+Dead means that this sweeper itself has watched the same beat for the whole lease, on its own monotonic clock:
+rule "dead only when watched". Only time spent watching counts, so after an outage of the database, or of the sweeper itself, no
+worker is dead yet. The token fences a worker that loses a run, so a wrong judgement costs a repetition, never a double claim.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from uuid import UUID
 import msgspec
 
 from sexton.clock import Clock
+from sexton.domain.duty_cycle import DutyCycle
 from sexton.domain.outcome import Cancelled, Lost, Missed, Outcome, TimedOut
 from sexton.domain.run import Lease, report
-from sexton.domain.sparing import Sparing
 from sexton.errors import DatabaseUnavailable
 from sexton.ids import Rng
-from sexton.store import callbacks, fleet, runs
 from sexton.store.database import Connection, Database
+from sexton.store.fleet import workers
+from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Emit, Swept, WorkerLost
 
 BATCH = 500
-QUIET_S = 2.0  # between two looks while nothing runs: no silence matters then; what is to be planned waits no longer (rule 12)
+# Between two looks while nothing runs. No silence matters then, but what is to be planned waits no longer than this:
+# rule "overdue work is anyone's".
+QUIET_S = 2.0
 NEARLY_S = 0.02  # a lease that runs out between two looks is looked at that soon at the earliest
 
 
@@ -59,7 +62,7 @@ class Sweeper:
         self._lease_s, self._sweep_s = lease_s, sweep_s
         self._sightings: dict[UUID, _Sighting] = {}
         self._looked_at: float | None = None
-        self._sparing = Sparing()  # with looking through all that runs
+        self._sparing = DutyCycle()  # with looking through all that runs
 
     async def run_once(self) -> float:
         lost = overrun = missed = 0
@@ -95,13 +98,13 @@ class Sweeper:
         left_s = min((one.left_s for one in self._sightings.values()), default=self._sweep_s)
         return min(self._sweep_s, max(left_s, NEARLY_S))
 
-    async def _look(self) -> fleet.Survey:
+    async def _look(self) -> workers.Survey:
         began_s = self._clock.monotonic()
         is_thorough = self._sparing.is_due(began_s)
         try:
             async with self._database.connection() as connection:
                 now = self._clock.database_now()
-                return await fleet.survey(connection, lease_s=self._lease_s, thorough=is_thorough, now=now)
+                return await workers.survey(connection, lease_s=self._lease_s, thorough=is_thorough, now=now)
         finally:
             if is_thorough:  # also if it took too long: beats must be seen whatever becomes of the rest
                 self._sparing.note(began_s, self._clock.monotonic())
@@ -110,12 +113,12 @@ class Sweeper:
         if not silent:
             return 0
         async with self._database.connection() as connection:
-            declared = await fleet.declare_lost(connection, silent, now=self._clock.database_now())
+            declared = await workers.declare_lost(connection, silent, now=self._clock.database_now())
         for worker_id in declared:
             self._emit(WorkerLost(worker_id, self._sightings.pop(worker_id).watched_s))
         return len(declared)
 
-    def _observe(self, survey: fleet.Survey) -> dict[UUID, int]:
+    def _observe(self, survey: workers.Survey) -> dict[UUID, int]:
         """Takes note of every beat; answers with those that have stood still for a whole lease, the cluster's or their own."""
         now = self._clock.monotonic()
         # A long gap between two looks is our own absence (paused, starved): it says little about anybody else.
@@ -157,6 +160,7 @@ class Sweeper:
 
 
 def _overran(run: runs.Overdue) -> Outcome:
+    """Rule "the sweeper ends overdue runs": its worker still beats, but the run has not ended in time."""
     if run.lease.worker_id == callbacks.HOLDER:
         said = "its target did not call back"
         return Cancelled(f"cancelled on request; {said}") if run.cancel_requested else TimedOut(f"{said} in {run.held_s:.0f} s")

@@ -1,7 +1,7 @@
 """The way to PostgreSQL: a pool, transactions, and the proof whether the way is direct or through a pooler.
 
 Drivers stop here: no asyncpg type or error leaves `sexton.store`. Behind a transaction-mode pooler no statement is kept
-prepared and every statement runs inside an explicit transaction (DESIGN rule 19).
+prepared and every statement runs inside an explicit transaction: rule "session state only on direct connections".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sexton.errors import (
     LimitExceeded,
 )
 
-from .silence import notice_silence
+from .postgres.tcp_keepalive import set_tcp_keepalive
 
 STATEMENT_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 5
@@ -164,7 +164,7 @@ class Postgres:
 class _Connection(asyncpg.Connection):
     def __init__(self, protocol: Any, transport: asyncio.BaseTransport, *args: Any) -> None:
         super().__init__(protocol, transport, *args)
-        notice_silence(transport)
+        set_tcp_keepalive(transport)
 
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109  (the driver's own signature)
         """One that leads nowhere cannot be closed politely; the driver has aborted it then, and nobody need hear of it."""
@@ -219,14 +219,19 @@ _CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncp
 class translated_errors:  # noqa: N801  (a context manager reads as a verb)
     """Turns the driver's errors into ours; a plain class because it sits on the hot path."""
 
+    __slots__ = ()
+
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         if error is not None:
-            translation = translate(error)
+            translation = self.translation(error)
             if translation is not None:
                 raise translation from error
+
+    def translation(self, error: BaseException) -> Exception | None:
+        return translate(error)
 
 
 def translate(error: BaseException) -> Exception | None:

@@ -10,9 +10,10 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 @cache
-def statements(noun: str) -> dict[str, str]:
-    """All statements of `<noun>.sql`, by name."""
-    text = resources.files(__package__).joinpath(f"{noun}.sql").read_text(encoding="utf-8")
+def statements(module: str) -> dict[str, str]:
+    """All statements of the `.sql` file beside a module, by name. Give it `__name__`."""
+    package, _, noun = module.rpartition(".")
+    text = resources.files(package).joinpath(f"{noun}.sql").read_text(encoding="utf-8")
     parts = _NAME.split(text)[1:]
     named = dict(zip(parts[::2], (body.strip() for body in parts[1::2]), strict=True))
     if len(named) != len(parts) // 2:

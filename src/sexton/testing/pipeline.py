@@ -18,8 +18,9 @@ from sexton.scheduler.planner import Planner
 from sexton.scheduler.promoter import Promoter
 from sexton.scheduler.sweeper import Sweeper
 from sexton.settings import Settings
-from sexton.store import fleet, runs
 from sexton.store.database import Postgres
+from sexton.store.fleet import workers
+from sexton.store.work import runs
 from sexton.telemetry.events import Emit, Ended, Event
 from sexton.worker.worker import Worker
 
@@ -125,7 +126,7 @@ class Pipeline:
             await worker.processes.close()
             worker.threads.close()
             async with self._database.connection() as connection:
-                await fleet.leave(connection, worker.worker_id)
+                await workers.leave(connection, worker.worker_id)
 
     async def _work(self, worker: Worker) -> bool:
         ran = False

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sexton.store import migrations
 from sexton.store.database import Postgres
-from sexton.store.embedded import EmbeddedPostgres
+from sexton.store.embedded.server import EmbeddedPostgres
 
 _QUICK = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 

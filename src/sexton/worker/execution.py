@@ -22,10 +22,10 @@ from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
 from sexton.domain.run import Claimed, Report, report
 from sexton.errors import HandedOver, LeaseLost, PermanentError, RetryLater, SextonError, Snooze
-from sexton.handlers.context import Call, Context, said_by
+from sexton.handlers.context import Call, Context, live_output_of
 from sexton.handlers.handle import Handle, Handler
-from sexton.handlers.process_pool import info_of
-from sexton.handlers.said import Said
+from sexton.handlers.live_output import LiveOutput
+from sexton.handlers.python.process_pool import info_of
 from sexton.ids import Rng
 
 _encode = msgspec.json.Encoder().encode
@@ -59,10 +59,10 @@ class Bench:
     timers: Timers
     dice: Rng
     grace_s: float
-    new_said: Callable[[], Said]
+    new_said: Callable[[], LiveOutput]
     transaction: Callable[[Execution, object | None], Any]  # what ctx.transaction() gives
     ended: Callable[[Execution, Report], None]
-    left: Callable[[Execution, Said | None], None]  # its work goes on elsewhere: the lease is to be handed over
+    left: Callable[[Execution, LiveOutput | None], None]  # its work goes on elsewhere: the lease is to be handed over
     dropped: Callable[[Execution], None]  # the lease is gone: nothing to report
     freed: Callable[[Execution], None]  # its slot may be used again
     undead: Callable[[Execution], None]  # ended for everybody else, but its thread goes on and holds its slot
@@ -168,8 +168,8 @@ class Execution:
         silence_s = self.claimed.lease.policy.progress_within_s
         if self.phase is not Phase.RUNNING or silence_s is None or self.context is None or self.started_at is None:
             return
-        said = said_by(self.context)
-        silent_s = self._bench.clock.monotonic() - (self.started_at if said is None else said.said_at)
+        live = live_output_of(self.context)
+        silent_s = self._bench.clock.monotonic() - (self.started_at if live is None else live.said_at)
         if silent_s >= silence_s:
             self._stop(TimedOut(f"stuck: no progress for {silent_s:.0f} s, its limit is {silence_s:g} s"))
         else:
@@ -229,7 +229,7 @@ class Execution:
             self._bench.dropped(self)
         elif isinstance(outcome, HandedOver):
             self.phase = Phase.REPORTING
-            self._bench.left(self, None if self.context is None else said_by(self.context))
+            self._bench.left(self, None if self.context is None else live_output_of(self.context))
         else:
             self.phase = Phase.REPORTING
             self._bench.ended(self, self._written(outcome))
@@ -254,7 +254,7 @@ class Execution:
                 result = encoded_result(outcome.result)
             except PermanentError as error:
                 outcome = Failed(ErrorInfo.of(error), permanent=True)
-        said = None if self.context is None else said_by(self.context)
+        live = None if self.context is None else live_output_of(self.context)
         started_s = took_s = None
         if self.started_at is not None:
             started_s = self.started_at - self.taken_at
@@ -266,8 +266,8 @@ class Execution:
             started_s=started_s,
             took_s=took_s,
             result=result,
-            progress=None if said is None else said.progress_json,
-            output=None if said is None else said.output,
+            progress=None if live is None else live.progress_json,
+            output=None if live is None else live.output,
             key=self.claimed.idempotency_key,
         )
 

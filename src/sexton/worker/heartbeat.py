@@ -14,12 +14,13 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from sexton.clock import Clock
+from sexton.domain.duty_cycle import DutyCycle
 from sexton.domain.outcome import Lost, Outcome, Released
 from sexton.domain.run import Lease, report
-from sexton.domain.sparing import Sparing
 from sexton.ids import Rng
-from sexton.store import fleet, runs
 from sexton.store.database import Connection, Database
+from sexton.store.fleet import workers
+from sexton.store.work import runs
 from sexton.telemetry.events import Emit, LoopStalled, Reconciled
 
 from .execution import Execution, Phase
@@ -30,9 +31,9 @@ from .holdings import Holdings
 ASK_S = 2.0
 FORCE_S = 0.5
 PULSE_S = 0.25
-IDLE_BEAT_S_MAX = 2.0  # rule 12: a beat is also an idle worker's look for work
+IDLE_BEAT_S_MAX = 2.0  # rule "overdue work is anyone's": a beat is also an idle worker's look for work
 APART_S = 0.25  # looking through all that we hold, if it takes longer than this, must not hold up the beat
-OVERDUE_S = 5.0  # rule 12: what schedulers leave undone for this long, an idle worker does
+OVERDUE_S = 5.0  # rule "overdue work is anyone's": what schedulers leave undone for this long, an idle worker does
 
 
 def idle_beat_s(beat_s: float, lease_s: float) -> float:
@@ -99,7 +100,7 @@ class Heartbeat:
         self._beat_sent_at = clock.monotonic()  # of the last beat that was answered
         self._suspects: dict[tuple[UUID, int], frozenset[int]] = {}
         self._stalled = False
-        self._sparing = Sparing()  # with looking through all that the database believes we hold
+        self._sparing = DutyCycle()  # with looking through all that the database believes we hold
         self._cut_short_count = 0  # of the claims that were, those looked into
 
     async def run_once(self) -> float:
@@ -136,7 +137,7 @@ class Heartbeat:
         async with self._database.connection() as connection:
             if not self._owner.enlisted:
                 await self._owner.enlist(connection)
-            beaten = await fleet.beat(
+            beaten = await workers.beat(
                 connection,
                 worker_id,
                 running_count=len(held_before),
@@ -160,7 +161,7 @@ class Heartbeat:
         if is_apart:
             sent_at = self._clock.monotonic()
             async with self._database.connection() as connection:
-                leased = await fleet.leased(connection, worker_id)
+                leased = await workers.leased(connection, worker_id)
         if is_thorough:
             self._sparing.note(sent_at, self._clock.monotonic())
             self._cut_short_count = cut_short_count
@@ -171,7 +172,7 @@ class Heartbeat:
         been claimed or ended, and another such look to see what became of them may take long."""
         return [*(execution.claimed.run_id for execution in held), *(run_id for run_id, _ in self._suspects)]
 
-    def _stop_the_lost(self, worker_id: UUID, held_before: list[Execution], leased: list[fleet.Held]) -> None:
+    def _stop_the_lost(self, worker_id: UUID, held_before: list[Execution], leased: list[workers.Held]) -> None:
         """Held since before the beat was sent, and not ours any more; or leased to who we were before we were declared dead."""
         ours = {(held.run_id, held.token) for held in leased}
         for execution in held_before:
@@ -180,16 +181,16 @@ class Heartbeat:
             if (not is_of_this_life or (lease.run_id, lease.token) not in ours) and not execution.ending:
                 self._post(execution.lose)
 
-    def _cancel_the_unwanted(self, leased: list[fleet.Held]) -> None:
+    def _cancel_the_unwanted(self, leased: list[workers.Held]) -> None:
         for held in leased:
             if held.cancel_requested:
                 execution = self._holdings.get(held.run_id, held.token)
                 if execution is not None:
                     self._post(execution.cancel)
 
-    async def _return_the_unknown(self, leased: list[fleet.Held]) -> None:
-        """Rule 7: a lease we never heard of comes from a claim whose reply was lost. It goes back once every claim that was
-        under way when we first saw it is over, for only then can no reply bring it any more."""
+    async def _return_the_unknown(self, leased: list[workers.Held]) -> None:
+        """Rule "reconcile lost replies": a lease we never heard of comes from a claim whose reply was lost. It goes back once
+        every claim that was under way when we first saw it is over, for only then can no reply bring it any more."""
         # In this order, and after the beat: a claim that began while the beat was on its way is still under way here, or its
         # runs are among the holdings below.
         under_way = self._holdings.claims_under_way
@@ -212,7 +213,7 @@ class Heartbeat:
         self._stalled = stalled
         return stalled
 
-    def _lease(self, held: fleet.Held) -> Lease:
+    def _lease(self, held: workers.Held) -> Lease:
         return Lease(
             run_id=held.run_id,
             job_id=held.job_id,
@@ -228,7 +229,7 @@ class Heartbeat:
         )
 
 
-def _never_heard_of(held: fleet.Held) -> Outcome:
+def _never_heard_of(held: workers.Held) -> Outcome:
     # The claim of an at-most-once run is its start, heard of or not.
     reason = "a claim whose reply was lost"
     return Lost(reason) if held.at_most_once else Released(reason)

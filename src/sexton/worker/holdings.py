@@ -39,7 +39,7 @@ class Holdings:
 
     @contextmanager
     def claiming(self) -> Iterator[None]:
-        """Marks a claim as under way: until its reply is in, the database may know of leases that we do not."""
+        """ClaimCursors a claim as under way: until its reply is in, the database may know of leases that we do not."""
         serial = next(self._serial)
         self._claims.add(serial)
         try:

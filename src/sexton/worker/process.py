@@ -18,12 +18,12 @@ from sexton.ids import Rng
 from sexton.registry import Registry
 from sexton.service import AskedToStop, Service, Wake, insist, repeat, unless_stopped
 from sexton.settings import Settings
-from sexton.store import fleet
 from sexton.store.database import Postgres
-from sexton.store.wakeups import CANCEL, READY, Listener
+from sexton.store.fleet import workers
+from sexton.store.postgres.wakeups import CANCEL, READY, Listener
 from sexton.telemetry.events import Emit, ServiceFailed
 
-from .hastener import Hastener
+from .early_retry import EarlyRetry
 from .heartbeat import OwnThread, idle_beat_s
 from .worker import Worker
 
@@ -43,13 +43,13 @@ class WorkerProcess:
         emit: Emit,
         dice: Rng,
         sync: Callable[[], Awaitable[object]] | None = None,
-        outside: Mapping[str, Handler] | None = None,
-        hastener: Hastener | None = None,
+        targets: Mapping[str, Handler] | None = None,
+        early_retry: EarlyRetry | None = None,
     ) -> None:
         """`transactions` is a second pool, for the handlers' own. `direct_url` is a way proven to be direct; without one,
-        wake-ups turn to polling. `sync` writes the schedules that the app's code declares. `outside` are the tasks that are no
-        Python functions; whoever made them closes them. `hastener` is told by them, if they have one."""
-        self._sync, self._hastener = sync, hastener
+        wake-ups turn to polling. `sync` writes the schedules that the app's code declares. `targets` are the tasks that are no
+        Python functions; whoever made them closes them. `early_retry` is told by them, if they have one."""
+        self._sync, self._hastener = sync, early_retry
         self._database, self._settings, self._direct_url = database, settings, direct_url
         self._clock, self._emit, self._dice = clock, emit, dice
         self.worker = Worker(
@@ -64,7 +64,7 @@ class WorkerProcess:
             transactions=transactions,
             looks_by_beat=direct_url is not None and settings.poll_s >= idle_beat_s(settings.beat_s, settings.lease_s),
             needs_heartbeat=True,
-            outside=outside,
+            targets=targets,
         )
         self.worker.cut_off = self._renew
         self._pools = (database, transactions)
@@ -85,7 +85,7 @@ class WorkerProcess:
         heart.start()
         reporter = self._repeat(worker.reporter, worker.reporter.wake)
         intakes = [self._repeat(hand, hand.wake) for intake in worker.intakes for hand in intake.hands]
-        others = [self._repeat(worker.teller, Wake())]
+        others = [self._repeat(worker.progress_writer, Wake())]
         if self._hastener is not None:
             others.append(self._repeat(self._hastener, self._hastener.wake))
         if self._sync is not None:
@@ -132,7 +132,7 @@ class WorkerProcess:
     async def _leave(self) -> None:
         try:
             async with asyncio.timeout(3), self._database.connection() as connection:
-                await fleet.leave(connection, self.worker.worker_id)
+                await workers.leave(connection, self.worker.worker_id)
         except (SextonError, TimeoutError):
             pass  # the sweeper notices by itself when our beat stops
 

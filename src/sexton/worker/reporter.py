@@ -13,11 +13,11 @@ from sexton.clock import Clock
 from sexton.domain.outcome import ErrorInfo, Failed
 from sexton.domain.run import Report, report
 from sexton.errors import DataRefused
-from sexton.handlers.said import Said
+from sexton.handlers.live_output import LiveOutput
 from sexton.ids import Rng
 from sexton.service import Wake
-from sexton.store import callbacks, runs
 from sexton.store.database import Database
+from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Emit, Ended, HandedOver, LeaseLost
 
 from .execution import Execution, Phase
@@ -34,16 +34,16 @@ class Reporter:
         self._database, self._holdings, self._clock, self._emit, self._dice = database, holdings, clock, emit, dice
         self._pending: deque[tuple[Execution, Report]] = deque()
         self._again: list[tuple[Execution, Report]] = []
-        self._leaving: deque[tuple[Execution, Said | None]] = deque()
+        self._leaving: deque[tuple[Execution, LiveOutput | None]] = deque()
         self.wake = Wake()
 
     def add(self, execution: Execution, outcome: Report) -> None:
         self._pending.append((execution, outcome))
         self.wake()
 
-    def hand_over(self, execution: Execution, said: Said | None) -> None:
+    def hand_over(self, execution: Execution, live: LiveOutput | None) -> None:
         """Its work goes on elsewhere, and whoever does it has the lease."""
-        self._leaving.append((execution, said))
+        self._leaving.append((execution, live))
         self.wake()
 
     @property
@@ -91,7 +91,8 @@ class Reporter:
             return await runs.finish(connection, reports, now=self._clock.database_now())
 
     async def _bisect(self, batch: list[tuple[Execution, Report]], refusal: DataRefused) -> None:
-        """One report the database cannot keep must not hold back the others: it becomes a permanent failure that says so."""
+        """Rule "bisect bad batches": one report that the database cannot keep does not hold back the others. It becomes a
+        permanent failure that says so."""
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._send(batch[:middle])
@@ -107,13 +108,13 @@ class Reporter:
         else:
             await self._unaccepted(execution, plain)
 
-    async def _hand_over(self, batch: list[tuple[Execution, Said | None]]) -> None:
+    async def _hand_over(self, batch: list[tuple[Execution, LiveOutput | None]]) -> None:
         """A run that is not ours any more has ended already, by a callback that was quicker, or was taken from us: no result of
         ours is dropped, so there is nothing to tell. After a lost reply it is the same."""
         left: set[UUID] = set()
         for worker_id, each in groupby(batch, key=lambda item: _held_by(item[0])):  # one id, or two lives
             leaving = list(each)
-            words = [_words(execution, said) for execution, said in leaving if said is not None]
+            words = [_words(execution, live) for execution, live in leaving if live is not None]
             fences = [(execution.claimed.lease.run_id, execution.claimed.lease.token) for execution, _ in leaving]
             now = self._clock.database_now()
             async with self._database.connection() as connection:
@@ -170,9 +171,9 @@ class Reporter:
         self._holdings.remove(execution)
 
 
-def _words(execution: Execution, said: Said) -> dict[str, object]:
+def _words(execution: Execution, live: LiveOutput) -> dict[str, object]:
     lease = execution.claimed.lease
-    return {"run_id": lease.run_id, "token": lease.token, "progress": said.progress_json, "output": said.output}
+    return {"run_id": lease.run_id, "token": lease.token, "progress": live.progress_json, "output": live.output}
 
 
 def _held_by(execution: Execution) -> UUID:

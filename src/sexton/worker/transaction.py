@@ -10,10 +10,11 @@ from sexton.clock import Clock
 from sexton.domain.outcome import Succeeded
 from sexton.domain.run import Report, report
 from sexton.errors import LeaseLost
-from sexton.handlers.context import said_by
+from sexton.handlers.context import live_output_of
 from sexton.ids import Rng
-from sexton.store import foreign, runs
 from sexton.store.database import Database
+from sexton.store.postgres import caller_connection
+from sexton.store.work import runs
 
 from .execution import Execution, encoded_result
 
@@ -64,7 +65,7 @@ class Transaction:
             self._execution.ending = True
             try:
                 query, arguments = runs.finish_statement([self._report()], now=self._clock.database_now())
-                self._check(foreign.run_sync(self._connection, query, *arguments))
+                self._check(caller_connection.run_sync(self._connection, query, *arguments))
             except BaseException:
                 self._execution.ending = False
                 raise
@@ -75,12 +76,12 @@ class Transaction:
             self._check(await runs.finish(self._entered, [outcome], now=self._clock.database_now()))
         else:
             query, arguments = runs.finish_statement([outcome], now=self._clock.database_now())
-            self._check(await foreign.run(self._connection, query, *arguments))
+            self._check(await caller_connection.run(self._connection, query, *arguments))
 
     def _report(self) -> Report:
         execution = self._execution
         started_at = execution.started_at if execution.started_at is not None else execution.taken_at
-        said = None if execution.context is None else said_by(execution.context)
+        live = None if execution.context is None else live_output_of(execution.context)
         return report(
             execution.claimed.lease,
             Succeeded(self.result),
@@ -88,8 +89,8 @@ class Transaction:
             started_s=started_at - execution.taken_at,
             took_s=self._clock.monotonic() - started_at,
             result=None if self.result is None else encoded_result(self.result),
-            progress=None if said is None else said.progress_json,
-            output=None if said is None else said.output,
+            progress=None if live is None else live.progress_json,
+            output=None if live is None else live.output,
             key=execution.claimed.idempotency_key,
         )
 

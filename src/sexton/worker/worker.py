@@ -12,25 +12,26 @@ from sexton.dispatch.postgres import PostgresTransport
 from sexton.dispatch.transport import Transport
 from sexton.domain.run import Claimed, Report
 from sexton.handlers.handle import Handler
-from sexton.handlers.process_pool import ProcessPool
-from sexton.handlers.python_function import handler_for
-from sexton.handlers.said import Said
-from sexton.handlers.thread_slots import ThreadSlots
+from sexton.handlers.live_output import LiveOutput
+from sexton.handlers.python.function import handler_for
+from sexton.handlers.python.process_pool import ProcessPool
+from sexton.handlers.python.threads import ThreadSlots
 from sexton.ids import Rng, process_id, process_name
 from sexton.registry import Registry
 from sexton.service import insist
 from sexton.settings import Settings
-from sexton.store import fleet
 from sexton.store.database import Connection, Database
+from sexton.store.fleet import workers
 from sexton.telemetry.events import DeclaredLost, Drained, Emit, WorkerJoined
 
+from .empty_queues import EmptyQueueFilter
 from .execution import Bench, Execution, Phase, Timers
 from .heartbeat import Heartbeat, Pulse, idle_beat_s
 from .holdings import Holdings
 from .intake import Intake, Slots
-from .lookout import Lookout
+from .overdue import OverdueWork
+from .progress_writer import ProgressWriter
 from .reporter import Reporter
-from .teller import Teller
 from .transaction import Transaction
 
 FLUSH_S = 10.0
@@ -56,14 +57,14 @@ class Worker:
         new_id: Callable[[], UUID] = process_id,
         looks_by_beat: bool = False,
         needs_heartbeat: bool = False,
-        outside: Mapping[str, Handler] | None = None,
+        targets: Mapping[str, Handler] | None = None,
     ) -> None:
         """`handlers` stand in for the registry's functions, where a test wants to end them itself. `transactions` are for the
         handlers' own, so that a slow one cannot hold up claims and reports. `looks_by_beat`: hints reach it, so that an idle
         intake may leave looking to the heartbeat. `needs_heartbeat`: takes nothing before it has one, or others would take it
-        for dead. `outside` are the tasks that are no Python functions."""
-        self._outside = outside or {}
-        self._lookouts: list[Lookout] = []
+        for dead. `targets` are the tasks that are no Python functions."""
+        self._targets = targets or {}
+        self._empty_queues: list[EmptyQueueFilter] = []
         self._looks_by_beat, self._needs_heartbeat = looks_by_beat, needs_heartbeat
         self._new_id = new_id
         self.worker_id = new_id()
@@ -79,7 +80,7 @@ class Worker:
         self.holdings = Holdings()
         self.pulse = Pulse(clock)
         self.reporter = Reporter(database, self.holdings, clock=clock, emit=emit, dice=dice)
-        self.teller = Teller(database, self.holdings, lambda: self.worker_id, clock=clock)
+        self.progress_writer = ProgressWriter(database, self.holdings, lambda: self.worker_id, clock=clock)
         self.processes = ProcessPool(settings.worker_processes)
         self.threads = ThreadSlots(settings.worker_concurrency + settings.worker_zombie_limit)
         self._bench = Bench(
@@ -88,7 +89,7 @@ class Worker:
             timers=timers,
             dice=dice,
             grace_s=settings.worker_grace_s,
-            new_said=lambda: Said(clock.monotonic),
+            new_said=lambda: LiveOutput(clock.monotonic),
             transaction=lambda execution, connection: Transaction(
                 transactions or database, execution, connection, clock=clock, dice=dice
             ),
@@ -106,47 +107,50 @@ class Worker:
         settings = self._settings
         kinds = (("intake", False, settings.worker_concurrency), ("process intake", True, settings.worker_processes))
         return [
-            Intake(
-                name,
-                self._make_transports(1 if is_process else 2),
-                tasks,
-                Slots(limit),
-                self.holdings,
-                worker_id=lambda: self.worker_id,
-                begin=self._begin,
-                may_claim=self._may_claim,
-                unreported_count=lambda: self.reporter.pending_count,
-                takes_ahead=not is_process,
-                poll_s=poll_s,
-                clock=self._clock,
-                emit=self._emit,
-                dice=self._dice,
-            )
+            self._make_intake(name, tasks, Slots(limit), is_process=is_process, poll_s=poll_s)
             for name, is_process, limit in kinds
             if (tasks := self._tasks_of_kind(is_process))
         ]
+
+    def _make_intake(self, name: str, tasks: list[str], slots: Slots, *, is_process: bool, poll_s: float) -> Intake:
+        """With two transports for the same tasks, where they run in this process. The first looks for work when idle, or has it
+        looked for by the heartbeat."""
+        first = self._make_transport()
+        others = [] if is_process else [self._make_transport(beside=first)]
+        empty_queues = self._filter_empty_queues(first) if self._looks_by_beat else None
+        return Intake(
+            name,
+            [empty_queues or first, *others],
+            tasks,
+            slots,
+            self.holdings,
+            overdue=OverdueWork(self._database, empty_queues, clock=self._clock),
+            worker_id=lambda: self.worker_id,
+            begin=self._begin,
+            may_claim=self._may_claim,
+            unreported_count=lambda: self.reporter.pending_count,
+            takes_ahead=not is_process,
+            poll_s=poll_s,
+            clock=self._clock,
+            emit=self._emit,
+            dice=self._dice,
+        )
 
     def _may_claim(self) -> bool:
         return not (self._needs_heartbeat if self._heartbeat is None else self._heartbeat.is_overdue)
 
     def _tasks_of_kind(self, is_process: bool) -> list[str]:
         named = [definition.name for definition in self._registry if definition.process is is_process]
-        return named if is_process else [*named, *self._outside]
-
-    def _make_transports(self, count: int) -> list[Transport]:
-        """For the same tasks. The first looks for work when idle, or has it looked for by the heartbeat."""
-        first = self._make_transport()
-        others = [self._make_transport(beside=first) for _ in range(count - 1)]
-        return [self._on_the_lookout(first) if self._looks_by_beat else first, *others]
+        return named if is_process else [*named, *self._targets]
 
     def _make_transport(self, beside: PostgresTransport | None = None) -> PostgresTransport:
         grace_s = self._settings.worker_grace_s + 5
         return PostgresTransport(self._database, self._settings.queue_order, grace_s=grace_s, clock=self._clock, beside=beside)
 
-    def _on_the_lookout(self, transport: Transport) -> Transport:
+    def _filter_empty_queues(self, transport: Transport) -> EmptyQueueFilter:
         trust_s = idle_beat_s(self._settings.beat_s, self._settings.lease_s) + TRUST_S
-        self._lookouts.append(Lookout(transport, trust_s=trust_s, clock=self._clock))
-        return self._lookouts[-1]
+        self._empty_queues.append(EmptyQueueFilter(transport, trust_s=trust_s, clock=self._clock))
+        return self._empty_queues[-1]
 
     def _handlers(self) -> dict[str, Handler]:
         functions = {
@@ -159,7 +163,7 @@ class Worker:
             )
             for definition in self._registry
         }
-        return {**functions, **self._outside}
+        return {**functions, **self._targets}
 
     def make_heartbeat(self, database: Database, post: Callable[[Callable[[], None]], object]) -> Heartbeat:
         """On a database of its own, for it runs in a thread of its own; `post` carries its calls to the event loop."""
@@ -181,13 +185,13 @@ class Worker:
 
     async def enlist(self, connection: Connection) -> None:
         now = self._clock.database_now()
-        await fleet.register_tasks(connection, {d.name: d.options for d in self._registry}, now=now)
-        await fleet.enlist(
+        await workers.register_tasks(connection, {d.name: d.options for d in self._registry}, now=now)
+        await workers.enlist(
             connection,
             self.worker_id,
             name=process_name(),
             queues=self._settings.worker_queues,
-            tasks=[*self._registry.names, *sorted(self._outside)],
+            tasks=[*self._registry.names, *sorted(self._targets)],
             concurrency=sum(intake.slots.limit for intake in self.intakes),
             now=now,
         )
@@ -207,16 +211,16 @@ class Worker:
 
     def looked(self, *, is_ready: bool, is_overdue: bool, sent_at: float) -> None:
         """What a beat has seen on its way; where it looks for the intakes, it also wakes them."""
-        for lookout in self._lookouts:
-            lookout.look(is_ready=is_ready, is_overdue=is_overdue, sent_at=sent_at)
+        for empty_queues in self._empty_queues:
+            empty_queues.look(is_ready=is_ready, is_overdue=is_overdue, sent_at=sent_at)
         if self._looks_by_beat and (is_ready or is_overdue):
             for intake in self.intakes:
                 intake.wake()
 
     def hear(self, queue: str) -> None:
         if not queue or queue in self._settings.worker_queues:
-            for lookout in self._lookouts:
-                lookout.hear()
+            for empty_queues in self._empty_queues:
+                empty_queues.hear()
             for intake in self.intakes:
                 intake.hear()
 
@@ -260,8 +264,8 @@ class Worker:
         self.reporter.add(execution, report)
         self._an_end.set()
 
-    def _left(self, execution: Execution, said: Said | None) -> None:
-        self.reporter.hand_over(execution, said)
+    def _left(self, execution: Execution, live: LiveOutput | None) -> None:
+        self.reporter.hand_over(execution, live)
         self._an_end.set()
 
     def _dropped(self, execution: Execution) -> None:

@@ -176,7 +176,8 @@ def test_a_search_begun_in_an_overlap_finds_its_second_pass_whole() -> None:
 
 
 def test_wall_times_that_meet_in_a_gap_are_one_fire() -> None:
-    """A3, rule 3: 02:00, 02:15, 02:30 and 02:45 do not exist, and 03:00 fires as well; that is one fire, at 03:00."""
+    """A3, rule "one instant, one fire": 02:00, 02:15, 02:30 and 02:45 do not exist, and 03:00 fires as well; that is one fire,
+    at 03:00."""
     found = _fires("2026-03-08", 0.5, cron="0,15,30,45 2,3 * * *", timezone="America/New_York")
     assert found == ["08 03:00-0400", "08 03:15-0400", "08 03:30-0400", "08 03:45-0400"]
     assert _fires("2026-03-08", 0.5, cron="*/10 30 2 * * *", timezone="America/New_York") == ["08 03:00-0400"]

@@ -1,2 +1,3 @@
-"""The API from Python: `Client` and `AsyncClient`, two thin faces over one set of calls (`calls.py`), one way to read answers
-(`call.py`, `problems.py`) and one policy for what is tried again (`persistence.py`)."""
+"""The API from Python. Each operation is written once, by resource (`jobs.py`, `dead_letters.py`, `sharing.py`,
+`subscriptions.py`, `cluster.py`); `faces.py` gives it to `Client` blocking and to `AsyncClient` awaited. There is one way to
+read answers (`call.py`, `problems.py`) and one policy for what is tried again (`persistence.py`, `sender.py`)."""

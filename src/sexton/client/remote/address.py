@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 
 from sexton.errors import ApiUnavailable
@@ -35,3 +37,8 @@ def shown(url: str) -> str:
 
 def timeouts(timeout_s: float) -> httpx.Timeout:
     return httpx.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
+
+
+def connection(url: str, timeout_s: float) -> dict[str, Any]:
+    """The arguments of httpx's clients."""
+    return {"base_url": validated(url), "timeout": timeouts(timeout_s), "trust_env": not is_local(url)}

@@ -1,16 +1,20 @@
-"""One call of the API as a value: what is sent, and as what the answer is read. How it travels is the faces' affair."""
+"""One call of the API as a value: what is sent, and as what the answer is read. How it travels is up to the clients."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar, cast
+from urllib.parse import quote
+from uuid import UUID
 
 import httpx
 import msgspec
 
-from sexton.errors import ApiError
+from sexton import wire
+from sexton.errors import ApiError, InvalidSubmission
 
 from .problems import error_in
 
@@ -53,6 +57,48 @@ class Call(Generic[T]):
                 status=response.status_code,
             ) from error
         return answer
+
+
+@dataclass(frozen=True)
+class Pages(Generic[T]):
+    """A list that is read page by page."""
+
+    first: Call[wire.Page[T]]
+    limit: int | None  # of items; none: to the end
+
+    def at(self, cursor: str | None, size: int) -> Call[wire.Page[T]]:
+        return replace(self.first, query={**self.first.query, **query(cursor=cursor, limit=size)})
+
+
+def get(path: str, answer: type[T], **given: Any) -> Call[T]:
+    return Call("GET", path, answer, query=query(**given), repeatable=True)
+
+
+def query(**given: Any) -> dict[str, str]:
+    """What is given, as HTTP spells it."""
+    return {name: _spelled(value) for name, value in given.items() if value is not None}
+
+
+def part(value: UUID | str) -> str:
+    """One part of a path, whatever characters it has."""
+    return quote(str(value), safe="") or "-"
+
+
+def encoded(document: msgspec.Struct) -> bytes:
+    try:
+        return msgspec.json.encode(document)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise InvalidSubmission("", f"cannot be written as JSON: {error}") from error
+
+
+def _spelled(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return value.isoformat()
+        case _:
+            return str(value)
 
 
 @cache

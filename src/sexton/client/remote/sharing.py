@@ -1,106 +1,125 @@
-"""The calls about tenants, queues and limits, built once for both faces."""
+"""The calls about tenants, queues and limits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
-from urllib.parse import quote
+from typing import Any, Literal, TypeVar, Unpack
 
 import msgspec
 
 from sexton import wire
-from sexton.domain.duration import Duration
+from sexton.client.options import LimitOptions, QueueOptions, TenantOptions
 from sexton.domain.retry import Retry
 from sexton.errors import InvalidSubmission
 
-from .call import Call
-from .calls import policy, query, span
+from .call import Call, Pages, get, part
+from .calls import policy, span
+from .faces import Operation, call, pages
+from .sender import Sender
+
+T = TypeVar("T")
 
 
-class TenantWords(TypedDict, total=False):
-    weight: int
-    running_max: int | None
-    waiting_max: int | None
-    submit_rate: float | None
-    submit_burst: int | None
-    jitter: Duration | None
+class SharingCalls(Sender):
+    @Operation
+    async def tenants(self) -> list[wire.TenantView]:
+        return await self._listed("/v1/tenants", wire.Page[wire.TenantView])
+
+    @pages
+    def limits(self, prefix: str | None = None, *, limit: int | None = None) -> Pages[wire.LimitView]:
+        """By key, without their holders."""
+        return Pages(get("/v1/limits", wire.Page[wire.LimitView], prefix=prefix), limit)
+
+    @Operation
+    async def queues(self) -> list[wire.QueueView]:
+        return await self._listed("/v1/queues", wire.Page[wire.QueueView])
+
+    @call
+    def tenant(self, name: str) -> Call[wire.TenantView]:
+        return get(_tenant(name), wire.TenantView)
+
+    @call
+    def limit(self, key: str) -> Call[wire.LimitView]:
+        """With the runs that hold it, and how many wait."""
+        return get(_limit(key), wire.LimitView)
+
+    @call
+    def queue(self, name: str) -> Call[wire.QueueView]:
+        return get(_queue(name), wire.QueueView)
+
+    @call
+    def set_tenant(self, name: str, **settings: Unpack[TenantOptions]) -> Call[wire.TenantView]:
+        """Replaces what was set for it: its weight, and its limits."""
+        return _put(_tenant(name), wire.TenantView, wire.TenantSettings, settings)
+
+    @call
+    def set_limit(self, key: str, **numbers: Unpack[LimitOptions]) -> Call[wire.LimitView]:
+        """Makes it or replaces its numbers: `running` at once, or `count` starts `per` span, or both."""
+        return _put(_limit(key), wire.LimitView, wire.LimitSettings, numbers)
+
+    @call
+    def set_queue(self, name: str, **settings: Unpack[QueueOptions]) -> Call[wire.QueueView]:
+        """Replaces what was set for it: its pace, ageing, and the defaults of its jobs."""
+        return _put(_queue(name), wire.QueueView, wire.QueueSettings, settings)
+
+    @call
+    def pause_tenant(self, name: str, *, note: str | None = None) -> Call[wire.TenantView]:
+        """None of its runs starts before it is resumed; what runs goes on."""
+        return _status(_tenant(name), wire.TenantView, "paused", note)
+
+    @call
+    def pause_queue(self, name: str, *, note: str | None = None) -> Call[wire.QueueView]:
+        """Nothing in it starts before it is resumed; what runs goes on."""
+        return _status(_queue(name), wire.QueueView, "paused", note)
+
+    @call
+    def resume_tenant(self, name: str) -> Call[wire.TenantView]:
+        return _status(_tenant(name), wire.TenantView, "active")
+
+    @call
+    def resume_queue(self, name: str) -> Call[wire.QueueView]:
+        return _status(_queue(name), wire.QueueView, "active")
+
+    @call
+    def remove_tenant(self, name: str) -> Call[wire.Removed]:
+        """It has the defaults again."""
+        return Call("DELETE", _tenant(name), wire.Removed)
+
+    @call
+    def remove_limit(self, key: str) -> Call[wire.Removed]:
+        """`NotAllowedIn` while runs wait for it."""
+        return Call("DELETE", _limit(key), wire.Removed)
+
+    @call
+    def remove_queue(self, name: str) -> Call[wire.Removed]:
+        """It has the defaults again."""
+        return Call("DELETE", _queue(name), wire.Removed)
 
 
-class QueueWords(TypedDict, total=False):
-    release_rate: float | None
-    release_burst: int | None
-    ageing: Duration | None
-    timeout: Duration | None
-    jitter: Duration | None
-    retry: Retry | None
+def _tenant(name: str) -> str:
+    return f"/v1/tenants/{part(name)}"
 
 
-class LimitWords(TypedDict, total=False):
-    running: int | None
-    count: int | None
-    per: Duration | None
-    burst: int | None
-    ordered: bool
+def _queue(name: str) -> str:
+    return f"/v1/queues/{part(name)}"
 
 
-def set_tenant(name: str, words: Mapping[str, Any]) -> Call[wire.TenantView]:
-    return _put(f"/v1/tenants/{_part(name)}", wire.TenantView, _told(wire.TenantSettings, words))
+def _limit(key: str) -> str:
+    return f"/v1/limits/{part(key)}"
 
 
-def set_queue(name: str, words: Mapping[str, Any]) -> Call[wire.QueueView]:
-    retry = words.get("retry")
-    said = {**words, "retry": policy(retry)} if isinstance(retry, Retry) else words
-    return _put(f"/v1/queues/{_part(name)}", wire.QueueView, _told(wire.QueueSettings, said))
-
-
-def set_limit(key: str, words: Mapping[str, Any]) -> Call[wire.LimitView]:
-    return _put(f"/v1/limits/{_part(key)}", wire.LimitView, _told(wire.LimitSettings, words))
-
-
-def tenant_status(name: str, change: wire.ShareStatusChange) -> Call[wire.TenantView]:
-    return Call(
-        "PATCH", f"/v1/tenants/{_part(name)}/status", wire.TenantView, body=msgspec.json.encode(change), repeatable=True
-    )
-
-
-def queue_status(name: str, change: wire.ShareStatusChange) -> Call[wire.QueueView]:
-    return Call("PATCH", f"/v1/queues/{_part(name)}/status", wire.QueueView, body=msgspec.json.encode(change), repeatable=True)
-
-
-def remove_tenant(name: str) -> Call[wire.Removed]:
-    return Call("DELETE", f"/v1/tenants/{_part(name)}", wire.Removed)
-
-
-def remove_queue(name: str) -> Call[wire.Removed]:
-    return Call("DELETE", f"/v1/queues/{_part(name)}", wire.Removed)
-
-
-def remove_limit(key: str) -> Call[wire.Removed]:
-    return Call("DELETE", f"/v1/limits/{_part(key)}", wire.Removed)
-
-
-def limit(key: str) -> Call[wire.LimitView]:
-    return Call("GET", f"/v1/limits/{_part(key)}", wire.LimitView, repeatable=True)
-
-
-def limits(prefix: str | None, cursor: str | None, size: int) -> Call[wire.Page[wire.LimitView]]:
-    asked = query(prefix=prefix, cursor=cursor, limit=size)
-    return Call("GET", "/v1/limits", wire.Page[wire.LimitView], query=asked, repeatable=True)
-
-
-def _told(kind: Any, words: Mapping[str, Any]) -> bytes:
+def _put(path: str, answer: type[T], kind: Any, given: Mapping[str, Any]) -> Call[T]:
+    """Twice is as once."""
+    settings = {name: policy(value) if isinstance(value, Retry) else span(value) for name, value in given.items()}
     try:
-        return msgspec.json.encode(kind(**{name: span(value) for name, value in words.items() if value is not None}))
+        asked = kind(**{name: value for name, value in settings.items() if value is not None})
     except TypeError:
-        wrong = next((name for name in words if name not in kind.__struct_fields__), "")
+        wrong = next((name for name in settings if name not in kind.__struct_fields__), "")
         may = ", ".join(kind.__struct_fields__)
         raise InvalidSubmission(f"/{wrong}", f"cannot be set; what may be: {may}") from None
+    return Call("PUT", path, answer, body=msgspec.json.encode(asked), repeatable=True)
 
 
-def _put(path: str, answer: Any, body: bytes) -> Call[Any]:
-    """Twice is as once."""
-    return Call("PUT", path, answer, body=body, repeatable=True)
-
-
-def _part(value: str) -> str:
-    return quote(value, safe="") or "-"
+def _status(path: str, answer: type[T], status: Literal["active", "paused"], note: str | None = None) -> Call[T]:
+    body = msgspec.json.encode(wire.ShareStatusChange(status=status, note=note))
+    return Call("PATCH", f"{path}/status", answer, body=body, repeatable=True)

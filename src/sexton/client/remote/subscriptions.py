@@ -1,11 +1,10 @@
-"""The calls about subscriptions and deliveries, built once for both faces."""
+"""The calls about subscriptions and deliveries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypedDict
-from urllib.parse import quote
+from typing import Any, Literal, TypedDict, Unpack
 from uuid import UUID
 
 import msgspec
@@ -18,8 +17,10 @@ from sexton.domain.subscription import Kind
 from sexton.domain.targets import SecretRef
 from sexton.errors import InvalidSubmission
 
-from .call import Call
-from .calls import policy, query, span
+from .call import Call, Pages, get, part
+from .calls import policy, span
+from .faces import call, pages
+from .sender import Sender
 
 
 class SubscriptionWords(TypedDict, total=False):
@@ -44,58 +45,65 @@ class DeliveryFilters(TypedDict, total=False):
     submitted_until: datetime | None
 
 
-def subscriptions(cursor: str | None, size: int) -> Call[wire.Page[wire.SubscriptionView]]:
-    asked = query(cursor=cursor, limit=size)
-    return Call("GET", "/v1/subscriptions", wire.Page[wire.SubscriptionView], query=asked, repeatable=True)
+class SubscriptionCalls(Sender):
+    @call
+    def set_subscription(self, name: str, url: str, **settings: Unpack[SubscriptionWords]) -> Call[wire.SubscriptionView]:
+        """Makes it or replaces all of it: the URL is told what becomes of runs. `tenant`, `run_queue` and `job_id` say of
+        which."""
+        given: dict[str, Any] = {field: span(value) for field, value in settings.items() if value is not None}
+        whose = {_WHOSE[field]: given.pop(field) for field in _WHOSE if field in given}
+        if isinstance(given.get("retry"), Retry):
+            given["retry"] = policy(given["retry"])
+        wrong = next((field for field in given if field not in wire.SubscriptionSettings.__struct_fields__), None)
+        if wrong is not None:
+            may = ", ".join(SubscriptionWords.__annotations__)
+            raise InvalidSubmission(f"/{wrong}", f"cannot be set; what may be: {may}")
+        body = msgspec.json.encode({"url": url, "filter": whose, **given})
+        return Call("PUT", _path(name), wire.SubscriptionView, body=body, repeatable=True)
 
+    @pages
+    def subscriptions(self, *, limit: int | None = None) -> Pages[wire.SubscriptionView]:
+        """By name."""
+        return Pages(get("/v1/subscriptions", wire.Page[wire.SubscriptionView]), limit)
 
-def subscription(name: str) -> Call[wire.SubscriptionView]:
-    return Call("GET", _path(name), wire.SubscriptionView, repeatable=True)
+    @call
+    def subscription(self, name: str) -> Call[wire.SubscriptionView]:
+        return get(_path(name), wire.SubscriptionView)
 
+    @call
+    def remove_subscription(self, name: str) -> Call[wire.SubscriptionRemoved]:
+        """What it has not delivered yet is cancelled."""
+        return Call("DELETE", _path(name), wire.SubscriptionRemoved)
 
-def put(name: str, url: str, words: Mapping[str, Any]) -> Call[wire.SubscriptionView]:
-    """Twice is as once."""
-    said = {field: span(value) for field, value in words.items() if value is not None}
-    whose = {_WHOSE[field]: said.pop(field) for field in _WHOSE if field in said}
-    if isinstance(said.get("retry"), Retry):
-        said["retry"] = policy(said["retry"])
-    wrong = next((field for field in said if field not in wire.SubscriptionSettings.__struct_fields__), None)
-    if wrong is not None:
-        raise InvalidSubmission(f"/{wrong}", f"cannot be set; what may be: {', '.join(SubscriptionWords.__annotations__)}")
-    body = {"url": url, "filter": whose, **said}
-    return Call("PUT", _path(name), wire.SubscriptionView, body=msgspec.json.encode(body), repeatable=True)
+    @pages
+    def deliveries(self, name: str, *, limit: int | None = None, **filters: Unpack[DeliveryFilters]) -> Pages[wire.Delivery]:
+        """The log of a subscription, newest first."""
+        return Pages(get(_path(name, "/deliveries"), wire.Page[wire.Delivery], **filters), limit)
 
+    @call
+    def replay_delivery(self, name: str, delivery_id: UUID | str) -> Call[wire.DeliveriesReplayed]:
+        """Sends it again, under the id the message had. `NotAllowedIn` while it is on its way."""
+        return Call("POST", _path(name, f"/deliveries/{part(delivery_id)}/replay"), wire.DeliveriesReplayed)
 
-def remove(name: str) -> Call[wire.SubscriptionRemoved]:
-    return Call("DELETE", _path(name), wire.SubscriptionRemoved)
-
-
-def deliveries(name: str, filters: DeliveryFilters, cursor: str | None, size: int) -> Call[wire.Page[wire.Delivery]]:
-    asked = query(**filters, cursor=cursor, limit=size)
-    return Call("GET", f"{_path(name)}/deliveries", wire.Page[wire.Delivery], query=asked, repeatable=True)
-
-
-def replay(name: str, delivery_id: UUID | str) -> Call[wire.DeliveriesReplayed]:
-    part = quote(str(delivery_id), safe="") or "-"
-    return Call("POST", f"{_path(name)}/deliveries/{part}/replay", wire.DeliveriesReplayed)
-
-
-def replay_many(
-    name: str,
-    *,
-    status: Literal["failed", "completed", "cancelled"] | None,
-    from_at: datetime | None,
-    until: datetime | None,
-    dry_run: bool,
-    limit: int,
-) -> Call[wire.DeliveriesReplayed]:
-    asked = wire.DeliveriesReplay(status=status, from_at=from_at, until=until, dry_run=dry_run, limit=limit)
-    path, body = f"{_path(name)}/deliveries/replay", msgspec.json.encode(asked)
-    return Call("POST", path, wire.DeliveriesReplayed, body=body, repeatable=dry_run)
+    @call
+    def replay_deliveries(
+        self,
+        name: str,
+        *,
+        status: Literal["failed", "completed", "cancelled"] | None = "failed",
+        from_at: datetime | None = None,
+        until: datetime | None = None,
+        dry_run: bool = False,
+        limit: int = 1_000,
+    ) -> Call[wire.DeliveriesReplayed]:
+        """Sends those again that ended so, the newest first; with `status=None` all that have ended."""
+        asked = wire.DeliveriesReplay(status=status, from_at=from_at, until=until, dry_run=dry_run, limit=limit)
+        path = _path(name, "/deliveries/replay")
+        return Call("POST", path, wire.DeliveriesReplayed, body=msgspec.json.encode(asked), repeatable=dry_run)
 
 
 _WHOSE = {"tenant": "tenant", "run_queue": "queue", "job_id": "job_id"}
 
 
-def _path(name: str) -> str:
-    return f"/v1/subscriptions/{quote(name, safe='') or '-'}"
+def _path(name: str, below: str = "") -> str:
+    return f"/v1/subscriptions/{part(name)}{below}"

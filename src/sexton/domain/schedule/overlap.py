@@ -1,5 +1,6 @@
 """What happens to a due fire while an earlier run of the same job is still alive. Pure: the caller has locked the job and
-looked (rule 4). A run is running from its promotion to its end, retry waits and snoozes included; queued while blocked."""
+looked (rule "lock, then decide"). A run is running from its promotion to its end, retry waits and snoozes included; queued
+while blocked."""
 
 from __future__ import annotations
 
@@ -89,6 +90,7 @@ def decide(policy: Overlap, live: Live) -> Decision:
 
 
 def admit(policy: Overlap, live: Live) -> tuple[UUID, ...]:
-    """Which of the queued runs may start now, oldest first. Asked again at every pass, so no release can be lost (rule 5)."""
+    """Which of the queued runs may start now, oldest first. Rule "look again every pass": asked at every pass, so no release
+    can be lost."""
     free = (policy.max_parallel if policy.policy == "parallel" else 1) - len(live.running)
     return tuple(live.queued[: max(0, free)])

@@ -1,5 +1,6 @@
-"""What newer time zone data mean for a schedule that was planned with older (rule 3): whether what waits is still right, and
-where a wall time lies now, so that one that has fired does not fire again and one that has not is not forgotten. Pure."""
+"""What newer time zone data mean for a schedule that was planned with older: whether what waits is still right, and where a
+wall time lies now, so that one that has fired does not fire again and one that has not is not forgotten
+(rule "one instant, one fire"). Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a job calls outside of Python: a URL, a gRPC method, an allowed command.
 
 A target is part of a job's policy, so it travels with every version of the job and every claim of its runs. The task of such a
-job is reserved: workers claim only tasks that they know (rule 18), so only those that can reach a target claim its runs.
+job is reserved. By rule "claim only known tasks", only workers that can reach a target claim its runs.
 """
 
 from __future__ import annotations

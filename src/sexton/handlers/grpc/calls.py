@@ -22,8 +22,8 @@ from sexton.errors import PermanentError, Snooze, TargetFailed
 from sexton.handlers.breaker import Breaker, Patience
 from sexton.handlers.context import Call, Context
 from sexton.handlers.handle import Handle
-from sexton.handlers.hiding import hidden, hidden_within, to_hide
-from sexton.handlers.python_function import TaskHandle
+from sexton.handlers.python.function import TaskHandle
+from sexton.handlers.redaction import hidden, hidden_within, to_hide
 from sexton.ids import Rng
 
 from .channels import Channels, Where

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from sexton.domain.outcome import storable
 from sexton.errors import PermanentError, RetryLater, SextonError, TargetFailed
-from sexton.handlers.hiding import hidden
+from sexton.handlers.redaction import hidden
 
 DETAILS_LIMIT = 300
 RETRY_AFTER_S_MAX = 86_400.0
@@ -34,7 +34,7 @@ PERMANENT = frozenset(
         Code.DATA_LOSS,
     }
 )
-# Said by whoever stands before a server that is not there, or by our own side.
+# LiveOutput by whoever stands before a server that is not there, or by our own side.
 DOWN = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED})
 
 

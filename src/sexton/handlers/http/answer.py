@@ -21,7 +21,7 @@ from sexton.domain.outcome import storable
 from sexton.domain.targets import HttpTarget
 from sexton.domain.targets.http import has_status
 from sexton.errors import PermanentError, RetryLater, TargetFailed
-from sexton.handlers.hiding import HIDDEN, hidden, hidden_within
+from sexton.handlers.redaction import HIDDEN, hidden, hidden_within
 
 RETRY_AFTER_S_MAX = 86_400.0
 SHOWN_BYTES = 300  # of the body, in the words of a failure

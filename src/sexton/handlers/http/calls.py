@@ -20,7 +20,7 @@ from sexton.handlers.breaker import Patience
 from sexton.handlers.context import Call, Context
 from sexton.handlers.handle import Handle, Hasten
 from sexton.handlers.outbound import Outbound, trusted
-from sexton.handlers.python_function import TaskHandle
+from sexton.handlers.python.function import TaskHandle
 from sexton.handlers.secrets import Secrets
 from sexton.ids import Rng
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from sexton.domain.targets import HttpTarget, SecretRef
 from sexton.domain.targets.http import BODILESS, is_reserved
 from sexton.handlers.context import Call, Context
-from sexton.handlers.hiding import to_hide
+from sexton.handlers.redaction import to_hide
 from sexton.handlers.secrets import Secrets
 from sexton.handlers.signature import message_id, signed
 from sexton.ids import Rng

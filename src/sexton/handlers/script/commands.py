@@ -15,8 +15,8 @@ from sexton.domain.targets.command import Command
 from sexton.errors import PermanentError, RetryLater, SextonError
 from sexton.handlers.context import Call, Context, Stopped, ask_to_stop
 from sexton.handlers.handle import Handle, Handler
-from sexton.handlers.hiding import to_hide
-from sexton.handlers.process_pool import how_it_ended
+from sexton.handlers.python.process_pool import how_it_ended
+from sexton.handlers.redaction import to_hide
 
 from .output import Listener
 from .process import OUTPUT_GRACE_S, Order, ScriptProcess

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from sexton.domain.job import RESULT_BYTES_LIMIT
-from sexton.handlers.hiding import HIDDEN
+from sexton.handlers.redaction import HIDDEN
 
 PENDING_LIMIT = 256 * 1024  # bytes waiting to be passed on; beyond that the oldest are dropped
 KEPT_LIMIT = 128 * 1024  # of those, and more than a result may have

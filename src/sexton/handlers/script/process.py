@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from sexton.errors import PermanentError, SextonError
-from sexton.handlers.process_pool import ProcessDied
+from sexton.handlers.python.process_pool import ProcessDied
 
 from .output import Listener
 

@@ -1,6 +1,6 @@
 -- Decides which of the runs that a claim has picked and locked may start under their limits, and with which slots.
--- Promises: no more runs start than the limit of a key, the rate of a key or `running_max` of a tenant allows (rule "slots, not
--- counts"). A run that the limit of its key keeps back is parked. A run that its tenant keeps back stays ready, and the claim
+-- Promises: no more runs start than the limit of a key, the rate of a key or `running_max` of a tenant allows
+-- (rule "slots, not counts"). A run that the limit of its key keeps back is parked. A run that its tenant keeps back stays ready, and the claim
 -- passes over the tenant until it has room. `admitted` null means that all runs may start.
 -- `picked_keys` and `held` are what pick_runs saw: the keys of the limits, and the slots that the first in line of ordered keys
 -- already hold. `waits`: see take_tokens.

@@ -8,7 +8,7 @@
 -- Plans: the claim is joined with what it picked by number. As lists, of which the planner expects ten entries, a nested loop over
 -- both looked as cheap as a hash join once `runs` had grown and was analysed; with 400 in each it took more than the rest of the
 -- claim. enable_material would make such a loop look cheap, so it is off.
--- Called by: store/runs.sql (`claim`). Locks: the claimed runs (FOR UPDATE SKIP LOCKED); the rows of queues that have a release rate;
+-- Called by: store/work/runs.sql (`claim`). Locks: the claimed runs (FOR UPDATE SKIP LOCKED); the rows of queues that have a release rate;
 -- what admit_runs locks.
 CREATE OR REPLACE FUNCTION sexton.claim_runs(
   worker uuid, queues text[], tasks text[], wanted int, grace_s float8, ahead boolean, turns jsonb, at timestamptz DEFAULT NULL)

@@ -12,7 +12,7 @@
 -- Plans: JSON beats parallel arrays here: 17.5 against 18 to 22 µs per run and a third less client CPU, measured on PostgreSQL 18 in
 -- batches of 500. `id = ANY (ARRAY(…))` pins an index scan in id order, whatever the planner believes about sizes. Runs that go back
 -- are found one by one and written where they were found; otherwise a thousand were compared with a thousand, twice.
--- Called by: store/runs.sql, claim_unique. Locks: the runs, in id order (rule "lock in id order"); the slots they hold; what
+-- Called by: store/work/runs.sql, claim_unique. Locks: the runs, in id order (rule "lock in id order"); the slots they hold; what
 -- release_parked locks.
 CREATE OR REPLACE FUNCTION sexton.finish_runs(reports jsonb, at timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id uuid, execution_id uuid, state text)

@@ -1,5 +1,5 @@
 -- The policy that a run lives by: that of the job version it belongs to, whatever becomes of the job.
--- Called by: callback_ends_at, store/dead_letters.sql, store/runs.sql. Locks: none.
+-- Called by: callback_ends_at, store/work/dead_letters.sql, store/work/runs.sql. Locks: none.
 CREATE OR REPLACE FUNCTION sexton.policy_of(wanted_job uuid, wanted_version int) RETURNS jsonb LANGUAGE plpgsql STABLE SET search_path = sexton, pg_temp AS $$
 DECLARE
   found_policy jsonb;

@@ -1,6 +1,6 @@
 -- Reads submitted schedules, and fills in what they leave out: from the options of the task, then of the queue (its jitter also from the
 -- tenant), then from the product's defaults.
--- Called by: submit_schedules, store/declared.sql, store/schedules.sql. Locks: none.
+-- Called by: submit_schedules, store/work/declared.sql, store/work/schedules.sql. Locks: none.
 CREATE OR REPLACE FUNCTION sexton.read_schedules(schedules jsonb) RETURNS SETOF sexton.schedule_document
 LANGUAGE sql STABLE SET search_path = sexton, pg_temp AS $$
   SELECT d.ord::int, g.task, g.name, coalesce(g.tenant, 'default'),

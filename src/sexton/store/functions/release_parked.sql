@@ -1,12 +1,12 @@
 -- Lets parked runs through: as many as their limit has room for, lanes in order, tenants in turn inside a lane; for an ordered key the
 -- first by due time, which then has the slot until it ends.
--- Promises: too many do no harm, because the claim asks again; too few are looked at again by every promoter pass (rule "look again every
--- pass"). A run that was let through uses the room, but not if it cannot start (a pause, a full tenant, a task that no worker knows):
+-- Promises: too many do no harm, because the claim asks again; too few are looked at again by every promoter pass
+-- (rule "look again every pass"). A run that was let through uses the room, but not if it cannot start (a pause, a full tenant, a task that no worker knows):
 -- then others that can start are let through past it, so at most twice the room is ready. The first in line of an ordered key with a
 -- rate does not wait for a slot that it holds itself.
 -- `wanted_keys` null: the keys after `after_key` that a run is parked for, at most 1,000; `stopped_at` says where to continue. `next_s`
 -- says when to look again.
--- Called by: finish_runs, store/pacing.sql. Locks: rows of `limits` in order of key; the runs it lets through, with SKIP LOCKED; if
+-- Called by: finish_runs, store/sharing/parked_runs.sql. Locks: rows of `limits` in order of key; the runs it lets through, with SKIP LOCKED; if
 -- `wanted_keys` is null, an advisory lock that it only tries, so that one session does the whole walk at a time.
 CREATE OR REPLACE FUNCTION sexton.release_parked(wanted_keys text[] DEFAULT NULL, at timestamptz DEFAULT NULL, after_key text DEFAULT '',
   OUT queues text[], OUT released int, OUT next_s float8, OUT stopped_at text)

@@ -3,7 +3,7 @@
 -- planned anew. A claim that came first wins. The limit of runs that have not started follows the job and the payload they were fired
 -- with. Runs of a backfill wait for their turn: no latest start and no deadline counts from their due time, and those that were asked for
 -- one at a time stay so.
--- Called by: submit_schedules, store/schedules.sql. Locks: call it with the row of the job locked (rule "job row first"); it then locks
+-- Called by: submit_schedules, store/work/schedules.sql. Locks: call it with the row of the job locked (rule "job row first"); it then locks
 -- the runs of the job.
 CREATE OR REPLACE FUNCTION sexton.revise(revised uuid, new sexton.schedule_document, moment timestamptz, OUT removed_count int, OUT begun_count int)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off AS $$

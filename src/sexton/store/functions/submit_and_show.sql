@@ -1,5 +1,5 @@
 -- Submits jobs, and shows each new job in the same round trip; of a job that already existed, only the id.
--- Called by: store/jobs.sql. Locks: those of submit_jobs.
+-- Called by: store/work/jobs.sql. Locks: those of submit_jobs.
 CREATE OR REPLACE FUNCTION sexton.submit_and_show(jobs jsonb, notify boolean DEFAULT true, at timestamptz DEFAULT NULL)
 RETURNS TABLE (id uuid, created boolean, version int, task text, tenant text, queue text, lane smallint, name text, payload jsonb, policy jsonb,
   timeout_s real, at_most_once boolean, idempotency_key text, tags text[], submitted_at timestamptz, submitted_by text, trace text, due_at timestamptz)

@@ -6,7 +6,7 @@
 -- Promises: answers in the order given; `created` is false where an idempotency key or an equal unique job already existed. A job that is
 -- due now is ready at once. Deliveries of events are not work that their tenant asked for, so its limits do not count for them. One look
 -- at the random device per call.
--- Called by: submit, submit_and_show, tell_subscribers, submit_held, store/jobs.sql. Locks: those of check_submissions, claim_keys and
+-- Called by: submit, submit_and_show, tell_subscribers, submit_held, store/work/jobs.sql. Locks: those of check_submissions, claim_keys and
 -- claim_unique, in this order; lock_timeout 2 s.
 CREATE OR REPLACE FUNCTION sexton.submit_jobs(jobs jsonb, notify boolean DEFAULT true, at timestamptz DEFAULT NULL)
 RETURNS TABLE (id uuid, created boolean)

@@ -1,7 +1,7 @@
 -- Writes schedules: new ones, and under a name that already exists a new version of the old one; an equal one stays as it is.
 -- Promises: they are planned at once: a Python client plans in the same transaction, for others a planner is woken. `on_name` is update
 -- (default) or refuse (SQLSTATE SX409). Fields of a document: those of the type sexton.schedule_document. Answers in the order given.
--- Called by: submit_schedule, store/schedules.sql. Locks: the rows of jobs whose name exists; lock_timeout 2 s.
+-- Called by: submit_schedule, store/work/schedules.sql. Locks: the rows of jobs whose name exists; lock_timeout 2 s.
 CREATE OR REPLACE FUNCTION sexton.submit_schedules(schedules jsonb, at timestamptz DEFAULT NULL)
 RETURNS TABLE (id uuid, created boolean, changed boolean)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = '2s' AS $$

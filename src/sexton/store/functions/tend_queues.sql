@@ -1,6 +1,6 @@
 -- Does what queues need from a promoter from time to time: runs that waited long enough rise one lane, and queues that are released at a
 -- certain rate are named if they may continue. `next_s` says when to look again.
--- Called by: store/pacing.sql. Locks: the runs that rise, with SKIP LOCKED.
+-- Called by: store/sharing/parked_runs.sql. Locks: the runs that rise, with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION sexton.tend_queues(at timestamptz DEFAULT NULL, OUT queues text[], OUT aged int, OUT next_s float8)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$

@@ -1,6 +1,6 @@
 -- How many tokens a bucket holds that was empty at `bucket_at` and has been filling since, up to `burst`.
 -- Promises: if the clock was set back, the bucket is full, not closed for an hour.
--- Called by: take_tokens, claim_runs, release_parked, check_submissions, tend_queues, has_takers, store/evidence.sql, store/limits.sql.
+-- Called by: take_tokens, claim_runs, release_parked, check_submissions, tend_queues, has_takers, store/views/evidence.sql, store/sharing/limits.sql.
 -- Locks: none.
 CREATE OR REPLACE FUNCTION sexton.tokens(bucket_at timestamptz, rate float8, burst int, moment timestamptz) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$

@@ -1,0 +1,45 @@
+"""Structs as responses: JSON bytes, a status, headers; entity tags."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from litestar import Response
+
+from sexton.api.requests.bodies import JSON
+from sexton.api.state import ApiRequest
+
+from .problems import Refused
+
+_encode = msgspec.json.Encoder().encode
+_TAG = re.compile(r'(?:W/)?"(\d{1,9})(?:\.[0-9a-f]+)?"')
+
+
+def answer(body: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[bytes]:
+    return Response(_encode(body), status_code=status, media_type=JSON, headers=dict(headers or {}))
+
+
+def tagged(request: ApiRequest, body: Any, version: int) -> Response[bytes]:
+    """With an ETag of version and content; 304 if the caller has exactly this already."""
+    encoded = _encode(body)
+    tag = f'"{version}.{hashlib.blake2b(encoded, digest_size=8).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    seen = request.headers.get("if-none-match")
+    if seen is not None and (seen.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in seen.split(",")]):
+        return Response(b"", status_code=304, media_type=JSON, headers=headers)
+    return Response(encoded, status_code=200, media_type=JSON, headers=headers)
+
+
+def expected_version(request: ApiRequest) -> int | None:
+    """The version that `If-Match` asks for. Only that part of the tag counts: an edit minds the definition, not the status."""
+    said = request.headers.get("if-match")
+    if said is None or said.strip() == "*":
+        return None
+    found = _TAG.fullmatch(said.strip())
+    if found is None:
+        raise Refused("version_mismatch", "If-Match holds no tag of ours; send the ETag of GET /v1/jobs/{id}, or leave it out")
+    return int(found[1])

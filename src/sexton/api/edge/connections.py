@@ -1,0 +1,200 @@
+"""One caller's connection: uvicorn's, with bounds on what a caller may hold without asking for anything.
+
+The head of a request has to come in time and in a bounded size, its body at a bounded pace; few requests may be sent ahead; and
+when all places are taken, whoever has waited longest without a request makes room. What is refused here is answered with a
+problem, as everywhere, unless another answer is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections import OrderedDict
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, Literal
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from sexton.api.answers.problems import MEDIA_TYPE, Refused, document
+
+HEAD_BYTES_LIMIT = 64 * 1024
+HEADERS_LIMIT = 200
+AHEAD_LIMIT = 100  # requests that a caller may send before the first of them is answered
+PACE_BYTES_PER_S = 16 * 1024  # of a body, once its time is up: 2 MiB may take two minutes
+KEEP_ALIVE_S = 30  # between an answer and the next request
+LINGER_S = 2.0  # for the rest of a body that was refused, so that its caller reads the answer before the connection ends
+FILES_ASIDE = 100  # open files that are not connections of callers
+
+
+class Door:
+    """The places for connections, and which of them nobody is using: those wait for a request to come."""
+
+    def __init__(self, limit: int, receive_s: float) -> None:
+        self.limit, self.receive_s = limit, receive_s
+        self.waiting: OrderedDict[Connection, None] = OrderedDict()  # the longest first
+
+    def has_room(self, taken: int) -> bool:
+        """For one more, if need be by letting go of another that waits."""
+        if taken <= self.limit:
+            return True
+        if not self.waiting:
+            return False
+        longest, _ = self.waiting.popitem(last=False)
+        longest.transport.close()
+        return True
+
+    def look_round(self, connections: Iterable[Any], now_s: float) -> None:
+        """Ends what takes too long."""
+        for connection in list(connections):
+            if isinstance(connection, Connection):
+                connection.look(now_s)
+
+
+class Connection(HttpToolsProtocol):
+    def __init__(self, door: Door, **given: Any) -> None:
+        super().__init__(**given)
+        self._door = door
+        self._part: Literal["nothing", "head", "body", "rest"] = "nothing"  # what is coming; the rest is of a body refused
+        self._since_s = self.loop.time()
+        self._come_bytes = 0
+        self._has_begun = False
+        self._has_asked = False
+        self._worked_on: RequestResponseCycle | None = None
+        self._refusal: Refused | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._door.has_room(len(self.connections)):
+            self._door.waiting[self] = None
+        else:
+            headers = {"Retry-After": "1"}
+            self._refuse(Refused("overloaded", "every connection is in use; try again shortly", headers=headers))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.waiting.pop(self, None)
+        super().connection_lost(exc)
+        self.pipeline.clear()
+        if self._worked_on is not None:  # uvicorn tells only the newest, and an answer to any other would end in our log
+            self._worked_on.disconnected = True
+            self._worked_on.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._worked_on = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def data_received(self, data: bytes) -> None:
+        self._has_begun = False
+        super().data_received(data)
+        if self._part == "head" and not self._has_begun:  # a head that begins in this data may follow other things in it
+            self._come_bytes += len(data)
+            if self._come_bytes > HEAD_BYTES_LIMIT:
+                self._refuse(_head_too_large(f"{HEAD_BYTES_LIMIT // 1024} KiB"))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._has_begun = True
+        self._begin("head")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= HEADERS_LIMIT:
+            self._refusal = _head_too_large(f"{HEADERS_LIMIT} header fields")
+            raise self._refusal
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES_LIMIT:
+            self._refusal = _head_too_large(f"{HEAD_BYTES_LIMIT // 1024} KiB")
+            raise self._refusal
+        if len(self.pipeline) >= AHEAD_LIMIT:
+            self._refusal = Refused("overloaded", f"more than {AHEAD_LIMIT} requests sent ahead; wait for an answer")
+            raise self._refusal
+        self._door.waiting.pop(self, None)
+        self._begin("body")
+        super().on_headers_complete()
+        self._has_asked = True
+
+    def on_body(self, body: bytes) -> None:
+        self._come_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._part == "body" and self._is_answered:
+            self._begin("rest")
+        elif self._part == "nothing":
+            self._wait()
+
+    def send_400_response(self, msg: str) -> None:
+        """For whatever the parser cannot read, and for what was refused while it read."""
+        self._refuse(self._refusal or Refused("malformed", "this is no HTTP/1.1 request"))
+
+    def look(self, now_s: float) -> None:
+        waited_s = now_s - self._since_s
+        match self._part:
+            case "nothing" if self._is_answered:
+                if waited_s > (KEEP_ALIVE_S if self._has_asked else self._door.receive_s):
+                    self.transport.close()
+            case "head" if waited_s > self._door.receive_s:
+                self._refuse(Refused("too_slow", f"the head of a request has {self._door.receive_s:g} s to come"))
+            case "body" if waited_s > self._door.receive_s + self._come_bytes / PACE_BYTES_PER_S and not self.flow.read_paused:
+                pace = f"{PACE_BYTES_PER_S // 1024} KiB per second"
+                self._refuse(Refused("too_slow", f"a body has {self._door.receive_s:g} s to come, or {pace} if it is long"))
+            case "rest" if waited_s > LINGER_S:
+                self.transport.close()
+            case _:
+                pass
+
+    @property
+    def _is_answered(self) -> bool:
+        """There is no request that somebody works on."""
+        return not self.pipeline and (not self._has_asked or self.cycle.response_complete)
+
+    def _begin(self, part: Literal["nothing", "head", "body", "rest"]) -> None:
+        self._part, self._since_s, self._come_bytes = part, self.loop.time(), 0
+
+    def _wait(self) -> None:
+        self._begin("nothing")
+        if self._is_answered and not self.transport.is_closing():
+            self._door.waiting[self] = None
+
+    def _refuse(self, refused: Refused) -> None:
+        """Ends the connection. Between two answers a problem would be taken for one of them."""
+        if self.transport.is_closing():
+            return
+        if self._is_answered or (self._part == "body" and not self.pipeline and not self.cycle.response_started):
+            self.transport.write(_written(refused, self.server_state.default_headers))
+        self.transport.close()
+
+
+def places(wanted: int) -> int:
+    """How many connections this process can hold: as many as wanted, or as the limit on open files has room for, which is
+    raised as far as it may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + FILES_ASIDE
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - FILES_ASIDE))
+
+
+def _head_too_large(limit: str) -> Refused:
+    return Refused("head_too_large", f"the head of a request has {limit} at most")
+
+
+def _written(refused: Refused, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    problem = document(refused)
+    body = msgspec.json.encode(problem)
+    said = {
+        **{name.decode(): value.decode() for name, value in headers},
+        "content-type": MEDIA_TYPE,
+        "content-length": str(len(body)),
+        "connection": "close",
+        **refused.headers,
+    }
+    lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}", *(f"{name}: {said[name]}" for name in said)]
+    return "\r\n".join([*lines, "", ""]).encode() + body

@@ -1,0 +1,172 @@
+"""Group commit: single submissions that arrive while a transaction is under way share the next one.
+
+Each is answered only after its commit. An idle API adds no wait; under load one commit carries hundreds. If a group fails on
+somebody's data, whoever the error names goes alone and the others go together once more; if it names nobody, each goes alone.
+So one bad job hurts nobody else, and a tenant over its limit does not take the speed of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.domain.job import Submission
+from sexton.errors import Contention, DataRefused, InvalidSubmission, KeyBusy, KeyReused, LimitExceeded
+from sexton.operations.caller import Caller
+from sexton.operations.submit import submit_and_show
+from sexton.store.database import Database
+from sexton.store.work import jobs
+from sexton.wire import Fault
+
+from .answers.problems import Refused
+from .state import ACTOR
+
+GROUP = Caller(ACTOR)  # for all whose submissions share a transaction; each of these carries who submitted it
+GROUP_LIMIT = 500
+WAITING_LIMIT = 10_000  # jobs; more than this is seconds of work, and the caller should hear of it
+_ALONE_LIMIT = 2  # transactions at once for the jobs of a group that failed
+_TOGETHER_LIMIT = 4  # tries of a group that shrinks; then each of it goes alone
+# What one job may do to the others of its group.
+_OF_ONE = (KeyReused, KeyBusy, DataRefused, Contention, LimitExceeded, InvalidSubmission)
+
+
+class Stored(NamedTuple):
+    job: jobs.JobView
+    created: bool
+
+
+class _Waiting(NamedTuple):
+    submission: Submission
+    answer: asyncio.Future[Stored]
+
+
+class GroupCommit:
+    def __init__(self, database: Database, clock: Clock, *, notify: bool) -> None:
+        self._database, self._clock, self._notify = database, clock, notify
+        self._waiting: deque[_Waiting] = deque()
+        self._sender: asyncio.Task[None] | None = None
+        self._alone: set[asyncio.Task[None]] = set()
+        self._few = asyncio.Semaphore(_ALONE_LIMIT)
+
+    async def submit(self, submission: Submission) -> Stored:
+        """Returns once the job is durable. Whoever stops waiting before its turn has submitted nothing."""
+        if len(self._waiting) >= WAITING_LIMIT:
+            raise Refused(
+                "overloaded", f"{WAITING_LIMIT:,} submissions wait already; try again shortly", headers={"Retry-After": "1"}
+            )
+        answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(submission, answer))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send(), name="api group commit")
+        return await answer
+
+    async def close(self) -> None:
+        """Sees to it that what was taken is answered."""
+        if self._sender is not None:
+            await asyncio.gather(self._sender, return_exceptions=True)
+        await asyncio.gather(*self._alone, return_exceptions=True)
+
+    async def _send(self) -> None:
+        while self._waiting:
+            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), GROUP_LIMIT))]
+            group = [one for one in taken if not one.answer.done()]
+            if group:
+                await self._together(group)
+
+    async def _together(self, group: Sequence[_Waiting]) -> None:
+        for _ in range(_TOGETHER_LIMIT if len(group) > 1 else 1):
+            try:
+                answers = await self._store([one.submission for one in group])
+            except _OF_ONE as error:
+                if len(group) == 1:
+                    _fail(group, error)
+                    return
+                suspects, group = _divided(group, error)
+                self._send_alone(suspects)
+                if not group:
+                    return
+            except BaseException as error:
+                _fail(group, error)
+                if not isinstance(error, Exception):
+                    raise
+                return
+            else:
+                _tell(group, answers)
+                return
+        self._send_alone(group)
+
+    def _send_alone(self, group: Sequence[_Waiting]) -> None:
+        for one in group:
+            task = asyncio.create_task(self._by_itself(one))
+            self._alone.add(task)
+            task.add_done_callback(self._alone.discard)
+
+    async def _by_itself(self, one: _Waiting) -> None:
+        async with self._few:
+            if not one.answer.done():
+                await self._together([one])
+
+    async def _store(self, submissions: Sequence[Submission]) -> list[Stored | Exception]:
+        """One round trip, which is a transaction by itself."""
+        async with self._database.connection() as connection:
+            answers = await submit_and_show(connection, GROUP, submissions, notify=self._notify, now=self._clock.database_now())
+        found = {job.id: job for _, job in answers if job is not None}
+        old = await self._look_up({one.id for one, _ in answers} - found.keys())
+        if not isinstance(old, Exception):
+            found |= old
+        missing = old if isinstance(old, Exception) else _forgotten()
+        return [Stored(found[one.id], one.created) if one.id in found else missing for one, _ in answers]
+
+    async def _look_up(self, job_ids: Collection[UUID]) -> dict[UUID, jobs.JobView] | Exception:
+        """Jobs that stood already. If it fails, that concerns only those who asked for them: what is new is durable by now."""
+        if not job_ids:
+            return {}
+        try:
+            async with self._database.connection() as connection:
+                return {job.id: job for job in await jobs.show_many(connection, list(job_ids))}
+        except Exception as error:
+            return error
+
+
+def _divided(group: Sequence[_Waiting], error: Exception) -> tuple[list[_Waiting], list[_Waiting]]:
+    """Those the error may be about, and the others. An error that names nobody is about all of them."""
+
+    def is_named(one: _Waiting) -> bool:
+        match error:
+            case LimitExceeded():
+                return (one.submission.tenant or "default") == error.tenant
+            case KeyReused():
+                return one.submission.key is not None and f'"{one.submission.key}"' in str(error)
+            case _:
+                return False
+
+    named = [one for one in group if is_named(one)]
+    return (named, [one for one in group if not is_named(one)]) if named else (list(group), [])
+
+
+def _tell(group: Sequence[_Waiting], answers: Sequence[Stored | Exception]) -> None:
+    for one, answer in zip(group, answers, strict=True):
+        if isinstance(answer, Exception):
+            _fail([one], answer)
+        elif not one.answer.done():
+            one.answer.set_result(answer)
+
+
+def _forgotten() -> Refused:
+    """A key may outlive the history of its job."""
+    detail = "the job this key was given to is no longer kept; it was submitted once, so use a new key to submit it again"
+    return Refused("conflict", detail, [Fault(pointer="/idempotency_key", detail=detail)])
+
+
+def _fail(group: Sequence[_Waiting], error: BaseException) -> None:
+    for one in group:
+        if one.answer.done():
+            continue
+        if isinstance(error, Exception):
+            one.answer.set_exception(error)
+        else:
+            one.answer.cancel()

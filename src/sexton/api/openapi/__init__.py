@@ -1,0 +1,1 @@
+"""The OpenAPI document, made from what each call says of itself."""

@@ -1,0 +1,198 @@
+"""The OpenAPI 3.1 document, made from the calls' own descriptions and the structs of `sexton.wire`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib import metadata
+from typing import Any
+
+import msgspec
+from litestar import Litestar
+from litestar.handlers import HTTPRouteHandler
+
+from sexton.api.answers.problems import KINDS, MEDIA_TYPE
+from sexton.wire import Problem
+
+from .description import WORDS_OF_ANSWERS, WORDS_OF_HEADERS, Answer, Body, Call
+from .field_descriptions import explained
+
+_REF = "#/components/schemas/{name}"
+_PARAMETER = re.compile(r"\{(\w+):\w+\}")
+_IDS = ("job_id", "execution_id", "letter_id", "run_id", "worker_id", "delivery_id")
+_ALWAYS = (500, 503)
+_TAGS = {
+    "jobs": "Submit, look at, change, stop and repeat jobs.",
+    "schedules": "When a recurring job fires.",
+    "executions": "Every try of a run, with its output and its outcome.",
+    "dead letters": "Jobs that will not be tried again by themselves.",
+    "fleet": "Workers and schedulers.",
+    "remote workers": "The worker protocol for other languages, and for targets of long HTTP jobs that call back.",
+    "sharing": "Who gets how much: tenants, queues and limits by key.",
+    "subscriptions": "Signed webhooks that tell what became of runs, the log of them, and replays.",
+    "events": "What happens, as it happens.",
+    "operations": "Health, and this document.",
+}
+_ABOUT = """\
+Errors are problem documents (RFC 9457) with a stable `code`. Each fault in `errors` has a `pointer`: a JSON pointer into the
+body, `?name` for a parameter of the query, or the name of a header. Lists are newest first and paged by an opaque cursor; a
+page may be short and still have a `next_cursor`. Times are RFC 3339 with an offset; spans are `"90s"`, `"15m"`, `"24h"` or a
+number of seconds. Every answer carries `X-Request-Id`; send your own to find it in the log.
+"""
+
+
+def calls_of(app: Litestar) -> Iterable[tuple[str, str, Call]]:
+    """(path, method, call) of every described handler."""
+    for route in app.routes:
+        for handler in getattr(route, "route_handlers", ()):
+            if isinstance(handler, HTTPRouteHandler) and (call := handler.opt.get("call")) is not None:
+                for method in sorted(handler.http_methods):
+                    yield call.path or _PARAMETER.sub(r"{\1}", route.path), method.lower(), call
+
+
+def openapi(app: Litestar) -> dict[str, Any]:
+    calls = sorted(calls_of(app), key=lambda one: (one[0], one[1]))
+    kinds = _kinds(call for _, _, call in calls)
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    components = {name: explained(schema) for name, schema in components.items()}
+    writer = _Writer(dict(zip(map(id, kinds), schemas, strict=True)), components)
+    queries = {call.query.__name__ for _, _, call in calls if call.query is not None}
+    paths: dict[str, Any] = {}
+    for path, method, call in calls:
+        paths.setdefault(path, {})[method] = writer.operation(path, method, call)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Sexton",
+            "version": metadata.version("sexton"),
+            "summary": "Jobs, on time and once.",
+            "description": _ABOUT,
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": words} for name, words in _TAGS.items()],
+        "paths": paths,
+        "components": {"schemas": {name: writer.plain(schema) for name, schema in components.items() if name not in queries}},
+    }
+
+
+def _kinds(calls: Iterable[Call]) -> list[Any]:
+    """Every struct that is spoken of, each once."""
+    found: dict[int, Any] = {id(Problem): Problem}
+    for call in calls:
+        bodies = [] if call.body is None else list(call.body.kinds.values())
+        for kind in (call.query, *bodies, *(kind for answer in call.answers.values() for kind in _each(answer.kind))):
+            if kind is not None and kind is not bytes:
+                found[id(kind)] = kind
+    return list(found.values())
+
+
+def _each(kind: Any) -> tuple[Any, ...]:
+    return kind if isinstance(kind, tuple) else (kind,)
+
+
+class _Writer:
+    def __init__(self, schemas: dict[int, dict[str, Any]], components: dict[str, Any]) -> None:
+        self._schemas, self._components = schemas, components
+
+    def operation(self, path: str, method: str, call: Call) -> dict[str, Any]:
+        said: dict[str, Any] = {"operationId": call.id, "tags": [call.tag], "summary": call.summary}
+        if call.description:
+            said["description"] = call.description
+        parameters = [*self._path_parameters(path), *self._query_parameters(call), *self._header_parameters(call)]
+        if parameters:
+            said["parameters"] = parameters
+        if call.body is not None:
+            said["requestBody"] = self._body(call.body)
+        said["responses"] = self._answers(call, changes=method != "get")
+        return said
+
+    def _path_parameters(self, path: str) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string", "format": "uuid"} if name in _IDS else {"type": "string", "minLength": 1},
+            }
+            for name in re.findall(r"\{(\w+)\}", path)
+        ]
+
+    def _query_parameters(self, call: Call) -> list[dict[str, Any]]:
+        if call.query is None:
+            return []
+        schema = self._components[call.query.__name__]
+        return [self._query_parameter(name, inner) for name, inner in schema["properties"].items()]
+
+    def _query_parameter(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
+        schema = self.plain(dict(schema))
+        others = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+        if others:
+            del schema["anyOf"]
+            schema |= others[0] if len(others) == 1 else {"anyOf": others}
+        if schema.get("default", ...) is None:
+            del schema["default"]
+        parameter = {"name": name, "in": "query", "required": False, "schema": schema}
+        if "description" in schema:
+            parameter["description"] = schema.pop("description")
+        return parameter
+
+    def _header_parameters(self, call: Call) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name,
+                "in": "header",
+                "required": False,
+                "description": WORDS_OF_HEADERS[name],
+                "schema": {"type": "string"},
+            }
+            for name in call.headers
+        ]
+
+    def _body(self, body: Body) -> dict[str, Any]:
+        content: dict[str, Any] = {}
+        for media_type, kind in body.kinds.items():
+            content[media_type] = {"schema": {"type": "string"} if kind is bytes else self._schema(kind)}
+        if body.examples:
+            first = next(iter(content.values()))
+            first["examples"] = {
+                name: {"summary": name.replace("_", " "), "value": value} for name, value in body.examples.items()
+            }
+        return {"required": body.required, "content": content}
+
+    def _answers(self, call: Call, *, changes: bool) -> dict[str, Any]:
+        said = {str(status): self._answer(answer) for status, answer in call.answers.items()}
+        for status in sorted({*call.problems, *_ALWAYS, *((400, 422) if call.query else ()), *((403,) if changes else ())}):
+            said.setdefault(str(status), self._problem(status))
+        return said
+
+    def _answer(self, answer: Answer) -> dict[str, Any]:
+        headers: dict[str, Any] = {"X-Request-Id": {"schema": {"type": "string"}}}
+        headers |= {name: {"description": WORDS_OF_ANSWERS[name], "schema": {"type": "string"}} for name in answer.headers}
+        said: dict[str, Any] = {"description": answer.description, "headers": headers}
+        if answer.kind is not None:
+            schema = {"type": "string"} if answer.kind is bytes else self._schema(answer.kind)
+            said["content"] = {answer.media_type: {"schema": schema}}
+            if answer.example is not None:
+                said["content"][answer.media_type]["example"] = answer.example
+        return said
+
+    def _problem(self, status: int) -> dict[str, Any]:
+        meant = [(code, kind.title) for code, kind in KINDS.items() if kind.status == status]
+        return {
+            "description": "; ".join(f"{title} (`{code}`)" for code, title in meant),
+            "content": {MEDIA_TYPE: {"schema": self._schema(Problem)}},
+        }
+
+    def _schema(self, kind: Any) -> dict[str, Any]:
+        if isinstance(kind, tuple):
+            return {"anyOf": [self._schema(one) for one in kind]}
+        schema: dict[str, Any] = self.plain(self._schemas[id(kind)])
+        return schema
+
+    def plain(self, value: Any) -> Any:
+        """Defaults of raw JSON come as objects of ours; a document holds plain values."""
+        if isinstance(value, dict):
+            return {name: self.plain(inner) for name, inner in value.items() if not isinstance(inner, msgspec.Raw)}
+        if isinstance(value, list | tuple):
+            return [self.plain(inner) for inner in value]
+        return value

@@ -1,0 +1,1 @@
+"""Workers that speak HTTP: claims, leases, long polling, reports."""

@@ -1,0 +1,1 @@
+"""What a request holds: bodies, parameters, cursors, and what they become for the store."""

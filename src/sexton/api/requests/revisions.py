@@ -1,0 +1,110 @@
+"""An edit of a recurring job as its next definition: what it says over what stands, checked as a submission is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from sexton.api.answers.problems import invalid
+from sexton.api.answers.views import handler
+from sexton.domain.job import Lane, Submission
+from sexton.domain.schedule import Schedule, schedule
+from sexton.domain.schedule.document import ScheduleDocument
+from sexton.domain.schedule.recurrence import Recurrence, recurrence_of, seed_of
+from sexton.domain.targets import Target, in_place_of
+from sexton.store.work.jobs import JobView
+from sexton.wire import RULE_FIELDS, JobEdit, JobRequest, catch_up_of, overlap_of, plain_rule
+
+from .submissions import submission_of
+
+_KINDS = ("cron", "rrule", "every")
+_POLICIES = ("overlap", "catch_up", "on_resume", "pause_after")
+
+
+def said_in(edit: JobEdit) -> dict[str, Any]:
+    """What was left out stays out, and null stays null."""
+    said = {field: value for field in edit.__struct_fields__ if (value := getattr(edit, field)) is not UNSET}
+    if not said:
+        raise invalid("", "change at least one field")
+    return said
+
+
+def revision_of(edit: JobEdit, view: JobView, *, now: datetime) -> ScheduleDocument:
+    """The whole next version. What is null is left out of it, so that the defaults of the task and the product come in."""
+    said = said_in(edit)
+    for field in ("run_at", "delay"):
+        if field in said:
+            raise invalid(f"/{field}", "a recurring job has no single time; change cron, rrule or every")
+    common = {
+        name: value for name, value in said.items() if value is not None and name not in RULE_FIELDS and name not in _POLICIES
+    }
+    checked = submission_of(JobRequest(**{"handler": handler(view), **common}), submitted_by="api")
+    name = said.get("name", view.name)
+    return ScheduleDocument(
+        task=view.task,
+        tenant=view.tenant,
+        at_most_once=view.at_most_once,
+        name=name,
+        queue=said.get("queue", view.queue),
+        lane=_lane(said, view),
+        payload=checked.payload if "payload" in said else msgspec.Raw(view.payload_json.encode()),
+        timeout_s=checked.timeout_s if "timeout" in said else view.timeout_s or 0.0,
+        policy=_policy(said, checked, view.policy_json),
+        tags=checked.tags if "tags" in said else tuple(view.tags or ()) or None,
+        schedule=_schedule(said, view, name, now),
+        recurrence=_recurrence(said, view.recurrence_json),
+        submitted_by="api",
+    )
+
+
+def _lane(said: dict[str, Any], view: JobView) -> int | None:
+    if "priority" not in said:
+        return view.lane
+    return None if said["priority"] is None else int(Lane.of(said["priority"]))
+
+
+def _policy(said: dict[str, Any], checked: Submission, stored: str | None) -> msgspec.Raw | None:
+    policy: dict[str, Any] = {} if stored is None else msgspec.json.decode(stored)
+    new = None if checked.policy is None else checked.policy
+    for field, part in (("retry", "retry"), ("deadline", "deadline_s"), ("start_within", "start_within_s")):
+        if field in said:
+            policy.pop(part, None)
+            if said[field] is not None and new is not None:
+                policy[part] = msgspec.to_builtins(getattr(new, part))
+    if "handler" in said:
+        old = msgspec.convert(policy.get("target"), Target | None)
+        policy["target"] = msgspec.to_builtins(in_place_of(old, None if new is None else new.target))
+    return msgspec.Raw(msgspec.json.encode(policy)) if policy else None
+
+
+def _schedule(said: dict[str, Any], view: JobView, name: str | None, now: datetime) -> Schedule | msgspec.Raw:
+    """Untouched it stays as it is, and is not judged anew. Another kind of rule counts from now, unless told otherwise."""
+    changes = {field: plain_rule(said[field]) for field in RULE_FIELDS if field in said}
+    stored = view.schedule_json or "{}"
+    if not changes:
+        return msgspec.Raw(stored.encode())
+    fields: dict[str, Any] = msgspec.json.decode(stored)
+    kind = next((kind for kind in _KINDS if changes.get(kind) is not None), None)
+    if kind is not None and kind not in fields:
+        for other in (*_KINDS, "anchor_at", "dialect"):
+            fields.pop(other, None)
+    fields |= changes
+    given = {field: value for field, value in fields.items() if value is not None}
+    return schedule(now=now, seed=seed_of(view.tenant, name, view.id), **given)
+
+
+def _recurrence(said: dict[str, Any], stored: str | None) -> Recurrence | None:
+    changes: dict[str, Any] = {}
+    if "overlap" in said:
+        changes["overlap"] = overlap_of(said["overlap"])
+    if "catch_up" in said:
+        changes["catch_up"] = catch_up_of(said["catch_up"])
+    if "on_resume" in said:
+        changes["on_resume"] = said["on_resume"] or "skip"
+    if "pause_after" in said:
+        changes["pause_after"] = said["pause_after"]
+    new = msgspec.structs.replace(recurrence_of(stored), **changes)
+    return None if new == Recurrence() else new

@@ -1,0 +1,229 @@
+"""`POST /v1/jobs/batch`: many jobs, all or nothing, or with `?partial=true` the good ones and a problem for each bad one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from litestar import Response, post
+
+from sexton import wire
+from sexton.api.answers.problems import Refused, document, invalid, over_limit, pointer, refusal
+from sexton.api.answers.responses import answer
+from sexton.api.known_tasks import warning
+from sexton.api.openapi import examples
+from sexton.api.openapi.description import Answer, Body, Call, described
+from sexton.api.requests.bodies import JSON, NDJSON, body_of, decoded, malformed
+from sexton.api.requests.parameters import query_of
+from sexton.api.requests.queries import BatchQuery
+from sexton.api.requests.submissions import schedule_of, submission_of, trace_of
+from sexton.api.state import ApiRequest, ApiState, caller_of, request_id_of, state_of
+from sexton.domain.job import BATCH_LIMIT
+from sexton.domain.schedule.document import OnName
+from sexton.errors import (
+    AlreadyExists,
+    Contention,
+    DataRefused,
+    InvalidSubmission,
+    KeyBusy,
+    KeyReused,
+    LimitExceeded,
+)
+from sexton.operations.caller import Caller
+from sexton.operations.submit import Document
+from sexton.operations.submit import submit as submit_all
+from sexton.store import clock as database_clock
+from sexton.store.database import Connection
+from sexton.store.work.jobs import Submitted
+from sexton.wire import Fault
+
+BODY_LIMIT = 32 * 1024 * 1024
+FAULTS_LIMIT = 100  # of the items that are wrong, this many are named
+_SLICE = 1_000  # jobs per try when one of them may be refused by the database
+_OF_ONE = (AlreadyExists, KeyReused, KeyBusy, DataRefused, Contention, LimitExceeded, InvalidSubmission)
+_BREATH = 200  # jobs judged between two looks at other callers
+JUDGING_S = 10.0  # for all schedules of a batch together: what takes longer was made to
+
+Checked = Document | Refused
+
+
+@post(
+    "/v1/jobs/batch",
+    request_max_body_size=BODY_LIMIT,
+    opt=described(
+        Call(
+            id="submitJobs",
+            tag="jobs",
+            summary=f"Submit up to {BATCH_LIMIT:,} jobs",
+            description=(
+                "A JSON array, or one JSON object per line. All or nothing: if one job is wrong, nothing is written and the "
+                "answer names it (`/9/delay`). With `partial=true` the good ones are written and each bad one has its problem. "
+                "One-time and recurring jobs may be mixed; with `on_name=update` this creates and updates named schedules."
+            ),
+            query=BatchQuery,
+            body=Body({JSON: list[wire.JobRequest], NDJSON: bytes}, examples.BATCH),
+            headers=("traceparent",),
+            answers={
+                201: Answer("All were submitted.", wire.Batch),
+                200: Answer("Partial: some were refused; each has its problem.", wire.Batch),
+            },
+            problems=(400, 409, 413, 415, 422, 429),
+        )
+    ),
+)
+async def submit(request: ApiRequest) -> Response[bytes]:
+    query, state = query_of(request, BatchQuery), state_of(request)
+    body, media_type = await body_of(request, JSON, NDJSON)
+    items = _lines(body) if media_type == NDJSON else _elements(body)
+    if len(items) > BATCH_LIMIT:
+        detail = f"{len(items):,} jobs, the limit is {BATCH_LIMIT:,}; send them in several batches"
+        raise Refused("too_large", detail, [Fault(pointer="", detail=detail)])
+    caller = caller_of(request)
+    checked = await _judge(state, caller, items, query.on_name, trace_of(request))
+    warnings = await _judge_tasks(state, checked)
+    if not query.partial:
+        stored: Sequence[Submitted | Refused] = await _together(state, caller, _all_or_none(checked))
+    else:
+        stored = await _one_by_one_if_needed(state, caller, checked)
+    result = _batch(stored, warnings, request_id_of(request))
+    return answer(result, status=200 if result.refused_count else 201)
+
+
+def _elements(body: bytes) -> Sequence[msgspec.Raw | bytes]:
+    try:
+        return msgspec.json.decode(body, type=list[msgspec.Raw])
+    except msgspec.ValidationError:
+        raise invalid("", "send an array of jobs, or one job per line as application/x-ndjson") from None
+    except msgspec.DecodeError as error:
+        raise malformed(error) from None
+    except RecursionError:
+        raise invalid("", "nested too deep") from None
+
+
+def _lines(body: bytes) -> Sequence[msgspec.Raw | bytes]:
+    """One job per line; empty lines are not counted."""
+    return [line for line in body.split(b"\n") if line.strip()]
+
+
+async def _judge(
+    state: ApiState, caller: Caller, items: Sequence[msgspec.Raw | bytes], on_name: OnName, trace: str | None
+) -> list[Checked]:
+    """What each is, or what is wrong with it. Other callers get their turn in between, and no batch takes for ever."""
+    checked: list[Checked] = []
+    async with state.database.connection() as connection:
+        now = await database_clock.now(connection, now=state.clock.database_now())
+    begun_s, judged_count, rest_at = state.clock.monotonic(), 0, 1
+    for index, item in enumerate(items):
+        if index % _BREATH == _BREATH - 1:
+            await asyncio.sleep(0)
+        try:
+            asked = decoded(item, wire.JobRequest)
+            if asked.is_recurring:
+                judged_count += 1
+                checked.append(schedule_of(asked, now=now, on_name=on_name, submitted_by=caller.actor, trace=trace))
+            else:
+                checked.append(submission_of(asked, submitted_by=caller.actor, trace=trace))
+        except Refused as refused:
+            checked.append(refused)
+        if judged_count >= rest_at:
+            rest_at += _BREATH
+            await asyncio.sleep(0)
+            if state.clock.monotonic() - begun_s > JUDGING_S:
+                raise Refused("too_large", f"to check {judged_count:,} schedules took too long; send them in several batches")
+    return checked
+
+
+async def _judge_tasks(state: ApiState, checked: list[Checked]) -> list[str]:
+    """Warnings for tasks nobody knows; under `strict_tasks` their jobs are refused, in place."""
+    tasks = {one.task for one in checked if not isinstance(one, Refused)}
+    unknown = await state.known_tasks.unknown(tasks) if tasks else set()
+    if not state.settings.strict_tasks:
+        return [warning(task) for task in sorted(unknown)[:FAULTS_LIMIT]]
+    for index, one in enumerate(checked):
+        if not isinstance(one, Refused) and one.task in unknown:
+            checked[index] = invalid("/handler", f"no live worker knows the task {one.task!r}, and strict_tasks is on")
+    return []
+
+
+def _all_or_none(checked: Iterable[Checked]) -> list[Document]:
+    good: list[Document] = []
+    faults, codes = [], []
+    for index, one in enumerate(checked):
+        if not isinstance(one, Refused):
+            good.append(one)
+            continue
+        codes.append(one.code)
+        own = one.faults or [Fault(pointer="", detail=one.detail)]
+        faults += [Fault(pointer=pointer(index) + fault.pointer, detail=fault.detail) for fault in own]
+    if faults:
+        code = codes[0] if len(set(codes)) == 1 else "invalid"
+        count = f"{len(codes):,} of the jobs are wrong" if len(codes) > 1 else "one job is wrong"
+        raise Refused(code, f"{count}, and nothing was written; {faults[0].pointer}: {faults[0].detail}", faults[:FAULTS_LIMIT])
+    return good
+
+
+async def _together(state: ApiState, caller: Caller, documents: Sequence[Document]) -> list[Submitted]:
+    if not documents:
+        return []
+    try:
+        async with state.database.transaction() as connection:
+            return await _submit(state, caller, connection, documents)
+    except KeyReused as error:
+        keys = [getattr(one, "key", None) for one in documents]
+        at = next((i for i, key in enumerate(keys) if key and f'"{key}"' in str(error)), None)
+        fault = Fault(pointer="" if at is None else pointer(at, "idempotency_key"), detail=str(error))
+        raise Refused(error.code, f"nothing was written; {error}", [fault]) from None
+    except LimitExceeded as error:
+        owners = [one.tenant or "default" for one in documents]
+        raise over_limit(error, pointer(owners.index(error.tenant), "tenant") if error.tenant in owners else "") from None
+    except InvalidSubmission as error:  # which of them it is, only the message tells
+        detail = f"nothing was written; {error}"
+        raise Refused("invalid", detail, [Fault(pointer="", detail=str(error))]) from None
+    except AlreadyExists as error:
+        raise Refused(error.code, f"nothing was written; {error}", [Fault(pointer="", detail=str(error))]) from None
+
+
+async def _submit(state: ApiState, caller: Caller, connection: Connection, documents: Sequence[Document]) -> list[Submitted]:
+    notify, now = state.settings.notify, state.clock.database_now()
+    return await submit_all(connection, caller, documents, notify=notify, now=now)
+
+
+async def _one_by_one_if_needed(state: ApiState, caller: Caller, checked: Sequence[Checked]) -> list[Submitted | Refused]:
+    """The good ones in large slices; a slice that the database refuses is halved until the culprits stand alone."""
+    results: dict[int, Submitted | Refused] = {index: one for index, one in enumerate(checked) if isinstance(one, Refused)}
+    good = [index for index, one in enumerate(checked) if not isinstance(one, Refused)]
+    slices = [good[start : start + _SLICE] for start in range(0, len(good), _SLICE)]
+    while slices:
+        part = slices.pop()
+        documents = [one for index in part if not isinstance(one := checked[index], Refused)]
+        try:
+            async with state.database.transaction() as connection:
+                stored = await _submit(state, caller, connection, documents)
+        except _OF_ONE as error:
+            if len(part) == 1:
+                results[part[0]] = refusal(error) or Refused("invalid", str(error))
+            else:
+                slices += [part[: len(part) // 2], part[len(part) // 2 :]]
+        else:
+            results |= zip(part, stored, strict=True)
+    return [results[index] for index in range(len(checked))]
+
+
+def _batch(stored: Sequence[Submitted | Refused], warnings: Sequence[str], request_id: str) -> wire.Batch:
+    items = [
+        wire.BatchItem(index=index, problem=document(one, request_id))
+        if isinstance(one, Refused)
+        else wire.BatchItem(index=index, id=one.id, created=one.created)
+        for index, one in enumerate(stored)
+    ]
+    return wire.Batch(
+        items=items,
+        created_count=sum(item.created is True for item in items),
+        existing_count=sum(item.created is False for item in items),
+        refused_count=sum(item.problem is not None for item in items),
+        warnings=warnings,
+    )
+
+
+HANDLERS = [submit]

@@ -1,0 +1,105 @@
+"""`/healthz` (this process answers), `/readyz` (it can do its work), and the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import cache
+
+import msgspec
+from litestar import Litestar, Response, get
+
+from sexton import wire
+from sexton.api.answers.responses import answer
+from sexton.api.openapi.description import Answer, Call, described
+from sexton.api.openapi.document import openapi
+from sexton.api.requests.bodies import JSON
+from sexton.api.state import ApiRequest, state_of
+from sexton.errors import SextonError
+from sexton.store import migrations
+from sexton.store.database import Postgres
+from sexton.store.fleet import cluster
+
+
+@get(
+    "/healthz",
+    opt=described(
+        Call(
+            id="getHealth",
+            tag="operations",
+            summary="Is this process alive?",
+            description="Never touches the database.",
+            answers={200: Answer("It is.", wire.Health)},
+        )
+    ),
+)
+async def healthz(request: ApiRequest) -> Response[bytes]:
+    return answer(wire.Health(), headers={"Cache-Control": "no-store"})
+
+
+@get(
+    "/readyz",
+    opt=described(
+        Call(
+            id="getReadiness",
+            tag="operations",
+            summary="Can this process do its work?",
+            answers={
+                200: Answer("It can.", wire.Readiness),
+                503: Answer("It cannot; the checks say why.", wire.Readiness),
+            },
+        )
+    ),
+)
+async def readyz(request: ApiRequest) -> Response[bytes]:
+    database = state_of(request).database
+    checks: dict[str, wire.Check] = {}
+    for name, check in (("database", _reach), ("migrations", migrations.require_current), ("home", cluster.require_home)):
+        checks[name] = await _check(check, database)
+        if not checks[name].ok:
+            break  # the rest depends on it
+    ready = all(check.ok for check in checks.values())
+    return answer(
+        wire.Readiness(ready=ready, checks=checks), status=200 if ready else 503, headers={"Cache-Control": "no-store"}
+    )
+
+
+async def _reach(database: Postgres) -> None:
+    async with database.connection() as connection:
+        await connection.fetch("SELECT 1")
+
+
+async def _check(check: Callable[[Postgres], Awaitable[None]], database: Postgres) -> wire.Check:
+    try:
+        await check(database)
+    except SextonError as error:
+        return wire.Check(ok=False, detail=f"{error.code}: {error}")
+    return wire.Check(ok=True, detail="ok")
+
+
+@get(
+    "/schema",
+    opt=described(
+        Call(
+            id="getOpenApi",
+            tag="operations",
+            summary="This document",
+            answers={200: Answer("OpenAPI 3.1.", dict)},
+        )
+    ),
+)
+async def schema(request: ApiRequest) -> Response[bytes]:
+    return Response(_document(request.app), media_type=JSON)
+
+
+@get("/schema/openapi.json")
+async def schema_file(request: ApiRequest) -> Response[bytes]:
+    """Where tools look for it."""
+    return Response(_document(request.app), media_type=JSON)
+
+
+@cache
+def _document(app: Litestar) -> bytes:
+    return msgspec.json.encode(openapi(app))
+
+
+HANDLERS = [healthz, readyz, schema, schema_file]

@@ -1,0 +1,69 @@
+"""`POST /v1/schedules/preview`: fires before they happen, at a bounded cost."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from litestar import Response, post
+
+from sexton import wire
+from sexton.api.answers.problems import invalid
+from sexton.api.answers.responses import answer
+from sexton.api.openapi import examples
+from sexton.api.openapi.description import Answer, Call, body, described
+from sexton.api.requests.bodies import read
+from sexton.api.requests.parameters import no_query, within_history
+from sexton.api.state import ApiRequest, caller_of, state_of
+from sexton.domain.schedule import describe, schedule
+from sexton.domain.schedule.recurrence import seed_of
+from sexton.operations import forecast
+from sexton.store import clock as database_clock
+
+_NO_ID = UUID(int=0)
+_BODY_LIMIT = 256 * 1024
+
+
+@post(
+    "/v1/schedules/preview",
+    status_code=200,
+    request_max_body_size=_BODY_LIMIT,
+    opt=described(
+        Call(
+            id="previewSchedule",
+            tag="schedules",
+            summary="Show when a schedule fires",
+            description=(
+                "In words and instants: of a schedule as it would be submitted, or of a job by its `job_id`. The fires are "
+                "those strictly after `after` (now, if left out), with their jitter. `H` and jitter are drawn from tenant and "
+                "name."
+            ),
+            body=body(wire.PreviewRequest, **examples.PREVIEWS),
+            answers={200: Answer("Its next fires.", wire.Preview)},
+            problems=(400, 404, 413, 415, 422),
+        )
+    ),
+)
+async def preview(request: ApiRequest) -> Response[bytes]:
+    no_query(request)
+    state, asked = state_of(request), await read(request, wire.PreviewRequest)
+    async with state.database.connection() as connection:
+        now = await database_clock.now(connection, now=state.clock.database_now())
+        if asked.job_id is None:
+            seed = seed_of(asked.tenant or "default", asked.name, _NO_ID)
+            rule = forecast.Rule(schedule(now=now, seed=seed, **asked.rule()), seed)
+        else:
+            _refuse_both(asked)
+            rule = await forecast.of_job(connection, caller_of(request), asked.job_id)
+    after = within_history(asked.after) or now
+    found = [] if rule.is_over else forecast.taken(forecast.due(rule, after=after), asked.count, state.clock.monotonic)
+    described_as = describe(rule.schedule, rule.seed)
+    return answer(wire.Preview(description=described_as, timezone=rule.schedule.timezone, fires=found))
+
+
+def _refuse_both(asked: wire.PreviewRequest) -> None:
+    for field in (*wire.RULE_FIELDS, "tenant", "name"):
+        if getattr(asked, field) is not None:
+            raise invalid(f"/{field}", "give a schedule or a job_id, not both")
+
+
+HANDLERS = [preview]

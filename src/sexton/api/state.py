@@ -1,0 +1,68 @@
+"""What the handlers of the API share: made once by `app.create`, found through the request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from litestar import Request
+
+from sexton.clock import Clock
+from sexton.ids import Rng
+from sexton.operations.caller import Caller
+from sexton.operations.lease_reports import LeaseReports
+from sexton.operations.remote_claims import RemoteClaims
+from sexton.settings import Settings
+from sexton.store.database import Postgres
+from sexton.telemetry.events import Emit
+
+if TYPE_CHECKING:
+    from .edge.load_shedding import LoadShedder
+    from .group_commit import GroupCommit
+    from .known_tasks import KnownTasks
+    from .live_stream import LiveStream
+    from .remote.leases import Leases
+    from .remote.long_polling import LongPolling
+
+ApiRequest = Request[Any, Any, Any]
+ACTOR = "api"  # kept as `submitted_by` and `paused_by`
+
+
+@dataclass(frozen=True)
+class ApiState:
+    database: Postgres
+    settings: Settings
+    clock: Clock
+    emit: Emit
+    dice: Rng
+    group_commit: GroupCommit
+    known_tasks: KnownTasks
+    live_stream: LiveStream
+    load_shedder: LoadShedder
+    leases: Leases
+    long_polling: LongPolling
+    remote_claims: RemoteClaims
+    lease_reports: LeaseReports
+
+    def answer_all(self) -> None:
+        """Whoever only waits here is answered at once."""
+        self.live_stream.close()
+        self.long_polling.close()
+
+    async def close(self) -> None:
+        self.answer_all()
+        await self.group_commit.close()
+
+
+def state_of(request: ApiRequest) -> ApiState:
+    state: ApiState = request.app.state["api"]
+    return state
+
+
+def request_id_of(request: ApiRequest) -> str:
+    return str(request.scope.get("request_id", ""))
+
+
+def caller_of(request: ApiRequest) -> Caller:
+    """On whose behalf the request is answered. Every request may do everything today."""
+    return Caller(ACTOR, request_id=request_id_of(request))

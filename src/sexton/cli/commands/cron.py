@@ -1,0 +1,61 @@
+"""`sexton cron explain`: what a rule means, without a database."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from sexton.cli.api_access import AsJson
+from sexton.cli.inputs import instant
+from sexton.cli.printing import print_json
+from sexton.errors import InvalidSubmission
+
+from .explain import changes, print_fires
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="Explain a cron expression.")
+
+_RRULE = ("FREQ=", "RRULE", "DTSTART")
+
+
+@app.callback()
+def cron() -> None:
+    """Explain a cron expression."""
+
+
+@app.command()
+def explain(
+    rule: Annotated[str, typer.Argument(help='A cron expression or an RRULE: "0 9 * * MON-FRI", "FREQ=WEEKLY;BYDAY=MO".')],
+    tz: Annotated[str | None, typer.Option(help="The time zone: America/New_York. UTC by default.")] = None,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, max=1000, help="So many fires.")] = 10,
+    after: Annotated[str | None, typer.Option(help="From this instant on: 2026-03-01T09:00:00Z. Now by default.")] = None,
+    dialect: Annotated[str, typer.Option(help="cron, or quartz: weekdays count from Sunday = 1.")] = "cron",
+    name: Annotated[str, typer.Option(help="The schedule's name, which decides what H stands for.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say in words what a rule means, and when it fires next, in its zone and in UTC.
+
+    Example: sexton cron explain "0 9 * * MON-FRI" --tz America/New_York
+    """
+    from sexton.clock import host_now
+    from sexton.domain.fault import Invalid
+    from sexton.domain.schedule import describe, fires, schedule
+    from sexton.domain.schedule.zone import zone
+    from sexton.wire import Preview
+
+    now, seed = instant(after, "--after") or host_now(), f"default/{name}"
+    kind = "rrule" if rule.lstrip().upper().startswith(_RRULE) else "cron"
+    try:
+        made = schedule(now=now, seed=seed, timezone=tz, dialect=dialect, **{kind: rule})  # type: ignore[arg-type]
+    except Invalid as fault:
+        option = {"timezone": "--tz", "dialect": "--dialect"}.get(fault.field, repr(rule))
+        raise InvalidSubmission(option, fault.message) from None
+    found = list(islice(fires(made, after=now, seed=seed), count))
+    words = describe(made, seed)
+    if as_json:
+        print_json(Preview(description=words, timezone=made.timezone, fires=found))
+        return
+    typer.echo(words)
+    where = zone(made.timezone)
+    print_fires(found, where, list(changes(where, now, found[-1])), none="it does not fire")

@@ -1,0 +1,76 @@
+"""`sexton workers`, `nodes` and `stats`."""
+
+from __future__ import annotations
+
+from sexton.cli.api_access import AsJson, Url, with_client
+from sexton.cli.printing import print_fields, print_json, print_table, up_to
+
+
+def workers(url: Url = None, as_json: AsJson = False) -> None:
+    """List the workers: what they run and when they last gave a sign of life.
+
+    Example: sexton workers
+    """
+    found = with_client(url, lambda client: client.workers())
+    if as_json:
+        print_json(found)
+        return
+    rows = (
+        (
+            w.id,
+            w.status,
+            f"{w.running_count}/{w.concurrency}",
+            f"{w.silent_s:.1f} s",
+            w.queues,
+            w.name,
+            len(w.tasks),
+            w.started_at,
+        )
+        for w in found
+    )
+    columns = ("id", "status", "running", "silent", "queues", "name", "tasks", "started")
+    print_table(columns, rows, none="no workers; start one: sexton worker module:app")
+
+
+def nodes(url: Url = None, as_json: AsJson = False) -> None:
+    """List the schedulers and how many of the 64 partitions each leads.
+
+    Example: sexton nodes
+    """
+    found = with_client(url, lambda client: client.nodes())
+    if as_json:
+        print_json(found)
+        return
+    rows = ((n.id, n.name, n.status, len(n.partitions), n.started_at, f"{n.silent_s:.1f} s") for n in found)
+    columns = ("id", "name", "status", "partitions", "started", "silent")
+    print_table(columns, rows, none="no schedulers; start one: sexton scheduler")
+
+
+def stats(url: Url = None, as_json: AsJson = False) -> None:
+    """The whole cluster at a glance. Counts stop at 10,000.
+
+    Example: sexton stats --json
+    """
+    found = with_client(url, lambda client: client.stats())
+    if as_json:
+        print_json(found)
+        return
+    print_fields(
+        [
+            ("ready", up_to(found.ready_count)),
+            ("running", f"{up_to(found.running_count)} of {found.slot_count:,} slots"),
+            ("waiting", up_to(found.waiting_count)),
+            ("parked", up_to(found.parked_count)),
+            ("paused", up_to(found.paused_count)),
+            ("oldest ready", None if found.oldest_ready_s is None else f"{found.oldest_ready_s:.1f} s"),
+            ("next due", found.next_due_at),
+            ("dead letters", up_to(found.dead_letter_count)),
+            ("workers", found.worker_count),
+            ("schedulers", found.node_count),
+            (
+                "last minute",
+                ", ".join(f"{n:,} {status}" for status, n in sorted(found.ended_last_minute.items())) or "nothing ended",
+            ),
+            ("at", found.at),
+        ]
+    )

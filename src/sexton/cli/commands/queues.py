@@ -1,0 +1,181 @@
+"""`sexton queues …`: pauses, pace and defaults of queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sexton.cli.api_access import AsJson, Url, with_client
+from sexton.cli.printing import print_fields, print_json, print_table, up_to
+
+from .set_options import merged, said
+
+if TYPE_CHECKING:
+    from sexton.wire import QueueView
+
+app = typer.Typer(
+    add_completion=False,
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    help="List, set, pause and resume queues. Without a command: list.",
+)
+
+Name = Annotated[str, typer.Argument(help="The queue.")]
+
+
+@app.callback(invoke_without_command=True)
+def queues(context: typer.Context, url: Url = None, as_json: AsJson = False) -> None:
+    """List, set, pause and resume queues. Without a command: list."""
+    if context.invoked_subcommand is None:
+        list_(url, as_json)
+
+
+@app.command("list")
+def list_(url: Url = None, as_json: AsJson = False) -> None:
+    """List the queues and how long they are. Counts stop at 10,000.
+
+    Example: sexton queues list
+    """
+    found = with_client(url, lambda client: client.queues())
+    if as_json:
+        print_json(found)
+        return
+    rows = (
+        (
+            q.name,
+            up_to(q.ready_count),
+            up_to(q.running_count),
+            up_to(q.waiting_count),
+            up_to(q.parked_count),
+            q.oldest_ready_s,
+            q.worker_count,
+            None if q.release_rate is None else f"{q.release_rate:g}/s",
+            None if q.status == "active" else q.status,
+        )
+        for q in found
+    )
+    columns = ("queue", "ready", "running", "waiting", "parked", "oldest s", "workers", "pace", "status")
+    print_table(columns, rows, none="no queue has live work")
+
+
+@app.command()
+def show(name: Name, url: Url = None, as_json: AsJson = False) -> None:
+    """Show what is set for a queue, and how long it is.
+
+    Example: sexton queues show mail
+    """
+    _print(with_client(url, lambda client: client.queue(name)), as_json)
+
+
+@app.command("set")
+def set_(
+    name: Name,
+    release_rate: Annotated[float | None, typer.Option(help="Runs per second that may start; 0: no limit.")] = None,
+    release_burst: Annotated[int | None, typer.Option(help="Runs that may start at once after a rest.")] = None,
+    ageing: Annotated[str | None, typer.Option(help="A run that waited this long rises one lane: 10m; 0: never.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Of jobs that say nothing themselves: 30s; 0: no limit.")] = None,
+    jitter: Annotated[str | None, typer.Option(help="Of schedules that say nothing themselves: 30s; 0: none.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="How often jobs that say nothing themselves are tried.")] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set a queue's pace and defaults. What is not named stays.
+
+    Example: sexton queues set mail --release-rate 50 --ageing 10m
+    """
+    given = said(
+        release_rate=release_rate,
+        release_burst=release_burst,
+        ageing=ageing,
+        timeout=timeout,
+        jitter=jitter,
+        max_attempts=max_attempts,
+    )
+
+    async def work(client: Any) -> QueueView:
+        from sexton.errors import NotFound
+        from sexton.wire import RetryPolicy
+
+        retry = None
+        try:
+            old = await client.queue(name)
+            before = {"release_rate": old.release_rate, "release_burst": old.release_burst}
+            before |= {field: getattr(old, f"{field}_s") for field in ("ageing", "timeout", "jitter")}
+            retry = old.retry
+        except NotFound:
+            before = {}
+        attempts = given.pop("max_attempts", None)
+        if attempts is not None:
+            from msgspec.structs import replace
+
+            retry = replace(retry or RetryPolicy(), max_attempts=attempts)
+        after: QueueView = await client.set_queue(
+            name, **merged(before, given, rate="release", keeps_zero="timeout"), retry=retry
+        )
+        return after
+
+    _print(with_client(url, work), as_json)
+
+
+@app.command()
+def pause(
+    name: Name,
+    note: Annotated[str | None, typer.Option(help="Why, for whoever looks.")] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start nothing in it until it is resumed. What runs goes on.
+
+    Example: sexton queues pause mail --note "the mail server is down"
+    """
+    found = with_client(url, lambda client: client.pause_queue(name, note=note))
+    print_json(found) if as_json else typer.echo(f"{name} paused")
+
+
+@app.command()
+def resume(name: Name, url: Url = None, as_json: AsJson = False) -> None:
+    """Let a paused queue go on.
+
+    Example: sexton queues resume mail
+    """
+    found = with_client(url, lambda client: client.resume_queue(name))
+    print_json(found) if as_json else typer.echo(f"{name} goes on")
+
+
+@app.command()
+def remove(name: Name, url: Url = None, as_json: AsJson = False) -> None:
+    """Forget what is set for a queue: it has the defaults again. The runs in it stay.
+
+    Example: sexton queues remove mail
+    """
+    found = with_client(url, lambda client: client.remove_queue(name))
+    print_json(found) if as_json else typer.echo(f"{name} has the defaults again")
+
+
+def _print(queue: QueueView, as_json: bool) -> None:
+    if as_json:
+        print_json(queue)
+        return
+    print_fields(
+        [
+            ("queue", queue.name),
+            ("status", queue.status),
+            ("note", queue.note),
+            ("paused at", queue.paused_at),
+            ("paused by", queue.paused_by),
+            ("ready", up_to(queue.ready_count)),
+            ("running", up_to(queue.running_count)),
+            ("parked", up_to(queue.parked_count)),
+            ("waiting", up_to(queue.waiting_count)),
+            ("oldest ready", None if queue.oldest_ready_s is None else f"{queue.oldest_ready_s:.1f} s"),
+            ("workers", queue.worker_count),
+            ("release rate", None if queue.release_rate is None else f"{queue.release_rate:g}/s"),
+            ("release burst", queue.release_burst),
+            ("ageing", None if queue.ageing_s is None else f"{queue.ageing_s:g} s"),
+            ("timeout", None if queue.timeout_s is None else f"{queue.timeout_s:g} s" if queue.timeout_s else "none"),
+            ("jitter", None if queue.jitter_s is None else f"{queue.jitter_s:g} s"),
+            ("max attempts", None if queue.retry is None else queue.retry.max_attempts),
+            ("set at", queue.updated_at),
+        ]
+    )

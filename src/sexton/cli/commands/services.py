@@ -1,0 +1,145 @@
+"""`sexton api`, `sexton scheduler` and `sexton worker`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sexton.cli.composition import Ground, ground, listening_on, load_registry, read_settings, serve
+from sexton.client.sync import sync
+from sexton.domain import signed_lease
+from sexton.domain.signed_lease import SignedLease
+from sexton.handlers.context import Call
+from sexton.handlers.targets import TargetHandlers
+from sexton.registry import Registry
+from sexton.scheduler.process import Scheduler
+from sexton.service import insist, unless_stopped
+from sexton.store.database import Postgres
+from sexton.store.work import callbacks
+from sexton.telemetry import logs
+from sexton.worker.early_retry import EarlyRetry
+from sexton.worker.process import WorkerProcess
+
+if TYPE_CHECKING:
+    from sexton.api.process import ApiProcess
+
+Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a database that was copied or restored from elsewhere.")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")]
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on; by default SEXTON_API_HOST or 127.0.0.1.")]
+Port = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="By default SEXTON_API_PORT or 8474; 0 takes any free one.")
+]
+
+
+def _known_level(level: str) -> str:
+    if level.upper() not in logs.LEVELS:
+        raise typer.BadParameter(f"{level!r} is unknown; use {', '.join(logs.LEVELS[:-1])} or {logs.LEVELS[-1]}")
+    return level.upper()
+
+
+LogLevel = Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.", callback=_known_level)]
+
+
+def api(
+    host: Host = None, port: Port = None, adopt: Adopt = False, log_json: LogJson = False, log_level: LogLevel = "INFO"
+) -> None:
+    """Run the HTTP API until SIGTERM.
+
+    Example: sexton api --port 8474
+    """
+    logs.configure(level=log_level, json=log_json)
+    settings = listening_on(read_settings(), host, port)
+
+    async def run(stop: asyncio.Event) -> None:
+        async with ground(settings, adopt=adopt, stop=stop) as on:
+            await api_on(on).run(stop)
+
+    serve(run)
+
+
+def scheduler(adopt: Adopt = False, log_json: LogJson = False, log_level: LogLevel = "INFO") -> None:
+    """Run a scheduler node until SIGTERM.
+
+    Example: sexton scheduler --log-json
+    """
+    logs.configure(level=log_level, json=log_json)
+    settings = read_settings()
+
+    async def run(stop: asyncio.Event) -> None:
+        async with ground(settings, adopt=adopt, stop=stop) as on:
+            await scheduler_on(on).run(stop)
+
+    serve(run)
+
+
+def worker(
+    app: Annotated[
+        str | None, typer.Argument(help="Where the app is: module:attribute. Without, only URLs, gRPC and scripts.")
+    ] = None,
+    adopt: Adopt = False,
+    log_json: LogJson = False,
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run a worker until SIGTERM: for the tasks of an app, and for jobs that call a URL, a gRPC method or an allowed command.
+
+    Example: sexton worker shop.tasks:app
+    """
+    logs.configure(level=log_level, json=log_json)
+    settings, registry = read_settings(), Registry() if app is None else load_registry(app)
+
+    async def run(stop: asyncio.Event) -> None:
+        async with ground(settings, adopt=adopt, stop=stop) as on:
+            await run_worker(on, registry, stop)
+
+    serve(run)
+
+
+def api_on(on: Ground) -> ApiProcess:
+    from sexton.api.process import ApiProcess  # a web framework, which the other services need not load
+
+    return ApiProcess(on.database, on.settings, clock=on.clock, emit=on.emit, dice=on.dice)
+
+
+def scheduler_on(on: Ground) -> Scheduler:
+    return Scheduler(on.database, on.settings, direct_url=on.direct_url, clock=on.clock, emit=on.emit, dice=on.dice)
+
+
+async def run_worker(on: Ground, registry: Registry, stop: asyncio.Event) -> None:
+    token = await _callback_token(on, stop)
+    transactions = await Postgres.open(on.database.url, size=on.settings.transaction_pool_size)
+    early_retry = EarlyRetry(on.database, clock=on.clock)
+    targets = TargetHandlers(on.settings, clock=on.clock, dice=on.dice, callback_token=token, hasten=early_retry)
+    try:
+        await WorkerProcess(
+            on.database,
+            transactions,
+            registry,
+            on.settings,
+            direct_url=on.direct_url,
+            clock=on.clock,
+            emit=on.emit,
+            dice=on.dice,
+            sync=partial(sync, on.database, registry, registry.owner, now=on.clock.database_now()),
+            targets=targets.handlers,
+            early_retry=early_retry,
+        ).run(stop)
+    finally:
+        await targets.close()
+        await transactions.close()
+
+
+async def _callback_token(on: Ground, stop: asyncio.Event) -> Callable[[Call], str] | None:
+    """Signs what a target that answers 202 calls back with; nobody needs it where targets cannot reach the API."""
+    if on.settings.public_url is None:
+        return None
+
+    async def read() -> bytes:
+        async with on.database.connection() as connection:
+            return await callbacks.key(connection)
+
+    key = await unless_stopped(stop, insist("worker", read, clock=on.clock, emit=on.emit, dice=on.dice))
+    return lambda call: signed_lease.written(key, SignedLease(call.run_id, call.job_id, call.token))

@@ -1,0 +1,1 @@
+"""`sexton dev`: everything in one process, for development."""

@@ -1,0 +1,1 @@
+"""`sexton doctor`: facts, checks, advice."""

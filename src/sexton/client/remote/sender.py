@@ -1,0 +1,73 @@
+"""What `Client` and `AsyncClient` share below their operations: a call is sent until it is answered or given up, a list is read
+page by page. The few things that touch the network or the clock are left to them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+import httpx
+
+from sexton import wire
+from sexton.ids import entropy
+
+from .address import shown, validated
+from .call import Call, Pages, get
+from .persistence import Persistence
+
+T = TypeVar("T")
+PAGE = 500
+
+
+class Sender(ABC):
+    def __init__(self, url: str, timeout_s: float, retries: int) -> None:
+        self._address = shown(validated(url))
+        self._timeout_s, self._retries, self._dice = timeout_s, retries, entropy()
+
+    @abstractmethod
+    async def _request(self, **request: Any) -> httpx.Response: ...
+
+    @abstractmethod
+    def _opened(self, **request: Any) -> AbstractAsyncContextManager[tuple[httpx.Response, AsyncIterator[str]]]:
+        """An answer that is read line by line; one that is no success has been read whole."""
+
+    @abstractmethod
+    async def _sleep(self, seconds: float) -> None: ...
+
+    @abstractmethod
+    def _now(self) -> float:
+        """Monotonic."""
+
+    async def _send(self, call: Call[T]) -> T:
+        persistence = self._persistence(call)
+        while True:
+            try:
+                response = await self._request(**call.request())
+            except httpx.RequestError as error:
+                pause_s = persistence.after_failure(error)
+            else:
+                again_s = persistence.after_answer(response)
+                if again_s is None:
+                    return call.read(response)
+                pause_s = again_s
+            await self._sleep(pause_s)
+
+    async def _walk(self, pages: Pages[T]) -> AsyncGenerator[T, None]:
+        cursor, left = None, float("inf") if pages.limit is None else pages.limit
+        while left > 0:
+            answer = await self._send(pages.at(cursor, int(min(left, PAGE))))
+            for item in answer.items:
+                yield item
+            left -= len(answer.items)
+            cursor = answer.next_cursor
+            if cursor is None:
+                return
+
+    async def _listed(self, path: str, page: type[wire.Page[T]]) -> list[T]:
+        """A list that the API answers whole."""
+        return list((await self._send(get(path, page))).items)
+
+    def _persistence(self, call: Call[Any]) -> Persistence:
+        return Persistence(call, self._retries, self._dice, self._address)

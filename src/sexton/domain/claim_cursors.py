@@ -1,0 +1,128 @@
+"""Up to where a worker has taken the runs of each tenant: the next claim may begin there, and need not walk through the dead
+index entries of all that went before. After 100,000 runs, or while somebody holds an old snapshot, that walk takes longer than
+the claim itself. A promoter does the same with what is due.
+
+A mark is no promise that nothing is behind it: a long transaction commits an older run later, a limit lets one through, a
+rival hands one back. So a claim that finds too little looks from the beginning at once (`sexton.claim_runs`), one that finds
+enough does so again after a while, and whoever found something behind a mark goes on looking there (`Looking`). Only where such
+a look has become dear it is taken seldom, whatever is found ahead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum, auto
+from typing import Protocol
+from uuid import UUID
+
+from .duty_cycle import DutyCycle
+
+MARK_AFTER = 100  # runs of a tenant: what fewer leave behind is soon walked through
+TENANTS_LIMIT = 64  # of a queue and lane: among more, each leaves little behind
+LOOK_AGAIN_S = 0.1
+DEAR_S = 0.1  # a look from the beginning that takes longer; under load, a claim may take half of that anyway
+
+Mark = tuple[datetime, UUID]  # due time and id of a run: the order in which a tenant's are taken
+
+
+class Taken(Protocol):
+    """What of a claimed run counts here."""
+
+    @property
+    def run_id(self) -> UUID: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def lane(self) -> int: ...
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def due_at(self) -> datetime: ...
+
+
+class ClaimCursors:
+    def __init__(self) -> None:
+        self._passed: dict[tuple[str, int], dict[str, tuple[int, Mark]]] = {}  # by tenant: how many were taken, and the last
+
+    def note(self, claimed: Sequence[Taken]) -> bool:
+        """What a claim brought, in its order. Answers whether some of it was behind a mark."""
+        was_behind = False
+        counts = Counter((run.queue, run.lane, run.tenant) for run in claimed)
+        first = {(run.queue, run.lane, run.tenant): run for run in reversed(claimed)}
+        last = {(run.queue, run.lane, run.tenant): run for run in claimed}
+        for whose, count in counts.items():
+            queue, lane, tenant = whose
+            passed = self._passed.setdefault((queue, lane), {})
+            before, mark = passed.get(tenant, (0, None))
+            was_behind |= mark is not None and _place(first[whose]) <= mark
+            passed[tenant] = (before + count, _place(last[whose]))
+            if len(passed) > TENANTS_LIMIT:
+                passed.clear()
+        return was_behind
+
+    def of(self, queue: str, lane: int) -> dict[str, Mark]:
+        passed = self._passed.get((queue, lane), {})
+        return {tenant: mark for tenant, (count, mark) in passed.items() if count >= MARK_AFTER}
+
+
+def _place(run: Taken) -> Mark:
+    return run.due_at, run.run_id
+
+
+class Look(Enum):
+    WHOLE = auto()  # from the beginning
+    FROM_MARKS = auto()  # and from the beginning if that is too little
+    AHEAD = auto()  # of the marks, and nothing else
+
+
+class WholeLooks:
+    """The looks from the beginning. Two who look at the same share them: what one has looked through, the other need not."""
+
+    def __init__(self) -> None:
+        self._sparing = DutyCycle(LOOK_AGAIN_S)
+        self._beyond_s = 0.0  # what the last one took beyond the way there and back
+        self._began_s = float("-inf")
+
+    def takes_turn(self, now_s: float) -> bool:
+        """Whether it is time for one, and nobody is at it: then the caller is."""
+        is_under_way = now_s - self._began_s < LOOK_AGAIN_S + 2 * self._beyond_s  # if it still is: one may have failed
+        if is_under_way or not self._sparing.is_due(now_s):
+            return False
+        self._began_s = now_s
+        return True
+
+    @property
+    def are_dear(self) -> bool:
+        return self._sparing.took_s > DEAR_S
+
+    def note(self, beyond_s: float, ended_s: float) -> None:
+        # One slow answer proves nothing: a connection, the server or this process may have stood still. And to stay ahead
+        # of the marks by mistake leaves alone what was lost or let through by a limit, for twenty times as long.
+        self._sparing.note(ended_s - min(beyond_s, self._beyond_s), ended_s)
+        self._beyond_s = beyond_s
+
+
+class Looking:
+    """When to begin at a mark, and when at the beginning."""
+
+    def __init__(self, whole_looks: WholeLooks | None = None) -> None:
+        self._whole_looks = whole_looks or WholeLooks()
+        self._is_enough_ahead = False
+        self._way_s = 0.0  # what the last claim took that looked ahead only: the way there and back, on a busy machine
+
+    def next(self, now_s: float) -> Look:
+        if self._whole_looks.takes_turn(now_s):
+            return Look.WHOLE
+        if self._whole_looks.are_dear:
+            return Look.AHEAD
+        return Look.FROM_MARKS if self._is_enough_ahead else Look.WHOLE
+
+    def note(self, look: Look, began_s: float, ended_s: float, *, is_full: bool, was_behind: bool) -> None:
+        """`is_full`: there was enough, as far as it looked; `was_behind`: some of it behind a mark."""
+        if look is Look.WHOLE or (look is Look.FROM_MARKS and not is_full):
+            self._whole_looks.note(max(0.0, ended_s - began_s - self._way_s), ended_s)
+        else:
+            self._way_s = ended_s - began_s
+        self._is_enough_ahead = is_full and not (look is Look.WHOLE and was_behind)

@@ -1,0 +1,233 @@
+"""One process of the pool: `python -m sexton.handlers.python.child`, started by `process_pool` alone.
+
+The main thread runs one call after the other; a second thread listens, so that a request to stop is heard meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import operator
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from sexton.domain.outcome import storable
+from sexton.errors import PermanentError
+from sexton.handlers.context import Context, ask_to_stop
+from sexton.handlers.live_output import LiveOutput
+from sexton.handlers.parent_death import die_with_parent
+
+from .messages import (
+    LENGTH_BYTES,
+    Alive,
+    Hello,
+    Logged,
+    Progressed,
+    Raised,
+    Returned,
+    Start,
+    Stop,
+    ToChild,
+    ToParent,
+    body_length,
+    for_child,
+    frame,
+)
+
+# The name multiprocessing gives a main module in its children: `if __name__ == "__main__"` stays untrue, and libraries know it.
+MAIN = "__mp_main__"
+
+
+def main() -> None:
+    die_with_parent(int(sys.argv[1]))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # The worker decides when we end. Not SIG_IGN, which what the handler starts would inherit.
+        signal.signal(number, lambda *_: None)
+    link = Link(_take_over_stdin())
+    os.register_at_fork(after_in_child=link.close)  # else a fork of the handler's would hide our death from the worker
+    attempts: SimpleQueue[Attempt | None] = SimpleQueue()
+    match link.receive():
+        case Hello(search_path, argv):
+            sys.path[:], sys.argv[:] = search_path, argv
+        case _:
+            return
+    threading.Thread(target=_listen, args=(link, attempts), name="sexton-listener", daemon=True).start()
+    while (attempt := attempts.get()) is not None:
+        link.send_frame(attempt.run())
+
+
+def _take_over_stdin() -> socket.socket:
+    taken = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return taken
+
+
+def _listen(link: Link, attempts: SimpleQueue[Attempt | None]) -> None:
+    current: Attempt | None = None
+    while (message := link.receive()) is not None:
+        match message:
+            case Start():
+                current = Attempt(message, link)
+                attempts.put(current)
+            case Stop() if current is not None:
+                current.ask_to_stop()
+            case _:
+                pass
+    if current is not None and not current.is_over:  # only a dead worker leaves in the middle of a call
+        os.killpg(0, signal.SIGKILL)
+    attempts.put(None)
+
+
+class Link:
+    def __init__(self, peer: socket.socket) -> None:
+        self._peer = peer
+        self._lock = threading.Lock()
+
+    def send(self, message: ToParent) -> None:
+        self.send_frame(frame(message))
+
+    def send_frame(self, data: bytes) -> None:
+        with self._lock:
+            self._peer.sendall(data)
+
+    def receive(self) -> ToChild | None:
+        """The next message; none once the worker is gone, or no longer needs us."""
+        header = self._read(LENGTH_BYTES)
+        body = None if header is None else self._read(body_length(header))
+        return None if body is None else for_child(body)
+
+    def close(self) -> None:
+        self._peer.close()
+
+    def _read(self, length: int) -> bytes | None:
+        received = bytearray()
+        while len(received) < length:
+            try:
+                part = self._peer.recv(length - len(received))
+            except OSError:
+                return None
+            if not part:
+                return None
+            received += part
+        return bytes(received)
+
+
+class Relay(LiveOutput):
+    """Passes on what the handler says, until its call is over: a thread it left behind must not speak for the next one."""
+
+    __slots__ = ("_link", "_speaking", "is_over")
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self._link = link
+        self._speaking = threading.Lock()
+        self.is_over = False
+
+    def is_alive(self) -> None:
+        self._pass_on(Alive())
+
+    def progressed(self, progress: msgspec.Raw) -> None:
+        self._pass_on(Progressed(progress))
+
+    def logged(self, text: str) -> None:
+        self._pass_on(Logged(storable(text)))
+
+    def end(self) -> None:
+        with self._speaking:
+            self.is_over = True
+
+    def _pass_on(self, message: ToParent) -> None:
+        with self._speaking:
+            if not self.is_over:
+                self._link.send(message)
+
+
+class Attempt:
+    def __init__(self, start: Start, link: Link) -> None:
+        self._start = start
+        self._relay = Relay(link)
+        self._context = Context(start.call, new_said=lambda: self._relay)
+        self._cancel_task: Callable[[], object] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._relay.is_over
+
+    def ask_to_stop(self) -> None:
+        ask_to_stop(self._context)
+        if self._cancel_task is not None:
+            with suppress(RuntimeError):  # its loop has just been closed
+                self._cancel_task()
+
+    def run(self) -> bytes:
+        """The answer, ready to be sent."""
+        try:
+            fn = _find(self._start)
+            self._context.check_cancelled()
+            if inspect.iscoroutinefunction(fn):
+                result = asyncio.run(self._run_async(fn))
+            else:
+                result = fn(self._context, **self._start.call.arguments)
+            answer = _answer(result)
+        except BaseException as error:  # sys.exit() and all: it ends the call, not the process
+            answer = frame(Raised.of(error))
+        self._relay.end()
+        return answer
+
+    async def _run_async(self, fn: Callable[..., Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(fn(self._context, **self._start.call.arguments))
+        self._cancel_task = lambda: loop.call_soon_threadsafe(task.cancel)
+        if self._context.cancelled:  # asked when there was no task yet
+            task.cancel()
+        return await task
+
+
+def _answer(result: Any) -> bytes:
+    try:
+        return frame(Returned(result))
+    except (TypeError, ValueError) as error:
+        # For good, as the worker does it: the effect has happened, and another attempt would only repeat it.
+        raise PermanentError(f"result: cannot be written as JSON: {error}") from None
+
+
+def _find(start: Start) -> Callable[..., Any]:
+    module = importlib.import_module(start.module) if start.file is None else _load_main(start.file)
+    found = operator.attrgetter(start.qualname)(module)
+    fn: Callable[..., Any] = getattr(found, "fn", found)  # a task holds the function it was made from
+    return fn
+
+
+def _load_main(file: str) -> ModuleType:
+    if MAIN in sys.modules:
+        return sys.modules[MAIN]
+    spec = importlib.util.spec_from_loader(MAIN, importlib.machinery.SourceFileLoader(MAIN, file))
+    if spec is None or spec.loader is None:
+        raise ImportError(f"cannot load {file}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MAIN] = sys.modules["__main__"] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[MAIN]
+        raise
+    return module
+
+
+if __name__ == "__main__":
+    main()

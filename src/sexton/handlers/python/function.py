@@ -1,0 +1,184 @@
+"""Handlers over a plain Python function `fn(ctx, **arguments)`: on the event loop, in a thread, or in a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from sexton.handlers.context import Call, Context, Stopped, ask_to_stop
+from sexton.handlers.handle import Handle, Handler
+
+from .argument_check import ArgumentCheck
+from .messages import Start
+from .process_pool import ProcessPool
+from .threads import ThreadSlots
+
+Function = Callable[..., Any]
+
+
+def handler_for(
+    fn: Function, *, process: bool, threads: ThreadSlots, processes: ProcessPool, where: tuple[str, str]
+) -> Handler:
+    """`where` is the module and the qualified name under which another process finds the function."""
+    if process:
+        return ProcessFunction(fn, *where, processes)
+    if inspect.iscoroutinefunction(fn):
+        return AsyncFunction(fn)
+    return ThreadFunction(fn, threads)
+
+
+class AsyncFunction:
+    """The hot path: one task and next to nothing around it."""
+
+    __slots__ = ("_check", "_fn")
+
+    def __init__(self, fn: Function) -> None:
+        self._fn = fn
+        self._check = ArgumentCheck(fn).check
+
+    def start(self, call: Call, context: Context) -> Handle:
+        self._check(call.arguments)
+        return TaskHandle(asyncio.get_running_loop().create_task(_guarded(self._fn(context, **call.arguments))), context)
+
+
+async def _guarded(handler: Awaitable[Any]) -> Any:
+    """`sys.exit()` ends the handler; left alone, asyncio would let it end the worker and all it holds."""
+    try:
+        return await handler
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the handler raised {error!r}") from error
+
+
+class TaskHandle:
+    __slots__ = ("_context", "_task", "done")
+
+    def __init__(self, task: asyncio.Task[Any], context: Context) -> None:
+        self._task = task
+        self._context = context
+        self.done: asyncio.Future[Any] = task
+
+    @property
+    def freed(self) -> asyncio.Future[Any]:
+        return self._task
+
+    def ask_to_stop(self) -> None:
+        ask_to_stop(self._context)
+        self._task.cancel()
+
+    def force_stop(self) -> bool:
+        if self._task.done():
+            return True
+        self.done = self._task.get_loop().create_future()
+        self.done.set_exception(Stopped("it did not stop when cancelled"))
+        self._task.add_done_callback(_forget)
+        return False
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    """Nobody waits for a zombie's exception any more; looking at it keeps asyncio from complaining about that."""
+    if not task.cancelled():
+        task.exception()
+
+
+class ThreadFunction:
+    __slots__ = ("_check", "_fn", "_threads")
+
+    def __init__(self, fn: Function, threads: ThreadSlots) -> None:
+        self._fn = fn
+        self._check = ArgumentCheck(fn).check
+        self._threads = threads
+
+    def start(self, call: Call, context: Context) -> Handle:
+        self._check(call.arguments)
+        handle = ThreadHandle(self._fn, call, context)
+        self._threads.run(handle.work)
+        return handle
+
+
+class ThreadHandle:
+    __slots__ = ("_arguments", "_context", "_fn", "_loop", "_variables", "done", "freed")
+
+    def __init__(self, fn: Function, call: Call, context: Context) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fn = fn
+        self._arguments = call.arguments
+        self._context = context
+        self._variables = contextvars.copy_context()
+        self.done: asyncio.Future[Any] = self._loop.create_future()
+        self.freed: asyncio.Future[Any] = self._loop.create_future()
+
+    def ask_to_stop(self) -> None:
+        ask_to_stop(self._context)
+
+    def force_stop(self) -> bool:
+        ask_to_stop(self._context)
+        self._settle(None, Stopped("it did not stop when asked"))
+        return self.freed.done()
+
+    def work(self) -> Callable[[], None]:
+        """In the thread."""
+        try:
+            self._context.check_cancelled()  # it may have waited for a thread
+            result, error = self._variables.run(self._fn, self._context, **self._arguments), None
+        except BaseException as raised:
+            result, error = None, _deliverable(raised)
+        return lambda: self._deliver(result, error)
+
+    def _deliver(self, result: Any, error: BaseException | None) -> None:
+        with suppress(RuntimeError):  # the loop has been closed: the worker is gone, and so is everybody who waited
+            self._loop.call_soon_threadsafe(self._end, result, error)
+
+    def _end(self, result: Any, error: BaseException | None) -> None:
+        self._settle(result, error)
+        self.freed.set_result(None)
+
+    def _settle(self, result: Any, error: BaseException | None) -> None:
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(result)
+        else:
+            self.done.set_exception(error)
+
+
+def _deliverable(error: BaseException) -> BaseException:
+    """A future refuses to carry StopIteration, and sys.exit() in a handler must not end the worker."""
+    if isinstance(error, Stopped) or (isinstance(error, Exception) and not isinstance(error, StopIteration)):
+        return error
+    replaced = RuntimeError(f"the handler raised {error!r}")
+    replaced.__cause__ = error
+    return replaced
+
+
+class ProcessFunction:
+    __slots__ = ("_check", "_file", "_module", "_pool", "_qualname")
+
+    def __init__(self, fn: Function, module: str, qualname: str, pool: ProcessPool) -> None:
+        self._check = ArgumentCheck(fn).check
+        if "<locals>" in qualname:
+            raise ValueError(f"{module}.{qualname}: a task with process=True must be defined at the top of its module")
+        self._module, self._file = _importable(module)
+        self._qualname = qualname
+        self._pool = pool
+
+    def start(self, call: Call, context: Context) -> Handle:
+        self._check(call.arguments)
+        return self._pool.start(Start(self._module, self._file, self._qualname, call), context)
+
+
+def _importable(module: str) -> tuple[str, str | None]:
+    """The name under which another process imports it, or, for a script, the file that it loads instead."""
+    if module != "__main__":
+        return module, None
+    main = sys.modules["__main__"]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None and spec.name != "__main__":  # python -m package.module
+        return spec.name, None
+    if file is None:
+        raise ValueError("a task with process=True must be defined in a file, not in an interactive session")
+    return module, file

@@ -1,0 +1,101 @@
+"""What a worker and a process of its pool say to each other: JSON documents, each behind its length in four bytes.
+
+JSON, because arguments come from JSON and results end as JSON: what a function gets and what becomes of its result do
+not depend on where it runs, and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+import msgspec
+
+from sexton.domain.outcome import ErrorInfo
+from sexton.errors import PermanentError, RetryLater, Snooze
+from sexton.handlers.context import Call, Stopped
+
+FRAME_LIMIT = 64 * 1024 * 1024
+LENGTH_BYTES = 4
+
+
+class Hello(msgspec.Struct, tag=True):
+    """The first word to a new process, so that imports find there what they find here."""
+
+    search_path: list[str]
+    argv: list[str]
+
+
+class Start(msgspec.Struct, tag=True):
+    module: str
+    file: str | None  # the script to load, where the module is `__main__`
+    qualname: str
+    call: Call
+
+
+class Stop(msgspec.Struct, tag=True):
+    """About the last `Start`, even if its answer is already on its way."""
+
+
+class Alive(msgspec.Struct, tag=True):
+    pass
+
+
+class Progressed(msgspec.Struct, tag=True):
+    progress: msgspec.Raw
+
+
+class Logged(msgspec.Struct, tag=True):
+    text: str
+
+
+class Returned(msgspec.Struct, tag=True):
+    result: Any
+
+
+class Raised(msgspec.Struct, tag=True):
+    kind: Literal["error", "permanent", "retry_later", "snooze", "stopped"]
+    info: ErrorInfo
+    delay_s: float = 0.0
+
+    @classmethod
+    def of(cls, error: BaseException) -> Raised:
+        info = ErrorInfo.of(error)
+        match error:
+            case Snooze():
+                return cls("snooze", info, error.delay_s)
+            case RetryLater():
+                return cls("retry_later", info, error.delay_s)
+            case PermanentError():
+                return cls("permanent", info)
+            case Stopped() | asyncio.CancelledError():
+                return cls("stopped", info)
+            case _:
+                return cls("error", info)
+
+
+ToChild = Hello | Start | Stop
+ToParent = Alive | Progressed | Logged | Returned | Raised
+
+_encode = msgspec.json.Encoder().encode
+_to_child: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
+_to_parent: msgspec.json.Decoder[ToParent] = msgspec.json.Decoder(ToParent)
+
+
+def frame(message: ToChild | ToParent) -> bytes:
+    body = _encode(message)
+    if len(body) > FRAME_LIMIT:
+        raise ValueError(f"{len(body):,} bytes, the limit is {FRAME_LIMIT:,}")
+    return len(body).to_bytes(LENGTH_BYTES) + body
+
+
+def body_length(header: bytes) -> int:
+    return int.from_bytes(header)
+
+
+def for_child(body: bytes) -> ToChild:
+    return _to_child.decode(body)
+
+
+def for_parent(body: bytes) -> ToParent:
+    return _to_parent.decode(body)

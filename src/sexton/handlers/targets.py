@@ -1,0 +1,76 @@
+"""What a worker can call besides Python: which tasks it therefore knows, and who runs each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from sexton.clock import Clock
+from sexton.domain.targets import GRPC_TASK, HTTP_TASK
+from sexton.ids import Rng
+from sexton.settings import Settings
+
+from .breaker import Patience
+from .context import Call
+from .grpc_loader import LazyGrpcCalls
+from .handle import Handler, Hasten
+from .script import scripts
+from .secrets import Secrets
+
+if TYPE_CHECKING:
+    from .http import HttpCalls
+
+
+class TargetHandlers:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        dice: Rng,
+        callback_token: Callable[[Call], str] | None = None,
+        hasten: Hasten = lambda _: None,
+    ) -> None:
+        """`callback_token` signs the lease that a target which answers 202 calls back with. `hasten` makes runs due that were
+        sent away from a host which is back."""
+        from .outbound import Outbound  # aiohttp takes 0.3 s to load, which other commands need not wait for
+
+        self._outbound = Outbound(settings.outbound_rules)
+        self._secrets = Secrets.from_environment(settings.secrets_dir, clock=clock)
+        self._http = self._http_calls(settings, clock, dice, callback_token, hasten)
+        self._grpc = LazyGrpcCalls(settings, self._outbound, self._secrets, clock=clock, dice=dice)
+        self.handlers: Mapping[str, Handler] = {
+            HTTP_TASK: self._http,
+            **({GRPC_TASK: self._grpc} if self._grpc.is_installed else {}),
+            **scripts(settings.scripts, self._secrets.reveal),
+        }
+
+    async def close(self) -> None:
+        """Lets go of connections; nothing is under way any more."""
+        await self._http.close()
+        await self._grpc.close()
+        self._outbound.close()
+
+    def _http_calls(
+        self,
+        settings: Settings,
+        clock: Clock,
+        dice: Rng,
+        token: Callable[[Call], str] | None,
+        hasten: Hasten,
+    ) -> HttpCalls:
+        from .http import HttpCalls
+
+        return HttpCalls(
+            self._outbound,
+            self._secrets,
+            clock=clock,
+            dice=dice,
+            seat_limit=settings.http_host_limit or max(1, settings.worker_concurrency // 3),
+            patience=Patience(settings.http_host_failures, settings.http_host_rest_s, settings.http_host_rest_max_s),
+            proxy=None if settings.outbound_proxy is None else settings.outbound_proxy.get_secret_value(),
+            ca_file=settings.http_ca_file,
+            public_url=settings.public_url,
+            token=token,
+            hasten=hasten,
+        )

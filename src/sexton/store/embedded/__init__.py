@@ -1,0 +1,1 @@
+"""The PostgreSQL that the `embedded` extra brings along."""

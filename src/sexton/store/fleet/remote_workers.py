@@ -1,0 +1,66 @@
+"""Workers that speak HTTP: rows of `workers` like any other, with a lease of their own, for they are heard less often."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from sexton.store.database import Connection
+from sexton.store.sql import statements
+
+_SQL = statements(__name__)
+
+
+class Attendance(NamedTuple):
+    is_present: bool
+    is_new: bool
+    is_ours: bool  # the id belongs to a worker of our own making; else one that is not present was declared dead
+
+
+class Held(NamedTuple):
+    """A lease as the database sees it."""
+
+    run_id: UUID
+    job_id: UUID
+    token: int
+    cancel_requested: bool
+    at_most_once: bool
+    held_s: float
+
+
+async def attend(
+    connection: Connection,
+    worker_id: UUID,
+    *,
+    name: str,
+    queues: Sequence[str],
+    tasks: Sequence[str],
+    concurrency: int,
+    lease_s: float,
+    now: datetime | None = None,
+) -> Attendance:
+    given = (now, worker_id, name, list(queues), list(tasks), concurrency, lease_s)
+    (row,) = await connection.fetch(_SQL["attend"], *given)
+    return Attendance(*row)
+
+
+async def beat(connection: Connection, worker_id: UUID, *, draining: bool = False, now: datetime | None = None) -> float | None:
+    """Its lease in seconds; `None`: there is no such remote worker any more."""
+    rows = await connection.fetch(_SQL["beat"], now, worker_id, draining)
+    return float(rows[0]["lease_s"]) if rows else None
+
+
+async def held(connection: Connection, worker_id: UUID, *, now: datetime | None = None) -> list[Held]:
+    return [Held(*row) for row in await connection.fetch(_SQL["held"], now, worker_id)]
+
+
+async def stirring(connection: Connection, queues: Collection[str]) -> list[str]:
+    """Of these queues, those with something ready, for whichever task."""
+    return [row["name"] for row in await connection.fetch(_SQL["stirring"], list(queues))]
+
+
+async def leave(connection: Connection, worker_id: UUID) -> None:
+    """Unless it holds something: then the sweeper sees to that first."""
+    await connection.fetch(_SQL["leave"], worker_id)

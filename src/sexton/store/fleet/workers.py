@@ -1,0 +1,165 @@
+"""Workers and scheduler nodes: who is there, and who has fallen silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.store.database import Connection
+from sexton.store.sql import statements
+
+_SQL = statements(__name__)
+
+
+class Held(NamedTuple):
+    """A lease as the database sees it."""
+
+    run_id: UUID
+    job_id: UUID
+    token: int
+    cancel_requested: bool
+    at_most_once: bool
+
+
+class Beaten(NamedTuple):
+    """What a beat brings back."""
+
+    held: list[Held]
+    is_ready: bool  # something, in the queues it asked for
+    is_overdue: bool  # something that schedulers should long have seen to
+
+
+class Survey(NamedTuple):
+    """What a scheduler sees at a glance: the beat of every worker that lives, and whether there is anything to see to."""
+
+    beats: dict[UUID, int]
+    running: bool  # anything at all: then a silent worker may hold it
+    abandoned: bool
+    overrunning: bool
+    expired: bool
+    to_plan: bool  # schedules whose time has come, or fires to be taken back
+    leases_s: Mapping[UUID, float]  # of remote workers; all others have the cluster's
+
+
+class Worker(msgspec.Struct, frozen=True):
+    id: UUID
+    name: str
+    queues: list[str]
+    tasks: list[str]
+    concurrency: int
+    started_at: datetime
+    beat_at: datetime
+    lost_at: datetime | None
+    draining: bool
+    running_count: int
+    refused_count: int
+
+
+class Node(msgspec.Struct, frozen=True):
+    id: UUID
+    name: str
+    started_at: datetime
+    beat_at: datetime
+    partitions: list[int]
+
+
+async def enlist(
+    connection: Connection,
+    worker_id: UUID,
+    *,
+    name: str,
+    queues: Sequence[str],
+    tasks: Sequence[str],
+    concurrency: int,
+    now: datetime | None = None,
+) -> None:
+    await connection.fetch(_SQL["enlist"], now, worker_id, name, queues, tasks, concurrency)
+
+
+async def register_tasks(connection: Connection, options: Mapping[str, object], *, now: datetime | None = None) -> None:
+    documents = [{"name": name, "options": option} for name, option in options.items()]
+    await connection.fetch(_SQL["register_tasks"], now, msgspec.json.encode(documents).decode())
+
+
+async def beat(
+    connection: Connection,
+    worker_id: UUID,
+    *,
+    running_count: int,
+    draining: bool,
+    refused_count: int,
+    queues: Sequence[str] = (),
+    overdue_s: float | None = None,
+    only: Sequence[UUID] | None = None,
+    now: datetime | None = None,
+) -> Beaten | None:
+    """What this worker holds according to the database, of all runs or `only` of these, and whether there is work, unless
+    `overdue_s` is null; `None` when it has been declared dead."""
+    given = (now, worker_id, running_count, draining, refused_count, queues, overdue_s, only)
+    rows = await connection.fetch(_SQL["beat"], *given)
+    if not rows:
+        return None
+    return Beaten([Held(*row[:5]) for row in rows if row["id"] is not None], rows[0]["is_ready"], rows[0]["is_overdue"])
+
+
+async def leased(connection: Connection, worker_id: UUID) -> list[Held]:
+    """All that this worker holds according to the database."""
+    return [Held(*row) for row in await connection.fetch(_SQL["leased"], worker_id)]
+
+
+async def leave(connection: Connection, worker_id: UUID) -> None:
+    await connection.fetch(_SQL["leave"], worker_id)
+
+
+async def survey(connection: Connection, *, lease_s: float, thorough: bool = True, now: datetime | None = None) -> Survey:
+    """Only a `thorough` one looks through all that runs; what the others say of it is what workers said last."""
+    (row,) = await connection.fetch(_SQL["survey"], now, lease_s, thorough)
+    beats = dict(zip(row["worker_ids"], row["beats"], strict=True))
+    leases_s = {id_: own_s for id_, own_s in zip(row["worker_ids"], row["leases_s"], strict=True) if own_s is not None}
+    return Survey(beats, row["running"], row["abandoned"], row["overrunning"], row["expired"], row["to_plan"], leases_s)
+
+
+async def declare_lost(connection: Connection, silent: Mapping[UUID, int], *, now: datetime | None = None) -> list[UUID]:
+    """Of the workers that were silent since the given beat, those that still are."""
+    documents = [{"id": worker_id, "beat": beat} for worker_id, beat in sorted(silent.items())]
+    rows = await connection.fetch(_SQL["declare_lost"], now, msgspec.json.encode(documents).decode())
+    return [row["id"] for row in rows]
+
+
+async def workers(connection: Connection) -> list[Worker]:
+    return [Worker(*row) for row in await connection.fetch(_SQL["workers"])]
+
+
+async def forget_workers(connection: Connection, *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["forget_workers"], now)
+
+
+async def node_beat(
+    connection: Connection,
+    node_id: UUID,
+    *,
+    name: str,
+    partitions: Sequence[int],
+    alive_s: float,
+    session: int | None = None,
+    now: datetime | None = None,
+) -> list[UUID]:
+    """`session` is the server process that holds this node's locks: without it, the node is dead."""
+    rows = await connection.fetch(_SQL["node_beat"], now, node_id, name, partitions, alive_s, session)
+    return [row["id"] for row in rows]
+
+
+async def node_leave(connection: Connection, node_id: UUID) -> None:
+    await connection.fetch(_SQL["node_leave"], node_id)
+
+
+async def nodes(connection: Connection) -> list[Node]:
+    return [Node(*row) for row in await connection.fetch(_SQL["nodes"])]
+
+
+async def forget_nodes(connection: Connection, *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["forget_nodes"], now)

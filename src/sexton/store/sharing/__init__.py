@@ -1,0 +1,1 @@
+"""Rows that share the fleet: queues, tenants, limits by key, runs parked by a limit."""

@@ -1,0 +1,106 @@
+"""Limits by key: the numbers that are set, the runs that hold a slot, and how many wait. Rule "slots, not counts"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.limit import Limit
+from sexton.store.database import Connection, Row
+from sexton.store.sql import statements
+from sexton.store.views.overview import COUNT_LIMIT
+
+HOLDERS_LIMIT = 1_000
+LISTED_COUNT_LIMIT = 1_000  # of each count, where many limits are listed
+
+_SQL = statements(__name__)
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A run that has a slot."""
+
+    run_id: UUID
+    job_id: UUID
+    task: str
+    tenant: str
+    worker_id: UUID | None
+    worker_name: str | None
+    since: datetime | None
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A limit as it stands now. Counts stop at their limit (`capped`)."""
+
+    key: str
+    running: int | None
+    count: int | None
+    per_s: float | None
+    burst: int | None
+    ordered: bool
+    made_by: str | None
+    updated_at: datetime
+    tokens: int | None  # starts that its rate allows at this moment
+    held_count: int
+    parked_count: int
+    capped: bool
+    next_token_s: float | None = None
+    holders: list[Holder] = []
+
+
+class Counts(NamedTuple):
+    held_count: int
+    parked_count: int
+    ready_count: int
+
+
+async def get(
+    connection: Connection, key: str, *, holders: int = HOLDERS_LIMIT, now: datetime | None = None
+) -> Standing | None:
+    """With those who hold it, longest first."""
+    rows = await connection.fetch(_SQL["get"], now, key)
+    if not rows:
+        return None
+    found = await counts(connection, key)
+    held = [Holder(*row) for row in await connection.fetch(_SQL["holders"], key, holders)]
+    return _standing(rows[0], found.held_count, found.parked_count, COUNT_LIMIT, held, rows[0]["next_token_s"])
+
+
+async def find(
+    connection: Connection, *, prefix: str = "", after: str = "", limit: int = 100, now: datetime | None = None
+) -> list[Standing]:
+    """By key, without their holders."""
+    rows = await connection.fetch(_SQL["list"], now, after, limit, LISTED_COUNT_LIMIT, prefix)
+    return [_standing(row, row["held_count"], row["parked_count"], LISTED_COUNT_LIMIT) for row in rows]
+
+
+async def put(connection: Connection, limit: Limit, *, by: str | None, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["put"], now, limit.key, limit.running, limit.count, limit.per_s, limit.burst, limit.ordered, by)
+
+
+async def lock(connection: Connection, key: str) -> bool:
+    """False: there is none."""
+    return bool(await connection.fetch(_SQL["lock"], key))
+
+
+async def remove(connection: Connection, key: str) -> None:
+    await connection.fetch(_SQL["remove"], key)
+
+
+async def counts(connection: Connection, key: str) -> Counts:
+    (row,) = await connection.fetch(_SQL["counts"], key, COUNT_LIMIT)
+    return Counts(*row)
+
+
+async def forget_slots(connection: Connection, *, key: str, beyond: int) -> None:
+    await connection.fetch(_SQL["forget_slots"], key, beyond)
+
+
+def _standing(
+    row: Row, held: int, parked: int, most: int, holders: Sequence[Holder] = (), next_token_s: float | None = None
+) -> Standing:
+    own = tuple(row)[:9]
+    return Standing(*(*own, min(held, most), min(parked, most), max(held, parked) > most, next_token_s, list(holders)))

@@ -1,0 +1,1 @@
+"""Reading without changing: search, counts, recent transitions, evidence."""

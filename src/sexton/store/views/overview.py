@@ -1,0 +1,109 @@
+"""The cluster at a glance. Every count stops at `COUNT_LIMIT`: a look at a long queue costs what a look at a short one does."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from sexton.store.database import Connection, Row
+from sexton.store.sql import statements
+from sexton.store.uuid7 import floor
+
+COUNT_LIMIT = 10_000
+QUEUE_LIMIT = 200
+TENANT_LIMIT = 1_000  # in one look, over all queues and lanes
+NODE_ALIVE_S = 6.0  # as schedulers count each other
+
+_SQL = statements(__name__)
+_COUNTS = ("ready_count", "running_count", "waiting_count", "parked_count")
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """The fields of `wire.Stats`."""
+
+    at: datetime
+    ready_count: int
+    running_count: int
+    waiting_count: int
+    parked_count: int
+    paused_count: int
+    capped: bool
+    oldest_ready_s: float | None
+    next_due_at: datetime | None
+    dead_letter_count: int
+    worker_count: int
+    node_count: int
+    slot_count: int
+    ended_last_minute: dict[str, int]  # executions by status, of the newest 10,000 at most
+
+
+class QueueLoad(msgspec.Struct, frozen=True):
+    """The fields of `wire.QueueView`."""
+
+    name: str
+    ready_count: int
+    running_count: int
+    waiting_count: int
+    parked_count: int
+    capped: bool
+    oldest_ready_s: float | None
+    worker_count: int
+
+
+class TenantLoad(msgspec.Struct, frozen=True):
+    """The fields of `wire.TenantView`."""
+
+    name: str
+    ready_count: int
+    running_count: int
+    waiting_count: int
+    parked_count: int
+    capped: bool
+
+
+async def stats(connection: Connection, *, now: datetime | None = None) -> Stats:
+    (row,) = await connection.fetch(_SQL["stats"], now, COUNT_LIMIT, NODE_ALIVE_S, TENANT_LIMIT)
+    counts = {name: row[name] for name in (*_COUNTS, "paused_count", "dead_letter_count")}
+    since = floor(row["now"] - timedelta(minutes=1))
+    ended = {one["status"]: one["count"] for one in await connection.fetch(_SQL["ended"], since, COUNT_LIMIT + 1)}
+    return Stats(
+        at=row["now"],
+        **{name: min(count, COUNT_LIMIT) for name, count in counts.items()},
+        capped=max(*counts.values(), sum(ended.values())) > COUNT_LIMIT,
+        oldest_ready_s=row["oldest_ready_s"],
+        next_due_at=row["next_due_at"],
+        worker_count=row["worker_count"],
+        node_count=row["node_count"],
+        slot_count=row["slot_count"],
+        ended_last_minute=ended,
+    )
+
+
+async def queues(connection: Connection, *, now: datetime | None = None) -> list[QueueLoad]:
+    """By name: every queue with something ready (the first 200 of them), running or parked, that a live worker serves, or that
+    is among the 10,000 runs due next. `capped` says that a count is a lower bound. The oldest is sought in so many tenants."""
+    rows = await connection.fetch(_SQL["queues"], now, COUNT_LIMIT, QUEUE_LIMIT, TENANT_LIMIT)
+    return [QueueLoad(*(row["name"], *_counts(row), row["capped"], row["oldest_ready_s"], row["worker_count"])) for row in rows]
+
+
+async def tenants(connection: Connection) -> list[TenantLoad]:
+    """By name: whose runs are among 10,000 ready ones (the same number of each tenant, of 1,000 tenants at most), 10,000
+    running ones, 10,000 parked ones and the 10,000 due next. `capped` says that there are more runs than these."""
+    rows = await connection.fetch(_SQL["tenants"], COUNT_LIMIT, TENANT_LIMIT)
+    return [TenantLoad(*(row["name"], *_counts(row), row["capped"])) for row in rows]
+
+
+async def tenant(connection: Connection, name: str) -> TenantLoad:
+    """Of one, all that is ready, and what is among 10,000 running, parked and waiting runs of all tenants."""
+    (row,) = await connection.fetch(_SQL["tenant"], COUNT_LIMIT, name)
+    return TenantLoad(*(name, *_counts(row), row["capped"]))
+
+
+async def known_tasks(connection: Connection) -> set[str]:
+    """What the workers that live know how to run."""
+    return {row["task"] for row in await connection.fetch(_SQL["known_tasks"])}
+
+
+def _counts(row: Row) -> list[int]:
+    return [min(row[name], COUNT_LIMIT) for name in _COUNTS]

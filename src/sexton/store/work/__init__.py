@@ -1,0 +1,1 @@
+"""Rows of work: jobs, schedules, runs, dead letters, and what belongs to them."""

@@ -1,0 +1,238 @@
+"""Definitions: submit, look at, await. Submission has one SQL path, `sexton.submit_jobs`, for every caller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.job import Submission
+from sexton.domain.outcome import ErrorInfo
+from sexton.errors import NotFound
+from sexton.store.database import Connection, Row
+from sexton.store.sql import statements
+from sexton.store.uuid7 import hour_before, is_recurring
+
+_SQL = statements(__name__)
+SUBMIT = _SQL["submit"]
+_OWN = 28  # columns of the job itself; those of its live run follow
+_encode = msgspec.json.Encoder().encode
+
+
+class Submitted(NamedTuple):
+    id: UUID
+    created: bool  # false: an idempotency key or a unique job stood already
+
+
+class Execution(msgspec.Struct, frozen=True):
+    """One try. The one that runs now has no id and no end yet, and the status `running`."""
+
+    id: UUID | None
+    job_id: UUID
+    run_id: UUID
+    worker_id: UUID | None
+    fire_at: datetime
+    due_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    token: int
+    job_version: int
+    attempt: int
+    origin: str
+    status: str
+    queue: str
+    tenant: str
+    task: str
+    reason: str | None
+    error_json: str | None
+    result_json: str | None
+    progress_json: str | None
+    output: str | None
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        return ErrorInfo.from_json(self.error_json)
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """A job as it stands now: its definition, and what its run, its ending and its newest try say about it."""
+
+    id: UUID
+    version: int
+    task: str
+    tenant: str
+    queue: str
+    lane: int
+    name: str | None
+    payload_json: str
+    policy_json: str | None
+    timeout_s: float | None
+    at_most_once: bool
+    idempotency_key: str | None
+    tags: list[str] | None
+    submitted_at: datetime
+    submitted_by: str | None
+    trace: str | None
+    paused_at: datetime | None
+    paused_by: str | None
+    note: str | None  # of whoever paused it
+    status: str
+    next_fire_at: datetime | None
+    attempt: int  # tries begun so far that count
+    ended_at: datetime | None
+    execution_id: UUID | None  # the one that ended it
+    schedule_json: str | None  # of a recurring job
+    recurrence_json: str | None
+    resume_at: datetime | None  # when its pause ends by itself
+    over_reason: str | None  # why its schedule is over
+    last_execution: Execution | None
+
+
+class Ending(NamedTuple):
+    status: str
+    result_json: str | None
+    error_json: str | None
+    reason: str | None
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        return ErrorInfo.from_json(self.error_json)
+
+
+class LiveOutput(NamedTuple):
+    progress_json: str | None
+    output: str | None
+
+
+def encode_submissions(submissions: Sequence[Submission]) -> str:
+    return _encode(submissions).decode()
+
+
+async def submit(
+    connection: Connection, submissions: Sequence[Submission], *, notify: bool = True, now: datetime | None = None
+) -> list[Submitted]:
+    return await submit_documents(connection, encode_submissions(submissions), notify=notify, now=now)
+
+
+async def submit_documents(
+    connection: Connection, documents: str, *, notify: bool = True, now: datetime | None = None
+) -> list[Submitted]:
+    """The same, of what `encode_submissions` made of them."""
+    return [Submitted(*row) for row in await connection.fetch(SUBMIT, documents, notify, now)]
+
+
+async def submit_and_show(
+    connection: Connection, submissions: Sequence[Submission], *, notify: bool = True, now: datetime | None = None
+) -> list[tuple[Submitted, JobView | None]]:
+    """The same in one round trip with what was made of each that is new; for one that stood already there is no view yet."""
+    rows = await connection.fetch(_SQL["submit_and_show"], encode_submissions(submissions), notify, now)
+    return [(Submitted(row["id"], row["created"]), _new_view(row) if row["created"] else None) for row in rows]
+
+
+async def show(connection: Connection, job_id: UUID) -> JobView:
+    shown = await show_many(connection, [job_id])
+    if not shown:
+        raise NotFound(f"there is no job {job_id}")
+    return shown[0]
+
+
+async def show_many(connection: Connection, job_ids: Sequence[UUID]) -> list[JobView]:
+    """In the order given; those that are not there are left out."""
+    if not job_ids:
+        return []
+    rows = await connection.fetch(_SQL["show"], job_ids, min(job_ids), max(job_ids))
+    ended = [row["execution_id"] for row in rows if row["execution_id"] is not None]
+    begun = [
+        row
+        for row in rows
+        if row["schedule"] is not None
+        or (row["status"] in ("pending", "paused") and (row["token"] or row["origin"] == "replay"))
+    ]
+    newest = {one.job_id: one for one in await tries(connection, ended)}
+    newest |= {one.job_id: one for one in await _last_tries(connection, begun)}
+    newest |= {row["id"]: _running(row) for row in rows if row["status"] == "running"}
+    return [_view(row, newest.get(row["id"])) for row in rows]
+
+
+async def tries(connection: Connection, execution_ids: Sequence[UUID]) -> list[Execution]:
+    """In the order given; those that are not there (any more) are left out."""
+    if not execution_ids:
+        return []
+    rows = await connection.fetch(_SQL["tries"], execution_ids, min(execution_ids), max(execution_ids))
+    return [Execution(*row) for row in rows]
+
+
+async def _last_tries(connection: Connection, rows: Sequence[Row]) -> list[Execution]:
+    if not rows:
+        return []
+    ids, run_ids, tokens = zip(*((row["id"], row["run_id"], row["token"]) for row in rows), strict=True)
+    found = await connection.fetch(_SQL["last_tries"], ids, run_ids, tokens, min(map(oldest_execution, ids)))
+    return [Execution(*row) for row in found]
+
+
+async def ending(connection: Connection, job_id: UUID) -> Ending | None:
+    rows = await connection.fetch(_SQL["ending"], job_id)
+    if not rows:
+        return None
+    last = next(iter(await tries(connection, [rows[0]["execution_id"]])), None)  # history may be dropped before its job
+    status: str = rows[0]["status"]
+    return Ending(status, None, None, None) if last is None else Ending(status, last.result_json, last.error_json, last.reason)
+
+
+async def executions(connection: Connection, job_id: UUID) -> list[Execution]:
+    """Every try so far, oldest first."""
+    rows = await connection.fetch(_SQL["executions"], job_id, oldest_execution(job_id))
+    return [Execution(*row) for row in rows]
+
+
+def oldest_execution(job_id: UUID) -> UUID:
+    """No execution of a one-time job is an hour older than the job's own id, whatever became of the clock. It leaves out
+    partitions."""
+    return UUID(int=0) if is_recurring(job_id) else hour_before(job_id)
+
+
+async def live_output(connection: Connection, job_id: UUID) -> LiveOutput | None:
+    rows = await connection.fetch(_SQL["live_output"], job_id)
+    return LiveOutput(*rows[0]) if rows else None
+
+
+def _new_view(row: Row) -> JobView:
+    """A one-time job that nobody has seen yet: not paused, never tried, not ended."""
+    job_id, _, *own, due_at = row
+    return JobView(*(job_id, *own, *(None,) * 3, "pending", due_at, 0, *(None,) * 7))
+
+
+def _running(row: Row) -> Execution:
+    return Execution(
+        id=None,
+        job_id=row["id"],
+        run_id=row["run_id"],
+        worker_id=row["worker_id"],
+        fire_at=row["fire_at"],
+        due_at=row["due_at"],
+        started_at=row["claimed_at"],
+        ended_at=None,
+        token=row["token"],
+        job_version=row["job_version"],
+        attempt=row["attempt"],
+        origin=row["origin"],
+        status="running",
+        queue=row["queue"],
+        tenant=row["tenant"],
+        task=row["task"],
+        reason=None,
+        error_json=None,
+        result_json=None,
+        progress_json=row["progress"],
+        output=row["output"],
+    )
+
+
+def _view(row: Row, newest: Execution | None) -> JobView:
+    view = JobView(*(*row[:_OWN], newest))
+    if row["run_id"] is None and newest is not None:  # it has ended
+        view = msgspec.structs.replace(view, attempt=newest.attempt)
+    return view

@@ -1,0 +1,213 @@
+"""Live work: promote, claim, finish, and finding what was abandoned. Every write after a claim carries the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.run import Claimed, Lease, Previous, Report
+from sexton.store import uuid7
+from sexton.store.database import Connection, Row
+from sexton.store.sql import statements
+
+_SQL = statements(__name__)
+_CLAIM, _FINISH, _PROMOTE = _SQL["claim"], _SQL["finish"], _SQL["promote"]
+_encode = msgspec.json.Encoder().encode
+
+
+class Promoted(NamedTuple):
+    promoted_count: int
+    queues: list[str]
+    next_due_s: float | None  # until the next waiting run is due
+    to_decide: bool  # recurring jobs have runs that are due or blocked
+    to_release: bool  # runs wait for a limit
+    to_tend: bool  # queues age, or are released at a pace
+    first_due_at: datetime | None  # of what was promoted
+    last_due_at: datetime | None
+
+
+class Finished(NamedTuple):
+    run_id: UUID
+    execution_id: UUID
+    state: str | None  # null: the run has ended
+
+
+class Recorded(NamedTuple):
+    """What history says of a try."""
+
+    status: str
+    reason: str | None
+    ending: str | None  # of the job, if the try was its last
+
+
+class Fate(NamedTuple):
+    recorded: Recorded | None
+    held: bool
+
+
+class _Replaced(NamedTuple):
+    """What a run goes by instead of its job's present definition."""
+
+    payload_json: str
+    policy_json: str | None
+    is_older: bool  # of a version before; else only the payload is its own
+
+
+class Overdue(NamedTuple):
+    """A run that somebody else must end: its fence, and for how long it was held."""
+
+    lease: Lease
+    held_s: float | None
+    cancel_requested: bool = False
+
+
+async def claim(
+    connection: Connection,
+    *,
+    worker_id: UUID,
+    queues: Sequence[str],
+    tasks: Sequence[str],
+    limit: int,
+    grace_s: float,
+    ahead: bool = False,
+    turns: str = "{}",
+    now: datetime | None = None,
+) -> list[Claimed]:
+    """`queues` in the order they are looked into. `ahead` of a free slot, none whose claim is their start or that have a limit.
+    `turns` says where this worker's last claim stopped (domain.fairness)."""
+    rows = await connection.fetch(_CLAIM, now, worker_id, queues, tasks, limit, grace_s, ahead, turns)
+    claimed = [Claimed(Lease(*row[:11]), *row[11:]) for row in map(tuple, rows)]
+    # One-time jobs have no past, and pay nothing for it.
+    recurring = [one for one in claimed if uuid7.is_recurring(one.lease.job_id)]
+    return await _with_their_past(connection, claimed, recurring) if recurring else claimed
+
+
+async def _with_their_past(connection: Connection, claimed: list[Claimed], recurring: list[Claimed]) -> list[Claimed]:
+    """The last try before each, the version of the job that it belongs to, and a payload of its own."""
+    jobs, ids = [one.lease.job_id for one in recurring], [one.lease.run_id for one in recurring]
+    newest = uuid7.floor(recurring[0].claimed_at + timedelta(hours=1))
+    of_backfill = [one.fire_at if one.lease.origin == "backfill" else None for one in recurring]
+    rows = await connection.fetch(_SQL["previous"], jobs, ids, newest, of_backfill)
+    before = {row["run_id"]: Previous(row["status"], row["fire_at"]) for row in rows}
+    rows = await connection.fetch(_SQL["replaced"], jobs, ids, [one.job_version for one in recurring])
+    replaced = {row["run_id"]: _Replaced(row["payload"], row["policy"], row["is_older"]) for row in rows}
+    return [_of_its_version(one, before.get(one.lease.run_id), replaced.get(one.lease.run_id)) for one in claimed]
+
+
+def _of_its_version(claimed: Claimed, previous: Previous | None, replaced: _Replaced | None) -> Claimed:
+    if replaced is None:
+        return msgspec.structs.replace(claimed, previous=previous)
+    lease = claimed.lease
+    if replaced.is_older:
+        lease = msgspec.structs.replace(lease, policy_json=replaced.policy_json)
+    return msgspec.structs.replace(claimed, lease=lease, payload_json=replaced.payload_json, previous=previous)
+
+
+async def finish(connection: Connection, reports: Sequence[Report], *, now: datetime | None = None) -> list[Finished]:
+    """Ends or returns runs. A run that is not in the answer was no longer under the fence its report named."""
+    query, arguments = finish_statement(reports, now=now)
+    return [Finished(*row) for row in await connection.fetch(query, *arguments)]
+
+
+def finish_statement(reports: Sequence[Report], *, now: datetime | None = None) -> tuple[str, tuple[datetime | None, str]]:
+    """The same, for a connection of the caller's. Sorted for rule "lock in id order": where the reports lead the join, runs are
+    locked in the order of the reports."""
+    return _FINISH, (now, _encode(sorted(reports, key=_by_id)).decode())
+
+
+async def promote(
+    connection: Connection,
+    *,
+    partitions: Collection[int],
+    limit: int,
+    overdue_s: float = 0.0,
+    since: datetime | None = None,
+    now: datetime | None = None,
+) -> Promoted:
+    """What was due before `since` is not looked at."""
+    (row,) = await connection.fetch(_PROMOTE, now, list(partitions), limit, overdue_s, since)
+    return Promoted(
+        row["promoted_count"],
+        row["queues"],
+        row["next_due_s"],
+        row["to_decide"],
+        row["to_release"],
+        row["to_tend"],
+        row["first_due_at"],
+        row["last_due_at"],
+    )
+
+
+async def ready_queues(connection: Connection) -> list[str]:
+    """The queues with something ready; looks through all that is, so it is for tests and for people."""
+    return [row["queue"] for row in await connection.fetch(_SQL["ready_queues"])]
+
+
+async def announce(connection: Connection, queues: Collection[str], *, due_soon: bool = False) -> None:
+    await connection.fetch(_SQL["announce"], list(queues), due_soon)
+
+
+async def abandoned(connection: Connection, *, lease_s: float, limit: int, now: datetime | None = None) -> list[Overdue]:
+    """Locks and returns runs whose worker is dead; the caller ends them in the same transaction."""
+    return [_overdue(row) for row in await connection.fetch(_SQL["abandoned"], now, lease_s, limit)]
+
+
+async def overrunning(connection: Connection, *, limit: int, now: datetime | None = None) -> list[Overdue]:
+    """Locks and returns runs past timeout and grace, whatever their worker says."""
+    rows = await connection.fetch(_SQL["overrunning"], now, limit)
+    return [_overdue(row)._replace(cancel_requested=row["cancel_requested"]) for row in rows]
+
+
+async def expired(connection: Connection, *, limit: int, now: datetime | None = None) -> list[Overdue]:
+    """Locks and returns runs that never started and now never may."""
+    return [_overdue(row) for row in await connection.fetch(_SQL["expired"], now, limit)]
+
+
+async def of_job(connection: Connection, job_id: UUID) -> list[Lease]:
+    return [Lease(*row) for row in await connection.fetch(_SQL["of_job"], job_id)]
+
+
+async def request_cancel(connection: Connection, run_ids: Collection[UUID], *, now: datetime | None = None) -> list[UUID]:
+    return [row["id"] for row in await connection.fetch(_SQL["request_cancel"], now, list(run_ids))]
+
+
+async def announce_cancel(connection: Connection) -> None:
+    """Workers look at once for what they are to stop."""
+    await connection.fetch("SELECT pg_notify('sexton_cancel', '')")
+
+
+async def fate(connection: Connection, claimed: Claimed, status: str | None = None) -> Fate:
+    """What became of a report with this status that changed nothing (none: of any report)."""
+    lease, since = claimed.lease, uuid7.hour_before(uuid7.floor(claimed.claimed_at))
+    (row,) = await connection.fetch(_SQL["fate"], lease.run_id, lease.job_id, lease.worker_id, lease.token, since, status)
+    status, reason, ending, held = row
+    return Fate(None if status is None else Recorded(status, reason, ending), held)
+
+
+async def tell(connection: Connection, worker_id: UUID, said: Sequence[object], *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["tell"], now, worker_id, _encode(said).decode())
+
+
+async def hasten(connection: Connection, fences: Sequence[tuple[UUID, int]], *, now: datetime | None = None) -> list[UUID]:
+    """Those of them that wait for a later time are due now; each is named by its id and the token it was last claimed under."""
+    ids, tokens = zip(*fences, strict=True) if fences else ((), ())
+    rows = await connection.fetch(_SQL["hasten"], now, list(ids), list(tokens))
+    if rows:
+        await announce(connection, (), due_soon=True)
+    return [row["id"] for row in rows]
+
+
+async def forget_output(connection: Connection, *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["forget_output"], now)
+
+
+def _by_id(report: Report) -> int:
+    return report.run_id.int
+
+
+def _overdue(row: Row) -> Overdue:
+    return Overdue(Lease(*row[:13]), row["held_s"])

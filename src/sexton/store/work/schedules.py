@@ -1,0 +1,284 @@
+"""Recurring jobs: write their rule, plan their fires, decide what may run beside what, pause, resume, end.
+
+A schedule is read in `domain.schedule`; here it is a document. The planner moves the cursor by rule "plan by compare-and-set".
+A caller that changes a job takes back, in the same transaction, the runs that no worker has begun: rule "job row first".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.schedule.rule import Schedule
+from sexton.domain.schedule.zone import tzdata_version
+from sexton.store.database import Connection
+from sexton.store.sql import statements
+
+_SQL = statements(__name__)
+SUBMIT = _SQL["submit"]
+STAND_BACK_S = 10.0  # less than the shortest lead of a plan: who has older time zone data is still on time
+_encode = msgspec.json.Encoder().encode
+
+
+class Written(NamedTuple):
+    id: UUID
+    created: bool
+    changed: bool  # false: the very same stood there
+
+
+class ToPlan(NamedTuple):
+    """A schedule whose next fires are to be written, as it was seen."""
+
+    id: UUID
+    version: int
+    tenant: str
+    name: str | None
+    schedule_json: str
+    recurrence_json: str | None
+    cursor_at: datetime | None  # null: never planned
+    fire_count: int
+    submitted_at: datetime
+    now: datetime
+    tzdata: str | None = None  # the release it was last planned with; null: its rule was not read yet
+    is_bare: bool = False  # nothing of it waits, though its cursor may lie ahead
+
+
+class Fire(msgspec.Struct, frozen=True):
+    fire_at: datetime
+    due_at: datetime
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Fires that will not run: one row of the ledger, however many they are."""
+
+    first_at: datetime
+    last_at: datetime
+    count: int
+    status: str
+    reason: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What to write for one schedule, if its cursor still stands where it was seen."""
+
+    id: UUID
+    version: int
+    cursor_at: datetime | None
+    tzdata: str | None
+    new_cursor_at: datetime | None
+    plan_at: datetime | None
+    fire_count: int
+    over: bool
+    schedule: Schedule | None  # as it was understood, when its rule was read
+    overlap: int
+    fires: Sequence[Fire]
+    missed: Sequence[Gap]
+
+
+class Alone(NamedTuple):
+    due_count: int
+    promoted_count: int
+    queues: list[str]
+    crowded: list[UUID]  # jobs about which there is something to decide
+
+
+class Sibling(NamedTuple):
+    """A run of a job whose overlap policy is asked."""
+
+    job_id: UUID
+    run_id: UUID
+    state: str
+    token: int
+    fire_at: datetime
+    due_at: datetime
+    queue: str
+    origin: str
+    overlap: int
+    recurrence_json: str | None
+
+    @property
+    def is_live(self) -> bool:
+        """From its promotion to its end, the waits of retries and snoozes included."""
+        return self.state in ("ready", "parked", "running") or self.token > 0
+
+
+class Locked(NamedTuple):
+    id: UUID
+    version: int
+    paused_at: datetime | None
+    over_at: datetime | None
+    over_as: str | None
+    cursor_at: datetime | None
+    schedule_json: str
+    recurrence_json: str | None
+    tenant: str
+    name: str | None
+    submitted_at: datetime
+    tzdata: str | None  # null: its rule was not read yet
+
+
+class Unplanned(NamedTuple):
+    cursor_at: datetime | None
+    removed_count: int  # fires that will not come as they were planned
+    begun_count: int  # runs that go on
+
+
+class Repaired(NamedTuple):
+    forgotten: list[UUID]
+    late_count: int
+
+
+async def submit(connection: Connection, documents: Sequence[object], *, now: datetime | None = None) -> list[Written]:
+    """Creates schedules, and brings up to date those whose name stands already."""
+    return [Written(*row) for row in await connection.fetch(SUBMIT, _encode(documents).decode(), now)]
+
+
+async def to_plan(
+    connection: Connection, *, partitions: Collection[int], limit: int, overdue_s: float = 0.0, now: datetime | None = None
+) -> list[ToPlan]:
+    rows = await connection.fetch(_SQL["to_plan"], now, list(partitions), limit, overdue_s, tzdata_version(), STAND_BACK_S)
+    return [ToPlan(*row) for row in rows]
+
+
+async def to_plan_now(
+    connection: Connection, ids: Collection[UUID], *, stand_back: bool = True, now: datetime | None = None
+) -> list[ToPlan]:
+    """`stand_back`: nothing, if somebody here has newer time zone data; their planners do it."""
+    rows = await connection.fetch(_SQL["of_ids"], now, list(ids), tzdata_version() if stand_back else None)
+    return [ToPlan(*row) for row in rows]
+
+
+async def plan(
+    connection: Connection, plans: Sequence[Plan], *, now: datetime | None = None
+) -> tuple[list[UUID], float | None]:
+    """The schedules that were planned by this call, and how soon their first fire is due."""
+    if any(plan.missed for plan in plans):
+        await connection.fetch(_SQL["ensure_ledger"], now)
+    rows = await connection.fetch(_SQL["plan"], now, _encode(plans).decode(), tzdata_version())
+    return [row["id"] for row in rows], rows[0]["next_due_s"] if rows else None
+
+
+async def lock_partitions(connection: Connection, partitions: Collection[int]) -> list[int]:
+    """Those of them that nobody else decides about."""
+    return [row["partition"] for row in await connection.fetch(_SQL["lock_partitions"], sorted(partitions))]
+
+
+async def promote_alone(
+    connection: Connection, *, partitions: Collection[int], limit: int, now: datetime | None = None
+) -> Alone:
+    (row,) = await connection.fetch(_SQL["promote_alone"], now, list(partitions), limit)
+    return Alone(*row)
+
+
+async def released(connection: Connection, *, partitions: Collection[int], limit: int) -> list[UUID]:
+    return [row["job_id"] for row in await connection.fetch(_SQL["released"], list(partitions), limit)]
+
+
+async def crowd(connection: Connection, job_ids: Collection[UUID], *, now: datetime | None = None) -> list[Sibling]:
+    rows = await connection.fetch(_SQL["crowd"], now, list(job_ids))
+    return [Sibling(*row) for row in rows]
+
+
+async def admit(connection: Connection, run_ids: Collection[UUID]) -> list[str]:
+    """The queues that have something ready now."""
+    return sorted({row["queue"] for row in await connection.fetch(_SQL["admit"], list(run_ids))})
+
+
+async def block(connection: Connection, run_ids: Collection[UUID]) -> None:
+    await connection.fetch(_SQL["block"], list(run_ids))
+
+
+async def lock(connection: Connection, job_id: UUID) -> Locked | None:
+    rows = await connection.fetch(_SQL["lock_job"], job_id)
+    return Locked(*rows[0]) if rows else None
+
+
+async def lock_due_to_resume(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> datetime | None:
+    """When its pause was to end by itself; nothing, if that is not so any more."""
+    rows = await connection.fetch(_SQL["lock_due_to_resume"], now, job_id)
+    return rows[0]["resume_at"] if rows else None
+
+
+async def unplan(connection: Connection, job_id: UUID, *, told: str = "skipped", now: datetime | None = None) -> Unplanned:
+    (row,) = await connection.fetch(_SQL["unplan"], now, job_id, told)
+    return Unplanned(*row)
+
+
+async def end(
+    connection: Connection, job_id: UUID, *, how: str, reason: str | None = None, now: datetime | None = None
+) -> None:
+    await connection.fetch(_SQL["end"], now, job_id, how, reason)
+
+
+async def fail(connection: Connection, seen: ToPlan, *, reason: str, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["fail"], now, seen.id, seen.version, reason)
+
+
+async def postpone(connection: Connection, seen: ToPlan, *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["postpone"], now, seen.id, seen.version)
+
+
+async def recall(connection: Connection, *, partitions: Collection[int], limit: int, now: datetime | None = None) -> int:
+    """Takes back fires that nobody promoted in time, so that catch-up decides about them; of how many jobs."""
+    (row,) = await connection.fetch(_SQL["recall"], now, list(partitions), limit)
+    recalled_count: int = row["recalled_count"]
+    return recalled_count
+
+
+async def repair(connection: Connection, *, now: datetime | None = None) -> Repaired:
+    (row,) = await connection.fetch(_SQL["repair"], now)
+    return Repaired(*row)
+
+
+async def pause(
+    connection: Connection,
+    job_id: UUID,
+    taken_back: Unplanned,
+    *,
+    by: str | None,
+    note: str | None,
+    resume_at: datetime | None,
+    now: datetime | None = None,
+) -> None:
+    await connection.fetch(_SQL["pause"], now, job_id, taken_back.cursor_at, taken_back.removed_count, by, note, resume_at)
+
+
+async def note(connection: Connection, job_id: UUID, *, by: str | None, note: str | None, resume_at: datetime | None) -> None:
+    await connection.fetch(_SQL["note"], job_id, by, note, resume_at)
+
+
+async def resume(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["resume"], now, job_id)
+
+
+async def revise(connection: Connection, job_id: UUID, document: object, *, now: datetime | None = None) -> tuple[int, int]:
+    """The next version of a locked job; how many fires were taken back, how many runs go on."""
+    (row,) = await connection.fetch(_SQL["revise"], now, job_id, _encode([document]).decode())
+    return row["removed_count"], row["begun_count"]
+
+
+async def fire_now(
+    connection: Connection, job_id: UUID, *, payload_json: str | None = None, now: datetime | None = None
+) -> UUID:
+    (row,) = await connection.fetch(_SQL["fire_now"], now, job_id, payload_json)
+    run_id: UUID = row["id"]
+    return run_id
+
+
+async def due_to_resume(connection: Connection, *, limit: int, now: datetime | None = None) -> list[UUID]:
+    return [row["id"] for row in await connection.fetch(_SQL["due_to_resume"], now, limit)]
+
+
+async def next_resume_s(connection: Connection, *, now: datetime | None = None) -> float | None:
+    """Until the next pause ends by itself."""
+    rows = await connection.fetch(_SQL["next_resume"], now)
+    return rows[0]["left_s"] if rows else None
+
+
+async def unplanned(connection: Connection, *, now: datetime | None = None) -> list[UUID]:
+    """Schedules whose cursor claims a fire ahead that is not there: sent to be planned again from now."""
+    return [row["id"] for row in await connection.fetch(_SQL["unplanned"], now)]

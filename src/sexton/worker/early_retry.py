@@ -1,0 +1,52 @@
+"""Makes runs due now that a handler had sent away and can serve after all: a host that was down is back."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.service import Wake
+from sexton.store.database import Database
+from sexton.store.work import runs
+
+BATCH = 1000
+PENDING_LIMIT = 20_000  # beyond, they come back by themselves
+AGAIN_S = 0.25  # by then, whoever was only just sent away has been reported so
+REST_S = 60.0
+
+Fence = tuple[UUID, int]
+
+
+class EarlyRetry:
+    name = "early_retry"
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+        self._pending: deque[Fence] = deque()
+        self._missed: deque[tuple[float, Fence]] = deque()  # and when to look again, once
+        self.wake = Wake()
+
+    def __call__(self, fences: Iterable[Fence]) -> None:
+        """Runs by id and token. Whichever was claimed by somebody since is left alone."""
+        if len(self._pending) + len(self._missed) < PENDING_LIMIT:
+            self._pending.extend(fences)
+            self.wake()
+
+    async def run_once(self) -> float:
+        now = self._clock.monotonic()
+        fresh = list(islice(self._pending, BATCH))
+        again = [fence for at, fence in islice(self._missed, BATCH) if at <= now]
+        if fresh or again:
+            async with self._database.connection() as connection:
+                hastened = set(await runs.hasten(connection, [*fresh, *again], now=self._clock.database_now()))
+            for _ in fresh:
+                self._pending.popleft()
+            for _ in again:
+                self._missed.popleft()
+            self._missed.extend((now + AGAIN_S, fence) for fence in fresh if fence[0] not in hastened)
+        if self._pending:
+            return 0.0
+        return max(0.0, self._missed[0][0] - self._clock.monotonic()) if self._missed else REST_S

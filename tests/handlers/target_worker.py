@@ -1,0 +1,36 @@
+"""A hand-driven worker for jobs that call something targets: what it knows comes from settings, as in production."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sexton.handlers.targets import TargetHandlers
+from sexton.registry import Registry
+from sexton.settings import Settings
+from sexton.worker.worker import Worker
+from tests.rig import HandWorker, Rig, Stage
+
+
+@asynccontextmanager
+async def target_worker(rig: Rig, **chosen: Any) -> AsyncIterator[HandWorker]:
+    settings = Settings(**{"worker_concurrency": 4, "worker_grace_s": 2.0, **chosen})
+    targets = TargetHandlers(settings, clock=rig.clock, dice=rig.dice)
+    worker = Worker(
+        rig.database,
+        Registry(),
+        settings,
+        timers=rig.timers,
+        clock=rig.clock,
+        emit=rig.heard,
+        dice=rig.dice,
+        poll_s=2.0,
+        targets=targets.handlers,
+    )
+    hand = HandWorker(rig, worker, worker.make_heartbeat(rig.database, lambda call: call()), Stage())
+    await hand.beat()
+    try:
+        yield hand
+    finally:
+        await targets.close()
