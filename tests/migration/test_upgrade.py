@@ -23,7 +23,7 @@ from tests.migration.catalogue import read_catalogue
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-PREVIOUS = (Path(__file__).parent / "fixtures" / "413f5aa_schema.sql").read_text()
+PREVIOUS = (Path(__file__).parent / "fixtures" / "413f5aa_schema.dump").read_text()
 
 
 @pytest.fixture
