@@ -37,6 +37,7 @@ APP = "chaos.upgrade.app:app"
 PATIENCE_S = 120.0
 OLD, NEW = "previous", "current"
 API_BATCH = 50
+PHASES = 6  # so many times a release has to execute that many jobs
 LONGER_S = 10  # schedules of the previous release span the migration
 
 _EXECUTED = "SELECT count(*) FROM sexton.executions WHERE worker_id = ANY ($1) AND status = 'succeeded'"
@@ -160,7 +161,14 @@ class Course:
     def _submit(self, release: str, python: Path, seconds: int) -> None:
         said = self._cluster.journal_directory.parent / f"{release}.submitted"
         environment = {**os.environ, "SEXTON_DATABASE_URL": self._url}
-        command: list[str | Path] = [python, "-m", "chaos.upgrade.submitter", release, str(seconds)]
+        command: list[str | Path] = [
+            python,
+            "-m",
+            "chaos.upgrade.submitter",
+            release,
+            str(seconds),
+            str(PHASES * self._plan.jobs),
+        ]
         with said.open("wb") as output, said.with_suffix(".log").open("wb") as errors:
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=errors)
         self._submitters[release] = process, said
