@@ -23,6 +23,7 @@ from .arguments import Parameters
 from .background import Background
 from .control import Control
 from .dead_letters import DeadLetters
+from .job_options import TaskOptions
 from .location import open_database
 from .options import (
     RESERVED,
@@ -32,7 +33,6 @@ from .options import (
     DeclaredOptions,
     Options,
     ScheduleOptions,
-    TaskOptions,
 )
 from .pools import Pools
 from .request import DEFAULT_QUEUE, Request, Template
