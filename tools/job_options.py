@@ -109,7 +109,7 @@ def wire() -> str:
             """What a request may say of a job, beside its handler and its payload."""
 
         '''
-    requested = [one for one in OPTIONS if one.kind not in ("handler", "payload") and not one.kept.startswith("schedule.")]
+    requested = [one for one in OPTIONS if one.kind not in ("handler", "payload") and not one.in_schedule]
     answer = '''
 
         class ShownOptions(Answer, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ def wire() -> str:
             status: JobStatus
             version: int
         '''
-    shown = [one for one in OPTIONS if one.unseen is None and one.shown is None]
+    shown = [one for one in OPTIONS if one.has_own_field]
     return "".join(
         [
             dedent(head),
@@ -229,8 +229,8 @@ def calls() -> str:
 def page() -> list[str]:
     """The reference of all of them."""
     lines = [
-        "A job says an option in the request, the SDK, on the command line or in SQL; most can be changed by an edit. What a job",
-        "leaves out comes from its task's decorator, if that may say it, then from its queue, then from the default.\n",
+        "A job says an option in the request, the SDK, on the command line or in SQL; most can be changed by an edit. What a",
+        "job leaves out comes from its task's decorator, if that may say it, then from its queue, then from the default.\n",
         "| option | SDK | jobs | kind | default | its task may say it | shown as | edit | command line | SQL argument |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]

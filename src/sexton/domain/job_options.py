@@ -47,6 +47,7 @@ class Option(NamedTuple):
     always: bool = False  # every job has one, so that the answer never says null
     fixed: str | None = None  # why it cannot be edited
     flag: str | None = None  # of the command line, if it is not the name
+    flag_means: str | None = None  # where the flag says less than the option
     example: str | None = None  # for the command line
     no_flag: str | None = None  # why the command line has none
     sql: tuple[str, ...] | None = None  # arguments of `sexton.submit` or `sexton.submit_schedule`, if they differ from the name
@@ -54,10 +55,19 @@ class Option(NamedTuple):
 
     @property
     def field(self) -> str | None:
-        """Of the answer."""
+        """Of the answer, or of the schedule in it."""
         if self.unseen is not None:
             return None
-        return self.shown or (f"{self.name}_s" if self.kind == "span" else self.name)
+        of_rule = self.kept if self.in_schedule else None
+        return self.shown or of_rule or (f"{self.name}_s" if self.kind == "span" else self.name)
+
+    @property
+    def has_own_field(self) -> bool:
+        return self.unseen is None and self.shown is None and not self.in_schedule
+
+    @property
+    def in_schedule(self) -> bool:
+        return self.kept.startswith("schedule.")
 
     @property
     def option(self) -> str | None:
@@ -95,12 +105,7 @@ OPTIONS: tuple[Option, ...] = (
         sql=("task",),
     ),
     Option(
-        "payload",
-        "payload",
-        "The handler's arguments, as JSON; at most 256 KiB.",
-        "job.payload",
-        default="{}",
-        always=True,
+        "payload", "payload", "The handler's arguments, as JSON; at most 256 KiB.", "job.payload", default="{}", always=True
     ),
     Option(
         "run_at",
@@ -151,7 +156,15 @@ OPTIONS: tuple[Option, ...] = (
         always=True,
     ),
     Option("name", "word", "A name of the submitter's choice, to find the job by.", "job.name"),
-    Option("tags", "tags", "Words to find it by.", "job.tags", by_task=True, flag="--tag"),
+    Option(
+        "tags",
+        "tags",
+        "Words to find it by.",
+        "job.tags",
+        by_task=True,
+        flag="--tag",
+        flag_means="A word to find it by; may be repeated.",
+    ),
     Option(
         "retry",
         "retry",
@@ -160,6 +173,7 @@ OPTIONS: tuple[Option, ...] = (
         default="five attempts, 30 s to 30 min apart",
         by_task=True,
         flag="--max-attempts",
+        flag_means="How often it is tried.",
         sql=("max_attempts",),
     ),
     Option(
@@ -228,6 +242,7 @@ OPTIONS: tuple[Option, ...] = (
         "The limit that its runs keep to: its key alone, or with the numbers that create it.",
         "policy.limit",
         by_task=True,
+        flag_means="The key of the limit that its runs keep to; see sexton limits.",
         sql=_LIMIT_ARGUMENTS,
     ),
     Option(
@@ -239,6 +254,7 @@ OPTIONS: tuple[Option, ...] = (
         by_task=True,
         unseen=_OF_SUBMISSION,
         fixed=_OF_SUBMISSION,
+        flag_means="Not if an equal job is pending.",
         sql=("unique_by", "unique_for"),
     ),
     Option(
@@ -272,7 +288,6 @@ OPTIONS: tuple[Option, ...] = (
         "When it fires: five fields, six or seven with seconds first and a year last; names, `L`, `W`, `#`, `H`, `@daily`.",
         "schedule.cron",
         jobs="recurring",
-        shown="schedule.cron",
         example='"0 9 * * MON-FRI"',
     ),
     Option(
@@ -281,7 +296,6 @@ OPTIONS: tuple[Option, ...] = (
         "When it fires, as RFC 5545 says it: `FREQ=…`, or lines with `DTSTART`, `RRULE`, `EXDATE`, `RDATE`.",
         "schedule.rrule",
         jobs="recurring",
-        shown="schedule.rrule",
         example='"FREQ=WEEKLY;BYDAY=MO"',
     ),
     Option(
@@ -290,7 +304,6 @@ OPTIONS: tuple[Option, ...] = (
         "When it fires: at `anchor_at` and a whole number of such spans after it.",
         "schedule.every",
         jobs="recurring",
-        shown="schedule.every",
         example="15m",
     ),
     Option(
@@ -300,7 +313,6 @@ OPTIONS: tuple[Option, ...] = (
         "schedule.timezone",
         jobs="recurring",
         default="UTC",
-        shown="schedule.timezone",
         flag="--tz",
         example="America/New_York",
     ),
@@ -311,7 +323,6 @@ OPTIONS: tuple[Option, ...] = (
         "schedule.dst",
         jobs="recurring",
         default="after the gap, and the first of two",
-        shown="schedule.dst",
         no_flag=_ONE_RULE,
         no_sql="use the HTTP API or the SDK",
     ),
@@ -322,18 +333,10 @@ OPTIONS: tuple[Option, ...] = (
         "schedule.jitter",
         jobs="recurring",
         default="of its queue, then of its tenant",
-        shown="schedule.jitter",
         example="30s",
     ),
-    Option(
-        "start_at",
-        "instant",
-        "It fires no earlier.",
-        "schedule.start_at",
-        jobs="recurring",
-        shown="schedule.start_at",
-    ),
-    Option("end_at", "instant", "It fires no later.", "schedule.end_at", jobs="recurring", shown="schedule.end_at"),
+    Option("start_at", "instant", "It fires no earlier.", "schedule.start_at", jobs="recurring"),
+    Option("end_at", "instant", "It fires no later.", "schedule.end_at", jobs="recurring"),
     Option(
         "max_fires",
         "count",
@@ -341,7 +344,6 @@ OPTIONS: tuple[Option, ...] = (
         "schedule.max_fires",
         jobs="recurring",
         bounds=(1, 2**31 - 1),
-        shown="schedule.max_fires",
     ),
     Option(
         "exclude",
@@ -349,7 +351,7 @@ OPTIONS: tuple[Option, ...] = (
         "When it does not fire: dates, daily windows such as `22:00-06:00`, stretches between instants.",
         "schedule.exclude",
         jobs="recurring",
-        shown="schedule.exclude",
+        flag_means="When it does not fire: a date, or a daily window such as 22:00-06:00; may be repeated.",
     ),
     Option(
         "dialect",
@@ -358,7 +360,7 @@ OPTIONS: tuple[Option, ...] = (
         "schedule.dialect",
         jobs="recurring",
         default="cron",
-        shown="schedule.dialect",
+        example="quartz",
         no_sql="use the HTTP API or the SDK",
     ),
     Option(
@@ -368,7 +370,6 @@ OPTIONS: tuple[Option, ...] = (
         "schedule.anchor_at",
         jobs="recurring",
         default="the submission",
-        shown="schedule.anchor_at",
         no_sql="use the HTTP API or the SDK",
     ),
     Option(

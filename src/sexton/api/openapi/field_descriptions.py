@@ -16,7 +16,7 @@ _OF_REQUESTS = {option.name: _asked(option) for option in OPTIONS}
 _OF_ANSWERS = {
     option.field: f"{option.means} In seconds." if option.kind == "span" else option.means
     for option in OPTIONS
-    if option.field is not None and option.shown is None
+    if option.has_own_field
 }
 _OF_JOBS = {"JobRequest": _OF_REQUESTS, "JobEdit": _OF_REQUESTS, "Job": _OF_ANSWERS, "Submitted": _OF_ANSWERS}
 _OTHERWISE = {"handler", "limit"}  # means something else in other structs
