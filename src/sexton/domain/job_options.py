@@ -8,28 +8,13 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+# fmt: off
 Kind = Literal[
-    "catch_up",
-    "choice_of_catch_up",
-    "count",
-    "delivery",
-    "dialect",
-    "dst",
-    "exclude",
-    "handler",
-    "instant",
-    "jitter",
-    "limit",
-    "overlap",
-    "payload",
-    "priority",
-    "retry",
-    "rule",
-    "span",
-    "tags",
-    "unique",
-    "word",
+    "catch_up", "choice_of_catch_up", "count", "delivery", "dialect", "dst", "exclude",
+    "handler", "instant", "jitter", "limit", "overlap", "payload", "priority",
+    "retry", "rule", "span", "tags", "unique", "word",
 ]
+# fmt: on
 
 
 class Option(NamedTuple):
