@@ -1,4 +1,5 @@
-"""`python -m bench SCENARIO [--json]`; `all` measures every one, and ends with one table."""
+"""`python -m bench SCENARIO [--json]`; `all` measures every one, and ends with one table. `python -m bench peers` measures
+other job queues beside Sexton, `python -m bench compare` another commit of Sexton."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,8 @@ from rich.console import Console
 from sexton.settings import Settings
 
 from . import machine
+from .arguments import positive
 from .bed import fresh_bed, machine_to_ourselves
-from .peers import command as peers
 from .scenario import Figures, Options, Scenario
 from .scenarios import ALL
 from .tables import summary, table
@@ -40,8 +42,8 @@ REPORTED_SETTINGS = (
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["peers"]:
-        return peers.main(sys.argv[2:])
+    if sys.argv[1:2] in (["peers"], ["compare"]):
+        return import_module(f"bench.{sys.argv[1]}.command").main(sys.argv[2:])  # type: ignore[no-any-return]
     arguments = _parser().parse_args()
     names = list(ALL) if arguments.scenario == "all" else [arguments.scenario]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server and the processes end with us
@@ -137,33 +139,30 @@ def _rounded(value: Any) -> Any:
             return value
 
 
+class _Parser(argparse.ArgumentParser):
+    def format_help(self) -> str:
+        """Only the help imports every scenario."""
+        self.epilog = "Scenarios: " + "; ".join(f"{scenario.name}: {scenario.about}" for scenario in ALL.values())
+        return super().format_help()
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench", description="Measures Sexton: the scenarios of docs/performance.md."
-    )
-    about = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in ALL.values())
-    parser.add_argument("scenario", choices=[*ALL, "all"], help=about, metavar="SCENARIO")
+    parser = _Parser(prog="python -m bench", description="Measures Sexton: the scenarios of docs/performance.md.")
+    parser.add_argument("scenario", choices=[*ALL, "all"], help="see below; all: every one", metavar="SCENARIO")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
-    parser.add_argument("--jobs", type=_positive, help="how many jobs, instead of the scenario's own number")
-    parser.add_argument("--workers", type=_positive, default=1, help="worker processes, where one is the default")
-    parser.add_argument("--waiting", type=_positive, help="runs that wait for another year (depth, memory)")
-    parser.add_argument("--concurrency", type=_positive, help="SEXTON_WORKER_CONCURRENCY of each worker")
+    parser.add_argument("--jobs", type=positive, help="how many jobs, instead of the scenario's own number")
+    parser.add_argument("--workers", type=positive, default=1, help="worker processes, where one is the default")
+    parser.add_argument("--waiting", type=positive, help="runs that wait for another year (depth, memory)")
+    parser.add_argument("--concurrency", type=positive, help="SEXTON_WORKER_CONCURRENCY of each worker")
     parser.add_argument(
         "--quick", action="store_true", help="a few seconds each, to see that it runs; the figures mean nothing"
     )
-    parser.add_argument("--repeat", type=_positive, default=1, help="repetitions, each on a database of its own")
+    parser.add_argument("--repeat", type=positive, default=1, help="repetitions, each on a database of its own")
     parser.add_argument(
         "--postgres-bin", type=Path, help="a folder with another PostgreSQL's programs; with pg_stat_statements if it has that"
     )
     parser.add_argument("--shared", action="store_true", help="do not wait until other benchmarks on this machine have ended")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("give 1 or more")
-    return number
 
 
 if __name__ == "__main__":

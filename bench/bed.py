@@ -16,16 +16,18 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sexton import App
-from sexton.client.request import Request
-from sexton.client.task import Task
 from sexton.settings import Settings
 
 from . import machine, record, submitter
 from .app import PAD, doze, nap, note
 from .server import Server, fresh_server
+
+if TYPE_CHECKING:
+    from sexton.client.request import Request
+    from sexton.client.task import Task
 
 ROOT = Path(__file__).parent.parent
 STOP_S = 15.0

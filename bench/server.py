@@ -15,12 +15,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import psutil
 
-from sexton.store import migrate
-from sexton.store.database import Postgres
-from sexton.store.embedded.server import EmbeddedPostgres
-from sexton.store.fleet import cluster
-
-from . import machine
+from . import machine, product
 
 OURS = "sexton bench"  # our own statements, to be left out of the count
 SETTINGS_THAT_MATTER = (
@@ -132,7 +127,7 @@ async def fresh_server(folder: Path, external_url: str | None, bin_dir: Path | N
     if bin_dir is not None and (bin_dir.parent / "lib" / "pg_stat_statements.so").exists():
         settings["shared_preload_libraries"] = "pg_stat_statements"
     data_dir = folder / "postgres"
-    with EmbeddedPostgres.start(data_dir, settings=settings, bin_dir=bin_dir) as postgres:
+    with product.embedded_postgres().start(data_dir, settings=settings, bin_dir=bin_dir) as postgres:
         async with _server(postgres.url(), log=data_dir / "server.log") as server:
             yield server
 
@@ -143,10 +138,7 @@ async def _server(url: str, log: Path | None) -> AsyncIterator[Server]:
     try:
         if await monitor.fetchval("SELECT 'pg_stat_statements' = ANY (string_to_array(current_setting($1), ','))", _PRELOADED):
             await monitor.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
-        database = await Postgres.open(url)
-        await migrate.migrate(database)
-        await cluster.require_home(database)
-        await database.close()
+        await product.migrate(url)
         yield Server(url, monitor, log, _postmaster_of(monitor.get_server_pid()))
     finally:
         await monitor.close()

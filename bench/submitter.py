@@ -14,15 +14,17 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from sexton import App
-from sexton.client.task import Task
 
 from . import record
 from .app import PAD, note
+
+if TYPE_CHECKING:
+    from sexton.client.task import Task
 
 TICK_S = 0.05
 BATCH = 2_000

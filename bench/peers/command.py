@@ -20,6 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from bench import machine
+from bench.arguments import positive
 from bench.bed import machine_to_ourselves
 from bench.scenario import Figures
 
@@ -183,8 +184,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--markdown", action="store_true", help="the table as Markdown")
     parser.add_argument("--peers", type=_some(catalogue.ALL), default=list(catalogue.ALL), help=", ".join(catalogue.ALL))
     parser.add_argument("--phases", type=_some(phases.ALL), default=list(phases.ALL), help=", ".join(phases.ALL))
-    parser.add_argument("--jobs", type=_positive, default=phases.DRAIN_JOBS, help="to drain; a slow peer gets fewer")
-    parser.add_argument("--repeat", type=_positive, default=1, help="repetitions; the table has the best of them")
+    parser.add_argument("--jobs", type=positive, default=phases.DRAIN_JOBS, help="to drain; a slow peer gets fewer")
+    parser.add_argument("--repeat", type=positive, default=1, help="repetitions; the table has the best of them")
     parser.add_argument("--postgres-bin", type=Path, help="a folder with another PostgreSQL's programs")
     parser.add_argument("--shared", action="store_true", help="do not wait until other benchmarks on this machine have ended")
     return parser
@@ -199,10 +200,3 @@ def _some(known: Sequence[str] | dict[str, Any]) -> Callable[[str], list[str]]:
         return names
 
     return parse
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("give 1 or more")
-    return number

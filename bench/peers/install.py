@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from bench import venv
 from bench.bed import ROOT
 
 from .catalogue import Family, Peer
@@ -53,7 +52,7 @@ def program(family: Family) -> str:
         case "node":
             return str(FOLDER / "node" / "node_modules" / "node" / "bin" / "node")
         case "postgres" | "redis":
-            return str(FOLDER / family / "bin" / "python")
+            return str(venv.python_of(FOLDER / family))
 
 
 def driver(peer: Peer) -> list[str]:
@@ -69,7 +68,7 @@ def versions(peer: Peer) -> dict[str, str | None]:
         "import importlib.metadata as m, json, sys; have = {d.name.lower(): d.version for d in m.distributions()}; "
         "print(json.dumps({name: have.get(name) for name in sys.argv[1:]}))"
     )
-    answer = _run(program(peer.family), "-c", ask, *peer.packages)
+    answer = venv.run(program(peer.family), "-c", ask, *peer.packages, cwd=ROOT)
     found: dict[str, str | None] = json.loads(answer)
     return found
 
@@ -90,13 +89,8 @@ def _get_redis() -> None:
 
 
 def _get_group(family: Family) -> None:
-    folder = str(FOLDER / family)
-    _run(sys.executable, "-m", "uv", "venv", "--quiet", "--allow-existing", "--python", sys.executable, folder)
     # With our constraints: the same drivers of PostgreSQL as ours.
-    _run(
-        sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", program(family),
-        "--constraints", "constraints.txt", "--group", f"peers-{family}",
-    )  # fmt: skip
+    venv.make(FOLDER / family, ROOT, "--group", f"peers-{family}")
 
 
 def _get_node() -> None:
@@ -104,20 +98,10 @@ def _get_node() -> None:
         raise RuntimeError("there is no npm here; apt-get install npm, or take it from nodejs.org")
     NODE_PACKAGE.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(DRIVERS / "node" / "package.json", NODE_PACKAGE)
-    _run(npm, "install", "--prefix", str(NODE_PACKAGE.parent), "--no-package-lock", "--no-audit", "--no-fund", "--silent")
+    prefix = ("--prefix", str(NODE_PACKAGE.parent))
+    venv.run(npm, "install", *prefix, "--no-package-lock", "--no-audit", "--no-fund", "--silent", cwd=ROOT)
 
 
 def _node_version(package: str) -> str | None:
     manifest = FOLDER / "node" / "node_modules" / package / "package.json"
     return str(json.loads(manifest.read_text())["version"]) if manifest.exists() else None
-
-
-def _run(*command: str) -> str:
-    environment = dict(os.environ)
-    for ours, theirs in (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LINKS")):
-        if environment.get(theirs):  # a mirror that pip knows serves uv as well
-            environment.setdefault(ours, environment[theirs])
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError((done.stderr.strip() or done.stdout.strip() or f"code {done.returncode}").splitlines()[-1])
-    return done.stdout

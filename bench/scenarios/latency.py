@@ -8,10 +8,11 @@ import time
 
 from bench.app import PAD
 from bench.bed import Bed
-from bench.scenario import Figures, Options, Scenario, Target, percentile
+from bench.scenario import Figures, Options, Scenario, Target, costs, percentile
 
 JOBS = 200
 SPACING_S = (0.020, 0.050)
+SETTLE_S = 1.2  # a server process tells what it counted once a second
 
 
 async def run(bed: Bed, options: Options) -> Figures:
@@ -24,6 +25,7 @@ async def run(bed: Bed, options: Options) -> Figures:
     warm = bed.record.count
 
     bed.say(f"submitting {jobs:,} single jobs")
+    before = await bed.server.counters()
     usage_since = bed.meter()
     dice = random.Random(0)
     calls: list[tuple[float, float]] = []
@@ -33,7 +35,10 @@ async def run(bed: Bed, options: Options) -> Figures:
         calls.append((called_at, time.time()))
         await asyncio.sleep(dice.uniform(*SPACING_S))
     await bed.until_started(warm + jobs, within_s=30)
-    usage_since()
+    await bed.until_empty()
+    usage = usage_since()
+    await asyncio.sleep(SETTLE_S)
+    after = await bed.server.counters()
 
     starts = bed.record.first_starts()
     from_return_s = [starts[number] - returned_at for number, (_, returned_at) in enumerate(calls)]
@@ -47,6 +52,7 @@ async def run(bed: Bed, options: Options) -> Figures:
         "latency_from_call_p99_s": percentile(from_call_s, 99),
         "submit_p50_s": percentile(submit_s, 50),
         "submit_p99_s": percentile(submit_s, 99),
+        **costs(usage, before, after, jobs),
     }
 
 

@@ -79,13 +79,17 @@ async def _metered(bed: Bed, suffix: str, work: Callable[[], Awaitable[Done]]) -
     after = await bed.server.counters()
     if stored < done.jobs:
         raise RuntimeError(f"{suffix or 'bulk'}: {done.jobs:,} jobs were acknowledged, and {stored:,} are there")
+    is_http = done.p50_s is not None
+    ours_s = usage.api_s if is_http else usage.client_s  # over HTTP the client is a load generator, and not ours
     figures: dict[str, Any] = {
         "jobs_per_s": done.jobs / done.span_s,
+        "cpu_us_per_job": per_job_us(None if usage.server_s is None else ours_s + usage.server_s, done.jobs),
         "cpu_us_per_job_client": per_job_us(usage.client_s + done.load_s, done.jobs),
         "cpu_us_per_job_server": per_job_us(usage.server_s, done.jobs),
         "wal_bytes_per_job": (after.wal_bytes - before.wal_bytes) / done.jobs,
+        "statements_per_job": None if after.statements is None else (after.statements - (before.statements or 0)) / done.jobs,
     }
-    if done.p50_s is not None:
+    if is_http:
         figures |= {
             "cpu_us_per_job_api": per_job_us(usage.api_s, done.jobs),
             "post_p50_s": done.p50_s,

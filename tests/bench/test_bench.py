@@ -70,6 +70,9 @@ async def test_latency_tells_the_way_from_submission_to_start() -> None:
         "latency_p99_s",
         "latency_from_call_p50_s",
         "latency_from_call_p99_s",
+        "cpu_us_per_job",
+        "statements_per_job",
+        "wal_bytes_per_job",
     }
     assert 0 < outcome["latency_from_call_p50_s"] <= outcome["latency_from_call_p99_s"] < 5
 

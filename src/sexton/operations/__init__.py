@@ -1,2 +1,2 @@
-"""Lock, decide, write: what changes work, in one transaction each. Every caller (API, SDK, CLI, scheduler, worker) comes through
-here, so that a rule exists once. SQL and columns stay in `store`; rules without I/O stay in `domain`."""
+"""Lock, decide, write: what changes work, in one transaction each. API, SDK, scheduler and worker all come through here, so
+that a rule exists once. SQL and columns stay in `store`; rules without I/O stay in `domain`."""

@@ -16,11 +16,11 @@ from sexton.domain.run import Lease
 from sexton.domain.signed_lease import SignedLease
 from sexton.store.database import Connection
 from sexton.store.sql import statements
+from sexton.store.uuid7 import hour_before
 
 _SQL = statements(__name__)
 
 HOLDER = UUID("ca11bac5-0000-4000-8000-000000000000")  # of what was handed over; sexton.callbacks() in SQL
-_HOUR_MS = 3_600_000
 
 
 class Heard(NamedTuple):
@@ -84,10 +84,5 @@ async def leases(connection: Connection, signed: Sequence[SignedLease], *, now: 
 
 async def recorded(connection: Connection, lease: SignedLease) -> Recorded | None:
     """What history has of the try under this lease; `None`: nothing, and never will."""
-    rows = await connection.fetch(_SQL["recorded"], lease.run_id, lease.job_id, lease.token, _before(lease.run_id))
+    rows = await connection.fetch(_SQL["recorded"], lease.run_id, lease.job_id, lease.token, hour_before(lease.run_id))
     return Recorded(*rows[0]) if rows else None
-
-
-def _before(run_id: UUID) -> UUID:
-    """An id from an hour before the run was made: it skips older partitions, even if the clock was set back since."""
-    return UUID(int=max(run_id.int - (_HOUR_MS << 80), 0))

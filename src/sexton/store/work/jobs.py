@@ -16,6 +16,8 @@ from sexton.domain.outcome import Cancelled, ErrorInfo
 from sexton.errors import NotAllowedIn, NotFound
 from sexton.store.database import Connection, Row
 from sexton.store.sql import statements
+from sexton.store.uuid7 import hour_before
+from sexton.store.uuid7 import is_recurring as is_recurring  # for callers that know jobs alone
 
 from . import runs, schedules
 
@@ -200,7 +202,7 @@ async def executions(connection: Connection, job_id: UUID) -> list[Execution]:
 def oldest_execution(job_id: UUID) -> UUID:
     """No execution of a one-time job is an hour older than the job's own id, whatever became of the clock. It leaves out
     partitions."""
-    return UUID(int=max(job_id.int - (3_600_000 << 80), 0) if job_id.int >> 127 == 0 else 0)
+    return UUID(int=0) if is_recurring(job_id) else hour_before(job_id)
 
 
 async def live_output(connection: Connection, job_id: UUID) -> LiveOutput | None:
@@ -224,10 +226,6 @@ async def cancel(
         await runs.request_cancel(connection, running, now=now)
         await runs.announce_cancel(connection)
     return Cancellation(taken_back + len(pending), len(running))
-
-
-def is_recurring(job_id: UUID) -> bool:
-    return bool(job_id.int >> 127)
 
 
 async def _end_schedule(connection: Connection, job_id: UUID, reason: str, now: datetime | None) -> int:

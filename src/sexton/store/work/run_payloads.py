@@ -8,6 +8,7 @@ from uuid import UUID
 
 from sexton.store.database import Connection
 from sexton.store.sql import statements
+from sexton.store.uuid7 import is_recurring
 
 _SQL = statements(__name__)
 
@@ -21,7 +22,7 @@ async def of_runs(connection: Connection, run_ids: Collection[UUID]) -> dict[UUI
 
 def may_have_one(job_id: UUID, origin: str) -> bool:
     """Only a recurring job is run with another payload, and only by hand; a replay keeps it."""
-    return bool(job_id.int >> 127) and origin in ("now", "replay")
+    return is_recurring(job_id) and origin in ("now", "replay")
 
 
 async def forget(connection: Connection, *, keep_s: float, now: datetime | None = None) -> None:

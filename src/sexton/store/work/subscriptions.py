@@ -1,7 +1,7 @@
 """Subscriptions, and the log of what was delivered for them.
 
-The events themselves come from a trigger on the history (migration 0017); deliveries are jobs like any other, found by their
-name. Whoever replays or cancels some wants a transaction.
+The events themselves come from a trigger on the history (`sexton.raise_events`); deliveries are jobs like any other, found by
+their name. Whoever replays or cancels some wants a transaction.
 """
 
 from __future__ import annotations
