@@ -16,8 +16,9 @@ from bench.bed import Bed
 from bench.scenario import Figures, Options, Scenario, Target, lags, per_job_us
 from sexton.domain.schedule import schedule
 from sexton.domain.schedule.document import ScheduleDocument
+from sexton.operations import recurring_jobs
 from sexton.store.database import Postgres
-from sexton.store.work import recurring
+from tests.callers import TESTER
 
 JOBS = 100_000
 TENANTS = 50_000  # each with a midnight in its own zone, written in one call
@@ -97,7 +98,7 @@ async def _write(database: Postgres, documents: list[ScheduleDocument], *, batch
     async with database.transaction() as connection:
         await connection.execute("SET LOCAL statement_timeout = '300s'")
         for start in range(0, len(documents), batch):
-            await recurring.submit(connection, documents[start : start + batch])
+            await recurring_jobs.submit(connection, TESTER, documents[start : start + batch])
     return time.perf_counter() - began
 
 

@@ -10,12 +10,14 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.errors import SchemaMismatch
+from sexton.operations import definition_change, one_time_jobs
 from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.migrations import functions, ledger
 from sexton.store.views import search
 from sexton.store.views.search import JobFilter
-from sexton.store.work import editing, jobs
+from sexton.store.work import jobs
+from tests.callers import TESTER
 from tests.migration.catalogue import read_catalogue
 
 if TYPE_CHECKING:
@@ -159,5 +161,5 @@ async def test_jobs_from_before_are_found_by_all_that_they_are(previous: Postgre
             (JobFilter(status="pending"), [plain, tagged]),
         ):
             assert [job.id for job in (await search.find_jobs(connection, chosen, limit=5)).rows] == expected
-        assert (await editing.edit(connection, tagged, editing.Changes(tags=("green",)))).version == 2
-        await editing.pause(connection, plain)
+        assert (await one_time_jobs.edit(connection, TESTER, tagged, definition_change.Changes(tags=("green",)))).version == 2
+        await one_time_jobs.pause(connection, TESTER, plain)

@@ -15,8 +15,11 @@ import pytest
 
 from sexton.domain import partition, run
 from sexton.domain.outcome import ErrorInfo, Failed, Snoozed, Succeeded
-from sexton.store.work import admission, dead_letters, recurring, runs, schedules
-from sexton.store.work.admission import AGAIN_S
+from sexton.operations import recurring_jobs, replay
+from sexton.operations.admit import AGAIN_S, admit
+from sexton.operations.caller import SCHEDULER
+from sexton.store.work import runs, schedules
+from tests.callers import TESTER
 from tests.rig import LONG_S, NOW, Between, Rig
 from tests.store.support import BROKEN
 from tests.timetable import Timetable, document
@@ -132,10 +135,10 @@ async def test_a_promoter_that_cannot_see_what_another_starts_does_not_decide(
 
     async def rival() -> None:
         await table.fire(job_id)
-        await admission.admit(rig.database, partition.ALL, limit=10, now=table.now)
+        await admit(rig.database, SCHEDULER, partition.ALL, limit=10, now=table.now)
 
     between.after("promote_alone", rival)
-    await admission.admit(between, partition.ALL, limit=10, now=table.now + timedelta(seconds=1))
+    await admit(between, SCHEDULER, partition.ALL, limit=10, now=table.now + timedelta(seconds=1))
     ready = [state for state, _ in await table.live(job_id)].count("ready")
     assert ready == (1 if locked else 2)
 
@@ -280,7 +283,7 @@ async def test_a_replay_waits_its_turn_and_is_never_skipped(rig: Rig) -> None:
     rig.move(15 * 60)
     await table.turn()
     async with rig.database.transaction() as connection:
-        assert len(await dead_letters.replay(connection, [letter.id], now=table.now)) == 1
+        assert len(await replay.replay(connection, TESTER, [letter.id], now=table.now)) == 1
     await table.turn()
     assert sorted(state for state, _ in await table.live(job_id)) == ["blocked", "running", "waiting"]
     rig.move(20 * 60)
@@ -295,7 +298,7 @@ async def test_a_thousand_skips_take_one_pass(rig: Rig) -> None:
     table = Timetable(rig, takes_s=3600)
     between = Between(rig.database)
     async with rig.database.transaction() as connection:
-        await recurring.submit(connection, [document() for _ in range(900)], now=table.now)
+        await recurring_jobs.submit(connection, TESTER, [document() for _ in range(900)], now=table.now)
     rig.move(15 * 60)
     await table.turn()
     assert len(table.starts) == 900

@@ -13,6 +13,8 @@ import pytest
 
 from sexton.domain.schedule.zone import Dst, Walls, instants, wall_of
 from sexton.errors import DatabaseUnavailable
+from sexton.operations import replan
+from sexton.operations.caller import SCHEDULER
 from sexton.scheduler import guardian as guardians
 from sexton.scheduler.guardian import FULL_S, REST_S, Guardian
 from sexton.store.work import schedules, zones
@@ -390,7 +392,7 @@ async def test_what_is_behind_is_found_in_the_order_of_ids_and_in_batches(rig: R
             async with rig.database.transaction() as connection:
                 if not (behind := await zones.behind(connection, after=after, limit=2)):
                     break
-                assert await zones.replan(connection, behind, now=table.now) == behind
+                assert await replan.replan(connection, SCHEDULER, behind, now=table.now) == behind
             seen.append(len(behind))
             after = behind[-1]
     assert seen == [2, 2, 1]

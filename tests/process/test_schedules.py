@@ -15,7 +15,8 @@ from sexton.domain.schedule.catch_up import CatchUp
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.overlap import Overlap
 from sexton.domain.schedule.recurrence import Recurrence
-from sexton.store.work import recurring
+from sexton.operations import recurring_jobs
+from tests.callers import TESTER
 
 from . import checker
 from .cluster import SHORT, StartCluster, size
@@ -48,7 +49,7 @@ async def test_three_schedulers_killed_at_random_fire_every_second_once(
     end = begin + timedelta(seconds=SPAN_S)
     documents = [_document(number, begin, end) for number in range(SCHEDULES)]
     async with connection.transaction():
-        ids = [written.id for written in await recurring.submit(connection, documents)]
+        ids = [written.id for written in await recurring_jobs.submit(connection, TESTER, documents)]
     dice, kills = Random(1), 0
     while datetime.now(UTC) < end:
         await asyncio.sleep(dice.uniform(0.3, 1.2))

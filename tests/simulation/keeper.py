@@ -17,7 +17,9 @@ from sexton.domain.schedule.document import ScheduleDocument, document
 from sexton.domain.schedule.overlap import Overlap, Policy
 from sexton.domain.schedule.recurrence import Recurrence
 from sexton.errors import NotAllowedIn
-from sexton.store.work import jobs, recurring
+from sexton.operations import recurring_jobs
+from sexton.operations.caller import Caller
+from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.work.jobs import JobView
 
 from . import town
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from .world import World
 
+KEEPER = Caller("keeper")
 SCHEDULE_COUNT = 4
 ENDS_AT = datetime(2026, 3, 1, 0, 1, 40, tzinfo=UTC)  # of all schedules, so that a life has an end
 MAX_PARALLEL = 2
@@ -56,8 +59,8 @@ class KeeperActor(Actor):
             Action("write", self._write),
             Action("edit", lambda: self._change(0.5, self._edit)),
             Action("pause", lambda: self._change(0.4, self._pause)),
-            Action("resume", lambda: self._change(0.4, recurring.resume)),
-            Action("fire", lambda: self._change(0.3, recurring.fire)),
+            Action("resume", lambda: self._change(0.4, recurring_jobs.resume)),
+            Action("fire", lambda: self._change(0.3, recurring_jobs.fire)),
             Action("end", lambda: self._change(0.05, self._end)),
         ]
 
@@ -72,7 +75,7 @@ class KeeperActor(Actor):
         world = self._world
         chosen = self._unanswered = self._unanswered or self._document(world.dice)
         async with self._database.transaction() as connection:
-            (written,) = await recurring.submit(connection, [chosen], now=world.clock.database_now())
+            (written,) = await recurring_jobs.submit(connection, KEEPER, [chosen], now=world.clock.database_now())
         self._unanswered = None
         self.kept.append(Kept(written.id, chosen))
         world.journal.seen["schedule written"] += 1
@@ -128,13 +131,13 @@ class KeeperActor(Actor):
         one = dice.choice(self.kept)
         try:
             async with self._database.transaction() as connection:
-                await change(connection, one.id, now=world.clock.database_now())
+                await change(connection, KEEPER, one.id, now=world.clock.database_now())
         except NotAllowedIn:
             return dice.uniform(1.0, 5.0)
         world.journal.seen[f"schedule {name}"] += 1
         return dice.uniform(0.2, 1.0) if is_hasty else dice.uniform(2.0, 8.0)
 
-    async def _edit(self, connection: Connection, job_id: UUID, *, now: datetime) -> JobView:
+    async def _edit(self, connection: Connection, caller: Caller, job_id: UUID, *, now: datetime) -> JobView:
         """What it does, what may run beside what, or, now and then, when it fires."""
         dice = self._world.dice
         if now >= ENDS_AT - timedelta(seconds=15):  # nothing that is written now would fire again
@@ -159,17 +162,17 @@ class KeeperActor(Actor):
         if dice.random() < 0.3:
             recurrence = Recurrence(overlap=_overlap(dice))
         edited = document(job, rule, Recurrence() if recurrence is None else recurrence)  # type: ignore[arg-type]
-        return await recurring.edit(connection, job_id, edited, now=now)
+        return await recurring_jobs.edit(connection, caller, job_id, edited, now=now)
 
-    async def _pause(self, connection: Connection, job_id: UUID, *, now: datetime) -> JobView:
+    async def _pause(self, connection: Connection, caller: Caller, job_id: UUID, *, now: datetime) -> JobView:
         """Every pause ends by itself, so that a life has an end."""
         until = now + timedelta(seconds=self._world.dice.uniform(1.0, 20.0))
-        return await recurring.pause(connection, job_id, note="maintenance", resume_at=until, now=now)
+        return await recurring_jobs.pause(connection, caller, job_id, note="maintenance", resume_at=until, now=now)
 
-    async def _end(self, connection: Connection, job_id: UUID, *, now: datetime) -> None:
+    async def _end(self, connection: Connection, caller: Caller, job_id: UUID, *, now: datetime) -> None:
         for kept in self.kept:
             kept.is_cancelled = kept.is_cancelled or kept.id == job_id
-        await jobs.cancel(connection, job_id, now=now)
+        await cancel_job(connection, caller, job_id, now=now)
 
 
 def _overlap(dice: Random) -> Overlap:

@@ -12,7 +12,10 @@ import msgspec
 from sexton.domain.job import Submission, Unique, submission
 from sexton.domain.retry import Retry
 from sexton.errors import KeyReused, NotAllowedIn
-from sexton.store.work import dead_letters, editing, jobs
+from sexton.operations import definition_change, one_time_jobs, replay
+from sexton.operations.caller import Caller
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.store.work import dead_letters, jobs
 
 from .actors import EAGER, EFFECT, NEVER_S, NEWER, PLAIN, QUEUES, Action, Actor
 from .steward import BOTH, HOLD_S, ORDERED, OWNED, PACED, PLAIN_TENANT, RATED, SHARED, limit_named_by
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from .world import World
 
+PEOPLE = Caller("people")
 RETRIES = (Retry.immediate(max_attempts=4), Retry.exponential(base=1, max=8), Retry.after(1, 2))
 
 
@@ -96,7 +100,7 @@ class PeopleActor(Actor):
         world.model.cancel(target, "asked")
         try:
             async with self._database.transaction() as connection:
-                done = await jobs.cancel(connection, target, now=world.clock.database_now())
+                done = await cancel_job(connection, PEOPLE, target, now=world.clock.database_now())
             world.journal.cancelled(target, done.asked_count)
             world.model.cancel(target, "done")
         except NotAllowedIn:
@@ -109,7 +113,7 @@ class PeopleActor(Actor):
             letters = await dead_letters.find(connection, dead_letters.Filter(), limit=5)
             chosen: list[UUID] = [letter.id for letter in letters if dice.random() < 0.5]
             if chosen and world.journal.replayed_count < 5:
-                risen = await dead_letters.replay(connection, chosen, now=world.clock.database_now())
+                risen = await replay.replay(connection, PEOPLE, chosen, now=world.clock.database_now())
                 world.journal.replayed(risen)
         return dice.uniform(5.0, 20.0)
 
@@ -133,13 +137,13 @@ class PeopleActor(Actor):
         world = self._world
         self._held.add(job_id)
         self.actions[-1].due_s = world.clock.monotonic() + world.dice.uniform(*HOLD_S)
-        await editing.pause(connection, job_id, by="people", now=world.clock.database_now())
+        await one_time_jobs.pause(connection, PEOPLE, job_id, now=world.clock.database_now())
 
     async def _resume(self) -> float:
         async with self._database.transaction() as connection:
             for job_id in sorted(self._held):
                 try:
-                    await editing.resume(connection, job_id, now=self._world.clock.database_now())
+                    await one_time_jobs.resume(connection, PEOPLE, job_id, now=self._world.clock.database_now())
                 except NotAllowedIn:
                     continue  # over by now
         self._held.clear()
@@ -149,10 +153,10 @@ class PeopleActor(Actor):
     async def _edit(self, connection: Connection, job_id: UUID) -> None:
         """Where it waits and when it is due; what it promises to become stays."""
         dice = self._world.dice
-        changes = editing.Changes(
+        changes = definition_change.Changes(
             payload=msgspec.Raw(b'{"n": %d}' % dice.randint(1000, 2000)),
             queue=dice.choice(QUEUES),
             lane=dice.randint(0, 3),
             delay_s=msgspec.UNSET if dice.random() < 0.5 else dice.uniform(0, 5),
         )
-        await editing.edit(connection, job_id, changes, by="people", now=self._world.clock.database_now())
+        await one_time_jobs.edit(connection, PEOPLE, job_id, changes, now=self._world.clock.database_now())

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sexton.domain.limit import Limit, standing_limit
 from sexton.domain.sharing import TenantSettings
 from sexton.errors import NotAllowedIn
-from sexton.store.sharing import limits, queues, tenants
+from sexton.operations import limits, queues, tenants
+from sexton.operations.caller import Caller
 
 from .actors import NEVER_S, QUEUES, Action, Actor
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 SHARED, ORDERED, RATED, BOTH, PACED = "stripe", "ledger", "mail", "bank", "till"  # keys, each of its own kind
 OWNED, PLAIN_TENANT = "acme", "zeta"  # the first has a limit from the beginning
+STEWARD = Caller("steward")
 HOLD_S = (1.0, 15.0)  # a pause ends, so that a life has an end
 
 Change = Callable[["Connection"], Awaitable[Any]]
@@ -74,7 +76,7 @@ class StewardActor(Actor):
         return dice.uniform(0.2, 1.0) if self.is_hasty else dice.uniform(2.0, 8.0)
 
     async def _set_limit(self, connection: Connection) -> str:
-        await limits.put(connection, self._numbers(self._world.dice), by="steward", now=self._world.clock.database_now())
+        await limits.put(connection, STEWARD, self._numbers(self._world.dice), now=self._world.clock.database_now())
         return "limit set"
 
     def _numbers(self, dice: Random) -> Limit:
@@ -88,7 +90,7 @@ class StewardActor(Actor):
                 return standing_limit(SHARED, running=dice.choice([1, 1, 2, 3]))
 
     async def _remove_limit(self, connection: Connection) -> str:
-        await limits.remove(connection, self._world.dice.choice([SHARED, ORDERED, RATED, BOTH]))
+        await limits.remove(connection, STEWARD, self._world.dice.choice([SHARED, ORDERED, RATED, BOTH]))
         return "limit asked to go"
 
     async def _set_tenant(self, connection: Connection) -> str:
@@ -96,21 +98,23 @@ class StewardActor(Actor):
         dice, now = self._world.dice, self._world.clock.database_now()
         name = dice.choice([OWNED, PLAIN_TENANT])
         running_max = dice.choice([1, 2, 4]) if name == OWNED else None
-        await tenants.put(connection, name, TenantSettings(weight=dice.randint(1, 3), running_max=running_max), now=now)
+        await tenants.put(
+            connection, STEWARD, name, TenantSettings(weight=dice.randint(1, 3), running_max=running_max), now=now
+        )
         return "tenant set"
 
     async def _hold(self, connection: Connection) -> str:
         world, dice = self._world, self._world.dice
-        store, name = dice.choice([(queues, dice.choice(QUEUES)), (tenants, dice.choice([OWNED, PLAIN_TENANT]))])
+        operations, name = dice.choice([(queues, dice.choice(QUEUES)), (tenants, dice.choice([OWNED, PLAIN_TENANT]))])
         self._held.add(name)  # also if the reply is lost
         self.actions[-1].due_s = world.clock.monotonic() + dice.uniform(*HOLD_S)
-        await store.pause(connection, name, by="steward", now=world.clock.database_now())
-        return "queue paused" if store is queues else "tenant paused"
+        await operations.pause(connection, STEWARD, name, now=world.clock.database_now())
+        return "queue paused" if operations is queues else "tenant paused"
 
     async def _let_go(self) -> float:
         async with self._database.transaction() as connection:
             for name in sorted(self._held):
-                await (queues if name in QUEUES else tenants).resume(connection, name)
+                await (queues if name in QUEUES else tenants).resume(connection, STEWARD, name)
         self._held.clear()
         self._world.journal.seen["let go on"] += 1
         return NEVER_S

@@ -72,9 +72,9 @@ from uuid import UUID
 
 import pytest
 
-from sexton.dispatch.postgres import PostgresTransport
 from sexton.domain import retry
 from sexton.domain.outcome import Released
+from sexton.operations import replan
 from sexton.scheduler.leadership import BEAT_S, Leadership
 from sexton.scheduler.look_around import LookAround
 from sexton.scheduler.sweeper import Sweeper, _Sighting
@@ -83,6 +83,7 @@ from sexton.store.work import runs, schedules, zones
 from sexton.worker import reporter
 from sexton.worker.execution import Execution, Phase
 from sexton.worker.heartbeat import Heartbeat
+from sexton.worker.overdue import OverdueWork
 from sexton.worker.reporter import Reporter
 from sexton.worker.transaction import Transaction
 
@@ -280,7 +281,7 @@ async def lead_nothing(_self: Leadership) -> float:
     return BEAT_S
 
 
-async def rescue_nothing(_self: PostgresTransport) -> int:
+async def see_to_nothing(_self: OverdueWork) -> int:
     return 0
 
 
@@ -291,7 +292,7 @@ async def test_without_any_leader_what_is_overdue_is_still_promoted(
     """Rule "overdue work is anyone's", and the only test here that finds nothing: either kind of helper is enough."""
     monkeypatch.setattr(Leadership, "run_once", lead_nothing)
     if helper == "schedulers":
-        monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
+        monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
     else:
         monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
     for seed in range(2):
@@ -305,7 +306,7 @@ async def test_without_anybody_who_looks_around_what_waits_waits_for_ever(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Leadership, "run_once", lead_nothing)
-    monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
+    monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
     monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
     assert await found("every job ends", fresh_databases)
 
@@ -336,7 +337,7 @@ async def upgraded_in_town(world: World) -> None:
 async def test_without_minding_what_has_fired_newer_zones_fire_it_again(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zones, "_moved", lambda _one, fire_at: (fire_at, fire_at))
+    monkeypatch.setattr(replan, "_moved", lambda _one, fire_at: (fire_at, fire_at))
     assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1008)
 
 
@@ -349,7 +350,7 @@ async def test_without_following_first_a_planner_fires_again_what_older_zones_fi
         return []
 
     monkeypatch.setattr(zones, "behind", nothing)
-    monkeypatch.setattr(zones, "those_behind", lambda _seen: [])
+    monkeypatch.setattr(replan, "those_behind", lambda _seen: [])
     assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1025)
 
 

@@ -32,7 +32,6 @@ from random import Random
 
 import pytest
 
-from sexton.dispatch.postgres import PostgresTransport
 from sexton.domain import retry, run
 from sexton.domain.claim_cursors import Look
 from sexton.domain.outcome import Outcome, Released
@@ -40,6 +39,7 @@ from sexton.errors import Contention, DataRefused
 from sexton.scheduler.look_around import LookAround
 from sexton.scheduler.promoter import Promoter
 from sexton.store.work import dead_letters, retention
+from sexton.worker.overdue import OverdueWork
 from sexton.worker.reporter import Reporter
 
 from .ablation import FreshDatabases, found, rewrite
@@ -108,7 +108,7 @@ async def test_without_looking_behind_the_mark_what_became_due_there_waits_for_e
 ) -> None:
     """Nor does anybody look around."""
 
-    async def rescue_nothing(_self: PostgresTransport) -> int:
+    async def see_to_nothing(_self: OverdueWork) -> int:
         return 0
 
     async def set_the_clock(world: World) -> None:
@@ -116,7 +116,7 @@ async def test_without_looking_behind_the_mark_what_became_due_there_waits_for_e
 
     monkeypatch.setattr(Promoter, "_look", lambda self, _led, _now_s: Look.WHOLE if self._mark is None else Look.AHEAD)
     monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
-    monkeypatch.setattr(PostgresTransport, "rescue", rescue_nothing)
+    monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
     assert await found("every job ends", fresh_databases, set_the_clock)
 
 

@@ -17,11 +17,12 @@ from sexton import clock as product_clock
 from sexton.domain.schedule import zone
 from sexton.domain.sharing import TenantSettings
 from sexton.errors import Contention, DatabaseUnavailable
+from sexton.operations import plan, tenants
 from sexton.store.database import Postgres
-from sexton.store.sharing import tenants
-from sexton.store.work import planning, schedules
+from sexton.store.work import schedules
 from sexton.telemetry import events
 from tests import transitions
+from tests.callers import TESTER
 
 from . import invariants, town, trouble, witness
 from .actors import NEWER, TASKS, Action, Actor, SchedulerActor, WorkerActor
@@ -110,7 +111,7 @@ class World:
         self.keeper: KeeperActor
         self.steward: StewardActor
         self._wall_clock = patch.object(product_clock, "host_now", self._read_wall_clock)
-        self._usual = planning.HORIZON, planning.LEAD_S
+        self._usual = plan.HORIZON, plan.LEAD_S
         self._crowd = crowded(self.journal.seen, is_dear=seed % 2 == 1)
         self.town_clock = town.TownClock()
         self._usual_release = zone.release
@@ -126,9 +127,9 @@ class World:
             await self.observer.add_listener(channel, self.hints.hear)
         self._real = await Postgres.open(self._url, size=6)
         async with self._real.transaction() as connection:
-            await tenants.put(connection, OWNED, TenantSettings(running_max=2), now=START)
+            await tenants.put(connection, TESTER, OWNED, TenantSettings(running_max=2), now=START)
         self._wall_clock.start()
-        planning.HORIZON, planning.LEAD_S = HORIZON, LEAD_S
+        plan.HORIZON, plan.LEAD_S = HORIZON, LEAD_S
         self._crowd.__enter__()
         zone.release = town.OLD
         self.people, self.keeper, self.steward = PeopleActor(self), KeeperActor(self), StewardActor(self)
@@ -139,7 +140,7 @@ class World:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        planning.HORIZON, planning.LEAD_S = self._usual
+        plan.HORIZON, plan.LEAD_S = self._usual
         self._crowd.__exit__(None, None, None)
         zone.release = self._usual_release
         self._wall_clock.stop()

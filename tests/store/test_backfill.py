@@ -15,17 +15,23 @@ from sexton.domain.partition import ALL
 from sexton.domain.run import Previous
 from sexton.domain.schedule import backfill as domain
 from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
+from sexton.operations import backfill, recurring_jobs, replay
+from sexton.operations import plan as planning
+from sexton.operations.admit import admit
+from sexton.operations.caller import SCHEDULER
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.explain import explain as explain_job
 from sexton.store.sql import statements
-from sexton.store.views import why
-from sexton.store.work import admission, backfill, dead_letters, jobs, planning, recurring, schedules
+from sexton.store.work import dead_letters, jobs, schedules
+from tests.callers import TESTER
 from tests.store.support import BROKEN, NOW, blocked_task, claim, enlist, finish, snapshot, submit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sexton.domain.run import Claimed
+    from sexton.operations.backfill import Backfill
     from sexton.store.database import Postgres
-    from sexton.store.work.backfill import Backfill
     from tests.store.support import Conn
 
 MIDNIGHT = NOW.replace(hour=0)  # of the day whose history is kept
@@ -52,7 +58,7 @@ class World:
         self.worker_id = await enlist(self.connection)
         document = {"task": "a", "schedule": schedule or HOURLY, **fields}
         async with self.connection.transaction():
-            (written,) = await recurring.submit(self.connection, [document], now=now)
+            (written,) = await recurring_jobs.submit(self.connection, TESTER, [document], now=now)
         self.job_id = written.id
 
     async def outage(self, until: datetime) -> None:
@@ -62,17 +68,17 @@ class World:
 
     async def plan(self, now: datetime) -> None:
         await planning.write(
-            self.connection, await schedules.to_plan(self.connection, partitions=ALL, limit=10, now=now), now=now
+            self.connection, SCHEDULER, await schedules.to_plan(self.connection, partitions=ALL, limit=10, now=now), now=now
         )
 
     async def ask(self, from_at: datetime, until: datetime | None = None, *, now: datetime = NOW, **asked: Any) -> Backfill:
         async with self.connection.transaction():
-            return await backfill.write(
-                self.connection, self.job_id, from_at=from_at, until=until, monotonic=lambda: 0.0, now=now, **asked
+            return await backfill.start(
+                self.connection, TESTER, self.job_id, from_at=from_at, until=until, monotonic=lambda: 0.0, now=now, **asked
             )
 
     async def begin(self, now: datetime) -> list[Claimed]:
-        await admission.admit(self.database, ALL, limit=100, now=now)
+        await admit(self.database, SCHEDULER, ALL, limit=100, now=now)
         return await claim(self.connection, self.worker_id, now=now)
 
     async def end(self, claimed: Claimed, outcome: Outcome | None = None, *, now: datetime) -> None:
@@ -148,7 +154,9 @@ async def test_two_calls_at_once_write_each_fire_once(world: World, rival: Conn)
 
     async def ask(connection: Conn) -> Backfill:
         async with connection.transaction():
-            return await backfill.write(connection, world.job_id, from_at=at(3), until=at(6), monotonic=float, now=at(8, 10))
+            return await backfill.start(
+                connection, TESTER, world.job_id, from_at=at(3), until=at(6), monotonic=float, now=at(8, 10)
+            )
 
     async with world.connection.transaction():
         assert len((await ask(world.connection)).fires) == 3
@@ -169,7 +177,7 @@ async def test_what_has_run_by_its_schedule_is_left_out_and_so_is_what_lies_in_t
     assert (told.fires, told.already_ran_count, told.dead_letter_count) == (hours(5), 1, 1)
     told = await world.ask(at(2, 30), at(6), now=at(7, 50), dry_run=True, fires="all")
     assert (told.fires, told.already_ran_count, told.dead_letter_count) == (hours(3, 4, 5), 0, 0)
-    await dead_letters.discard(world.connection, [one.id for one in await dead_letters.find(world.connection, LETTERS)])
+    await replay.discard(world.connection, TESTER, [one.id for one in await dead_letters.find(world.connection, LETTERS)])
     assert (await world.ask(at(2, 30), at(6), now=at(7, 50), dry_run=True)).fires == hours(4, 5)
 
 
@@ -221,8 +229,8 @@ async def test_a_walk_that_takes_too_long_is_refused(world: World) -> None:
     ticks = iter(range(100))
     with pytest.raises(Invalid, match="split it"):
         async with world.connection.transaction():
-            await backfill.write(
-                world.connection, world.job_id, from_at=at(0), until=at(1), monotonic=lambda: next(ticks), now=at(3)
+            await backfill.start(
+                world.connection, TESTER, world.job_id, from_at=at(0), until=at(1), monotonic=lambda: next(ticks), now=at(3)
             )
 
 
@@ -289,21 +297,21 @@ async def test_a_paused_job_may_be_backfilled_unless_its_resume_would_fire_the_s
 ) -> None:
     await world.write(recurrence={"on_resume": on_resume} if on_resume != "skip" else None)
     async with world.connection.transaction():
-        await recurring.pause(world.connection, world.job_id, now=at(2, 30))
+        await recurring_jobs.pause(world.connection, TESTER, world.job_id, now=at(2, 30))
     done = await world.ask(at(2, 30), at(5), now=at(5, 10))
     assert (done.fires, done.undecided_count) == (hours(*wanted), 2 - len(wanted))
     for claimed in await world.begin(at(5, 11)):
         assert claimed.lease.origin == "backfill"
         await world.end(claimed, now=at(5, 11))
     async with world.connection.transaction():
-        shown = await recurring.resume(world.connection, world.job_id, now=at(5, 20))
+        shown = await recurring_jobs.resume(world.connection, TESTER, world.job_id, now=at(5, 20))
     assert shown.paused_at is None
 
 
 async def test_a_cancelled_job_and_a_one_time_job_are_refused(world: World) -> None:
     await world.write()
     async with world.connection.transaction():
-        await jobs.cancel(world.connection, world.job_id, now=at(3, 10))
+        await cancel_job(world.connection, TESTER, world.job_id, now=at(3, 10))
     with pytest.raises(NotAllowedIn, match="cancelled"):
         await world.ask(at(2, 30), at(3), now=at(3, 10))
     world.job_id = await submit(world.connection)
@@ -313,7 +321,7 @@ async def test_a_cancelled_job_and_a_one_time_job_are_refused(world: World) -> N
     with pytest.raises(NotFound):
         await world.ask(at(2, 30), at(3), now=at(3, 10))
     with pytest.raises(NotFound):
-        await backfill.stop(world.connection, world.job_id)
+        await backfill.stop(world.connection, TESTER, world.job_id)
 
 
 async def test_with_a_version_only_that_one(world: World) -> None:
@@ -322,7 +330,9 @@ async def test_with_a_version_only_that_one(world: World) -> None:
     await world.outage(at(5, 10))
     told = await world.ask(at(3), at(5), now=at(5, 10), dry_run=True)
     async with world.connection.transaction():
-        await recurring.edit(world.connection, world.job_id, {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 11))
+        await recurring_jobs.edit(
+            world.connection, TESTER, world.job_id, {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 11)
+        )
     with pytest.raises(VersionMismatch):
         await world.ask(at(3), at(5), now=at(5, 12), version=told.version)
     assert await world.runs() == {}
@@ -416,7 +426,7 @@ async def test_no_deadline_and_no_latest_start_counts_while_it_waits_its_turn_al
     bounds = "SELECT start_by, deadline_at, job_version FROM sexton.runs WHERE origin = 'backfill'"
     assert [tuple(row) for row in await world.connection.fetch(bounds)] == [(None, None, 1)] * 2
     async with world.connection.transaction():
-        await recurring.edit(world.connection, world.job_id, {**document, "payload": {"n": 2}}, now=at(5, 11))
+        await recurring_jobs.edit(world.connection, TESTER, world.job_id, {**document, "payload": {"n": 2}}, now=at(5, 11))
     assert [tuple(row) for row in await world.connection.fetch(bounds)] == [(None, None, 2)] * 2
 
 
@@ -427,7 +437,7 @@ async def test_an_edit_leaves_a_backfill_one_at_a_time(world: World) -> None:
     await world.ask(at(3), at(5), now=at(5, 10))
     async with world.connection.transaction():
         document = {"task": "a", "schedule": HOURLY, "recurrence": recurrence, "payload": {"n": 2}}
-        await recurring.edit(world.connection, world.job_id, document, now=at(5, 11))
+        await recurring_jobs.edit(world.connection, TESTER, world.job_id, document, now=at(5, 11))
     rows = await world.connection.fetch("SELECT DISTINCT overlap FROM sexton.runs WHERE origin = 'backfill'")
     assert [row["overlap"] for row in rows] == [1]
 
@@ -467,7 +477,7 @@ async def test_a_schedule_that_is_over_may_be_backfilled_up_to_its_last_fire(wor
     (claimed,) = await world.begin(at(7))
     assert claimed.fire_at == at(3)
     async with world.connection.transaction():
-        assert (await jobs.cancel(world.connection, world.job_id, now=at(7))).ended_count == 2
+        assert (await cancel_job(world.connection, TESTER, world.job_id, now=at(7))).ended_count == 2
 
 
 async def test_a_lost_plan_is_found_behind_a_backfill(world: World) -> None:
@@ -488,7 +498,7 @@ async def test_a_backfill_can_be_stopped_alone(world: World) -> None:
     (running,) = await world.begin(at(8, 50))
     planned = await world.runs("schedule")
     async with world.connection.transaction():
-        assert await backfill.stop(world.connection, world.job_id, now=at(8, 51)) == (3, 1)
+        assert await backfill.stop(world.connection, TESTER, world.job_id, now=at(8, 51)) == (3, 1)
     assert (await world.runs(), await world.runs("schedule")) == ({at(3): "running"}, planned)
     rows = await world.connection.fetch(
         "SELECT DISTINCT status, origin, reason FROM sexton.executions WHERE status = 'cancelled'"
@@ -503,7 +513,7 @@ async def test_a_cancel_of_the_job_ends_its_backfill(world: World) -> None:
     await world.outage(at(5, 10))
     await world.ask(at(3), at(5), now=at(5, 10))
     async with world.connection.transaction():
-        await jobs.cancel(world.connection, world.job_id, now=at(5, 11))
+        await cancel_job(world.connection, TESTER, world.job_id, now=at(5, 11))
     assert await world.runs() == {}
 
 
@@ -526,9 +536,9 @@ async def test_why_and_history_say_that_it_is_a_backfill(world: World) -> None:
     await world.connection.execute("DELETE FROM sexton.runs")
     await world.ask(at(3), at(4), now=at(5, 50))
     (claimed,) = await world.begin(at(5, 50))
-    assert "(a backfill)" in (await why.explain(world.connection, world.job_id, now=at(5, 50))).answer
+    assert "(a backfill)" in (await explain_job(world.connection, TESTER, world.job_id, now=at(5, 50))).answer
     await world.end(claimed, now=at(5, 51))
-    links = (await why.explain(world.connection, world.job_id, now=at(5, 51))).chain
+    links = (await explain_job(world.connection, TESTER, world.job_id, now=at(5, 51))).chain
     assert any(link.check == "last_fire" and "(a backfill)" in link.detail for link in links)
     (*_, newest) = await jobs.executions(world.connection, world.job_id)
     assert (newest.origin, newest.fire_at) == ("backfill", at(3))
@@ -546,7 +556,7 @@ async def test_what_has_run_is_found_by_the_range_however_often_the_job_fires(wo
         world.job_id,
         at(3),
     )
-    await world.connection.execute(f"PREPARE handled AS {statements('sexton.store.work.backfill')['handled']}")
+    await world.connection.execute(f"PREPARE handled AS {statements('sexton.store.work.backfills')['handled']}")
     lowest = UUID(int=0)
     explain = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE handled ('{world.job_id}', '{at(4)}', '{at(4, 0, 2)}', '{lowest}')"
     (plan,) = json.loads(await world.connection.fetchval(explain))
@@ -573,5 +583,5 @@ async def test_a_fire_and_its_backfill_rise_one_after_the_other(world: World) ->
     await world.end(again, BROKEN, now=at(3, 7))
     letters = [letter.id for letter in await dead_letters.find(world.connection, LETTERS)]
     assert len(letters) == 2
-    assert len(await dead_letters.replay(world.connection, letters, now=at(3, 8))) == 1
+    assert len(await replay.replay(world.connection, TESTER, letters, now=at(3, 8))) == 1
     assert len(await dead_letters.find(world.connection, LETTERS)) == 1

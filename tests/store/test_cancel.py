@@ -9,7 +9,10 @@ import pytest
 
 from sexton.domain.outcome import Cancelled, Snoozed, Succeeded
 from sexton.errors import NotAllowedIn, NotFound
+from sexton.operations import cancel, replay
+from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.work import dead_letters, jobs, runs
+from tests.callers import TESTER
 from tests.store.support import (
     BROKEN,
     FLAKY,
@@ -29,9 +32,9 @@ if TYPE_CHECKING:
     from tests.store.support import Conn
 
 
-async def _cancel(connection: Conn, job_id: UUID) -> jobs.Cancellation:
+async def _cancel(connection: Conn, job_id: UUID) -> cancel.Cancellation:
     async with connection.transaction():
-        return await jobs.cancel(connection, job_id, reason="by ada", now=after(seconds=1))
+        return await cancel_job(connection, TESTER, job_id, reason="by ada", now=after(seconds=1))
 
 
 @pytest.mark.parametrize("delay", ["0s", "1h"])
@@ -39,7 +42,7 @@ async def test_a_pending_job_never_runs(connection: Conn, delay: str) -> None:
     """A5: ready or waiting."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, delay=delay)
-    assert await _cancel(connection, job_id) == jobs.Cancellation(1, 0)
+    assert await _cancel(connection, job_id) == cancel.Cancellation(1, 0)
     await runs.promote(connection, partitions=range(64), limit=10, now=after(hours=2))
     assert await claim(connection, worker_id, now=after(hours=2)) == []
     shown = await jobs.show(connection, job_id)
@@ -55,7 +58,7 @@ async def test_a_job_between_two_attempts_never_runs_again(connection: Conn, out
     job_id = await submit(connection)
     (claimed,) = await claim(connection, worker_id)
     await finish(connection, claimed.lease, outcome)  # type: ignore[arg-type]
-    assert await _cancel(connection, job_id) == jobs.Cancellation(1, 0)
+    assert await _cancel(connection, job_id) == cancel.Cancellation(1, 0)
     assert await run_row(connection, job_id) is None
     assert await dead_letters.find(connection, dead_letters.Filter()) == []
 
@@ -67,14 +70,14 @@ async def test_a_running_job_is_asked_to_stop(connection: Conn, rival: Conn) -> 
     (claimed,) = await claim(connection, worker_id)
     heard: list[str] = []
     await rival.add_listener("sexton_cancel", lambda *said: heard.append(str(said[2])))
-    assert await _cancel(connection, job_id) == jobs.Cancellation(0, 1)
+    assert await _cancel(connection, job_id) == cancel.Cancellation(0, 1)
     await rival.execute("SELECT 1")
     assert heard == ["sexton_cancel"]
     assert await status(connection, job_id) == "running"
     row = await run_row(connection, job_id)
     assert row is not None
     assert (row["cancel_requested_at"], row["token"], row["worker_id"]) == (after(seconds=1), 1, worker_id)
-    assert await _cancel(connection, job_id) == jobs.Cancellation(0, 1), "asking twice is harmless"
+    assert await _cancel(connection, job_id) == cancel.Cancellation(0, 1), "asking twice is harmless"
     await finish(connection, claimed.lease, Cancelled())
     assert await status(connection, job_id) == "cancelled"
 
@@ -105,7 +108,7 @@ async def test_a_cancel_that_meets_a_claim_asks_the_claimer(connection: Conn, ri
     async with connection.transaction():
         await claim(connection, worker_id)
         answer = await blocked_task(connection, rival, _cancel(rival, job_id))
-    assert await answer == jobs.Cancellation(0, 1)
+    assert await answer == cancel.Cancellation(0, 1)
 
 
 async def test_a_claim_that_meets_a_cancel_skips_the_run(connection: Conn, rival: Conn) -> None:
@@ -113,7 +116,7 @@ async def test_a_claim_that_meets_a_cancel_skips_the_run(connection: Conn, rival
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=NOW)
+        await cancel_job(connection, TESTER, job_id, now=NOW)
         assert await claim(rival, worker_id) == []
     assert await claim(rival, worker_id) == []
 
@@ -139,7 +142,7 @@ async def test_a_cancel_that_meets_a_retry_ends_it(connection: Conn, rival: Conn
     async with connection.transaction():
         await finish(connection, claimed.lease, FLAKY)
         answer = await blocked_task(connection, rival, _cancel(rival, job_id))
-    assert await answer == jobs.Cancellation(1, 0)
+    assert await answer == cancel.Cancellation(1, 0)
     assert await status(connection, job_id) == "cancelled"
 
 
@@ -147,7 +150,7 @@ async def test_a_promotion_that_meets_a_cancel_changes_nothing(connection: Conn,
     """A5."""
     job_id = await submit(connection, delay="1s")
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=NOW)
+        await cancel_job(connection, TESTER, job_id, now=NOW)
         promoted = await runs.promote(rival, partitions=range(64), limit=10, now=after(hours=1))
     assert promoted.promoted_count == 0
 
@@ -159,6 +162,6 @@ async def test_a_buried_job_cannot_be_cancelled_and_a_risen_one_can(connection: 
     with pytest.raises(NotAllowedIn, match="failed"):
         await _cancel(connection, job_id)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
-    await dead_letters.replay(connection, [letter.id], now=NOW)
-    assert await _cancel(connection, job_id) == jobs.Cancellation(1, 0)
+    await replay.replay(connection, TESTER, [letter.id], now=NOW)
+    assert await _cancel(connection, job_id) == cancel.Cancellation(1, 0)
     assert await status(connection, job_id) == "cancelled"

@@ -13,11 +13,15 @@ from sexton.domain.job import Unique
 from sexton.domain.outcome import Missed, Succeeded
 from sexton.domain.retry import Retry
 from sexton.errors import Contention, NotAllowedIn, NotFound, VersionMismatch
+from sexton.operations import one_time_jobs, replay
+from sexton.operations.caller import Caller
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.definition_change import Changes
 from sexton.store.fleet import workers
 from sexton.store.views import search
 from sexton.store.views.search import JobFilter
-from sexton.store.work import dead_letters, editing, jobs, runs
-from sexton.store.work.editing import Changes
+from sexton.store.work import dead_letters, jobs, runs
+from tests.callers import TESTER
 from tests.store.support import (
     BROKEN,
     FLAKY,
@@ -43,22 +47,22 @@ if TYPE_CHECKING:
 
 async def _edit(connection: Conn, job_id: UUID, version: int | None = None, **fields: Any) -> jobs.JobView:
     async with connection.transaction():
-        return await editing.edit(connection, job_id, Changes(**fields), version=version, by="ada", now=NOW)
+        return await one_time_jobs.edit(connection, Caller("ada"), job_id, Changes(**fields), version=version, now=NOW)
 
 
 async def _pause(connection: Conn, job_id: UUID, note: str | None = None) -> jobs.JobView:
     async with connection.transaction():
-        return await editing.pause(connection, job_id, note=note, by="ada", now=NOW)
+        return await one_time_jobs.pause(connection, Caller("ada"), job_id, note=note, now=NOW)
 
 
 async def _resume(connection: Conn, job_id: UUID, **span: float) -> jobs.JobView:
     async with connection.transaction():
-        return await editing.resume(connection, job_id, now=after(**span))
+        return await one_time_jobs.resume(connection, TESTER, job_id, now=after(**span))
 
 
 async def _retry(connection: Conn, job_id: UUID, **span: float) -> jobs.JobView:
     async with connection.transaction():
-        return await editing.retry(connection, job_id, now=after(**span))
+        return await one_time_jobs.retry(connection, TESTER, job_id, now=after(**span))
 
 
 async def _promote(connection: Conn, **span: float) -> int:
@@ -160,7 +164,7 @@ async def test_a_job_whose_first_attempt_has_begun_cannot_be_edited(connection: 
     with pytest.raises(NotAllowedIn, match="first attempt has begun"):
         await _edit(connection, job_id, name="x")
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=NOW)
+        await cancel_job(connection, TESTER, job_id, now=NOW)
     with pytest.raises(NotAllowedIn, match="cancelled"):
         await _edit(connection, job_id, name="x")
     with pytest.raises(NotFound):
@@ -185,7 +189,7 @@ async def test_two_edits_at_once_are_two_versions(connection: Conn, rival: Conn)
     job_id = await submit(connection, delay="1h", name="a", tags=["red"])
     first = rival.transaction()
     await first.start()
-    await editing.edit(rival, job_id, Changes(name="b", tags=("blue",)), now=NOW)
+    await one_time_jobs.edit(rival, TESTER, job_id, Changes(name="b", tags=("blue",)), now=NOW)
     work = await blocked_task(rival, connection, _edit(connection, job_id, lane=0, tags=("red", "green")))
     await first.commit()
     shown = await work
@@ -238,7 +242,7 @@ async def test_a_paused_job_can_be_edited_and_cancelled(connection: Conn) -> Non
     shown = await _edit(connection, job_id, run_at=None, name="x")
     assert (shown.status, shown.name, shown.version) == ("paused", "x", 2)
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=NOW)
+        await cancel_job(connection, TESTER, job_id, now=NOW)
     assert await status(connection, job_id) == "cancelled"
     for call in (_pause, _resume, _retry):
         with pytest.raises(NotAllowedIn, match="cancelled"):
@@ -315,7 +319,7 @@ async def test_a_failed_job_without_its_letter_cannot_be_retried(connection: Con
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
-    await dead_letters.discard(connection, [letter.id])
+    await replay.discard(connection, TESTER, [letter.id])
     with pytest.raises(NotAllowedIn, match="discarded"):
         await _retry(connection, job_id)
 
@@ -326,7 +330,7 @@ async def test_a_retry_beside_another_replay_says_so(connection: Conn, rival: Co
     job_id = await bury(connection, worker_id)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
     async with rival.transaction():
-        await dead_letters.replay(rival, [letter.id], now=NOW)
+        await replay.replay(rival, TESTER, [letter.id], now=NOW)
         with pytest.raises(Contention):
             await _retry(connection, job_id)
     assert await status(connection, job_id) == "pending"

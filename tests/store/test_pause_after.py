@@ -11,10 +11,15 @@ import pytest
 from sexton.clock import ManualClock
 from sexton.domain.outcome import Outcome, Succeeded
 from sexton.domain.partition import ALL
+from sexton.operations import plan, recurring_jobs, replay
+from sexton.operations.admit import admit
+from sexton.operations.caller import SCHEDULER
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.explain import explain
 from sexton.scheduler.planner import Planner
-from sexton.store.views import why
-from sexton.store.work import admission, dead_letters, failures, jobs, planning, recurring, schedules
+from sexton.store.work import dead_letters, failures, jobs, schedules
 from sexton.telemetry.events import Event, PausedAfterFailures
+from tests.callers import TESTER
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish
 
 if TYPE_CHECKING:
@@ -45,7 +50,7 @@ class World:
         document = {"task": "a", "schedule": {"cron": "*/10 * * * *"}, "recurrence": recurrence or None}
         self.worker_id = await enlist(self.connection)
         async with self.connection.transaction():
-            (written,) = await recurring.submit(self.connection, [document], now=NOW)
+            (written,) = await recurring_jobs.submit(self.connection, TESTER, [document], now=NOW)
         self.job_id = written.id
 
     async def fire(self, outcome: Outcome) -> None:
@@ -57,7 +62,7 @@ class World:
         await self.planner().run_once()
 
     async def end(self, outcome: Outcome) -> None:
-        await admission.admit(self.database, ALL, limit=100, now=self.now)
+        await admit(self.database, SCHEDULER, ALL, limit=100, now=self.now)
         for claimed in await claim(self.connection, self.worker_id, now=self.now):
             await finish(self.connection, claimed.lease, outcome, now=self.now)
 
@@ -80,7 +85,7 @@ async def test_a_job_pauses_after_so_many_failures_in_a_row_and_says_why(world: 
     assert (shown.status, shown.paused_by, shown.next_fire_at) == ("paused", "sexton", None)
     assert shown.note == "its last 2 fires failed: ValueError: broken"
     assert PausedAfterFailures(world.job_id, 2, "ValueError: broken") in world.events
-    answer = (await why.explain(world.connection, world.job_id, now=world.now)).answer
+    answer = (await explain(world.connection, TESTER, world.job_id, now=world.now)).answer
     assert "by sexton: its last 2 fires failed: ValueError: broken" in answer
 
 
@@ -100,11 +105,11 @@ async def test_a_success_counts_though_nobody_looked_between(world: World) -> No
     for minutes, outcome in ((10, BROKEN), (10, Succeeded()), (10, BROKEN)):
         world.clock.move(after(minutes=minutes) - NOW)
         seen = await schedules.to_plan(world.connection, partitions=ALL, limit=10, now=world.now)
-        await planning.write(world.connection, seen, now=world.now)
+        await plan.write(world.connection, SCHEDULER, seen, now=world.now)
         await world.end(outcome)
     assert await world.connection.fetchval("SELECT count(*) FROM sexton.failures") == 2
     async with world.connection.transaction():
-        assert await recurring.pause_failing(world.connection, world.job_id, now=world.now) is None
+        assert await recurring_jobs.pause_failing(world.connection, SCHEDULER, world.job_id, now=world.now) is None
     assert await world.status() == "pending"
 
 
@@ -120,7 +125,7 @@ async def test_a_letter_that_was_replayed_or_discarded_still_counts_and_counts_o
     await world.fire(BROKEN)
     (letter,) = await dead_letters.find(world.connection, dead_letters.Filter())
     async with world.connection.transaction():
-        await dead_letters.replay(world.connection, [letter.id], now=world.now)
+        await replay.replay(world.connection, TESTER, [letter.id], now=world.now)
     await world.end(BROKEN)
     await world.fire(BROKEN)
     assert await world.status() == "pending"
@@ -132,7 +137,7 @@ async def test_a_letter_that_was_replayed_or_discarded_still_counts_and_counts_o
 async def test_what_a_person_fires_beside_the_schedule_does_not_count(world: World) -> None:
     await world.write(pause_after=1)
     async with world.connection.transaction():
-        await recurring.fire(world.connection, world.job_id, now=world.now)
+        await recurring_jobs.fire(world.connection, TESTER, world.job_id, now=world.now)
     await world.end(BROKEN)
     await world.planner().run_once()
     assert await world.status() == "pending"
@@ -144,7 +149,7 @@ async def test_it_counts_from_a_resume(world: World) -> None:
     await world.fire(BROKEN)
     await world.fire(BROKEN)
     async with world.connection.transaction():
-        await recurring.resume(world.connection, world.job_id, now=world.now)
+        await recurring_jobs.resume(world.connection, TESTER, world.job_id, now=world.now)
     await world.planner().run_once()
     assert await world.status() == "pending"
     await world.fire(BROKEN)
@@ -160,8 +165,8 @@ async def test_of_two_nodes_one_pauses_it(world: World) -> None:
     await world.connection.execute("UPDATE sexton.runs SET state = 'ready' WHERE token > 0")
     await world.end(BROKEN)
     async with world.connection.transaction():
-        first = await recurring.pause_failing(world.connection, world.job_id, now=world.now)
-        second = await recurring.pause_failing(world.connection, world.job_id, now=world.now)
+        first = await recurring_jobs.pause_failing(world.connection, SCHEDULER, world.job_id, now=world.now)
+        second = await recurring_jobs.pause_failing(world.connection, SCHEDULER, world.job_id, now=world.now)
     assert (first is not None, second) == (True, None)
 
 
@@ -173,9 +178,9 @@ async def test_a_resume_between_the_look_and_the_lock_wins(world: World) -> None
     await world.end(BROKEN)
     assert await failures.in_a_row(world.connection, [world.job_id]) != []
     async with world.connection.transaction():
-        await recurring.pause(world.connection, world.job_id, now=world.now)
-        await recurring.resume(world.connection, world.job_id, now=world.now)
-        assert await recurring.pause_failing(world.connection, world.job_id, now=world.now) is None
+        await recurring_jobs.pause(world.connection, TESTER, world.job_id, now=world.now)
+        await recurring_jobs.resume(world.connection, TESTER, world.job_id, now=world.now)
+        assert await recurring_jobs.pause_failing(world.connection, SCHEDULER, world.job_id, now=world.now) is None
     assert await world.status() == "pending"
 
 
@@ -209,6 +214,6 @@ async def test_what_is_noted_of_a_job_that_is_over_is_forgotten(world: World) ->
     await failures.forget(world.connection)
     assert await world.connection.fetchval("SELECT count(*) FROM sexton.failures") == 1
     async with world.connection.transaction():
-        await jobs.cancel(world.connection, world.job_id, now=world.now)
+        await cancel_job(world.connection, TESTER, world.job_id, now=world.now)
     await failures.forget(world.connection)
     assert await world.connection.fetchval("SELECT count(*) FROM sexton.failures") == 0

@@ -17,8 +17,10 @@ from sexton.domain.job_options import OPTIONS
 from sexton.domain.outcome import Released, Snoozed, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import KeyReused
+from sexton.operations import plan
+from sexton.operations.caller import SCHEDULER
 from sexton.store.database import translated_errors
-from sexton.store.work import jobs, planning, runs, schedules
+from sexton.store.work import jobs, runs, schedules
 from tests.store.support import FLAKY, NOW, claim, enlist, finish, plain, run_row, snapshot, status, submit
 
 if TYPE_CHECKING:
@@ -367,7 +369,7 @@ SCHEDULE = """SELECT sexton.submit_schedule('a', '{"n": 1}', name => 'report', e
 
 async def _plan(connection: Conn) -> None:
     seen = await schedules.to_plan(connection, partitions=ALL, limit=100)
-    await planning.write(connection, seen)
+    await plan.write(connection, SCHEDULER, seen)
 
 
 async def test_every_argument_of_a_schedule_arrives(connection: Conn, rival: Conn) -> None:

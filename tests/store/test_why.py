@@ -12,10 +12,17 @@ import pytest
 from sexton.domain.outcome import Snoozed, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import NotFound
+from sexton.operations import one_time_jobs, recurring_jobs, replay
+from sexton.operations import plan as planning
+from sexton.operations.admit import admit
+from sexton.operations.caller import SCHEDULER, Caller
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.explain import explain
+from sexton.operations.explain.link import Link
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.fleet import workers
-from sexton.store.views import why
-from sexton.store.work import admission, dead_letters, editing, jobs, planning, recurring, runs, schedules
+from sexton.store.work import runs, schedules
+from tests.callers import TESTER
 from tests.store.support import FLAKY, NOW, after, bury, claim, enlist, finish, submit
 
 if TYPE_CHECKING:
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
 async def schedule(connection: Conn, now: datetime = NOW, **fields: Any) -> UUID:
     async with connection.transaction():
         document = {"task": "a", "schedule": {"cron": "*/15 * * * *"}, **fields}
-        (written,) = await recurring.submit(connection, [document], now=now)
+        (written,) = await recurring_jobs.submit(connection, TESTER, [document], now=now)
     return written.id
 
 
@@ -35,11 +42,11 @@ async def node(connection: Conn, now: datetime = NOW) -> None:
 
 
 async def plan(connection: Conn, now: datetime) -> None:
-    await planning.write(connection, await schedules.to_plan(connection, partitions=ALL, limit=10, now=now), now=now)
+    await planning.write(connection, SCHEDULER, await schedules.to_plan(connection, partitions=ALL, limit=10, now=now), now=now)
 
 
-async def told(connection: Conn, job_id: UUID, now: datetime) -> tuple[str, dict[str, why.Link]]:
-    explained = await why.explain(connection, job_id, now=now)
+async def told(connection: Conn, job_id: UUID, now: datetime) -> tuple[str, dict[str, Link]]:
+    explained = await explain(connection, TESTER, job_id, now=now)
     checks = [link.check for link in explained.chain]
     assert checks[0] == "exists"
     assert len(set(checks)) == len(checks)
@@ -48,7 +55,7 @@ async def told(connection: Conn, job_id: UUID, now: datetime) -> tuple[str, dict
 
 async def test_a_job_that_does_not_exist_is_not_found(connection: Conn) -> None:
     with pytest.raises(NotFound):
-        await why.explain(connection, uuid4(), now=NOW)
+        await explain(connection, TESTER, uuid4(), now=NOW)
 
 
 async def test_a_one_time_job_is_followed_from_its_wait_to_its_end(connection: Conn) -> None:
@@ -110,7 +117,7 @@ async def test_a_buried_job_says_why_and_a_discarded_one_too(connection: Conn) -
     assert answer.startswith("It lies in the dead letters since 2026-03-04 12:00:00Z, after 1 attempt: ")
     letter = links["dead_letter"]
     assert (letter.evidence["permanent"], letter.evidence["error"]["message"]) == (True, "broken")
-    await dead_letters.discard(connection, [letter.evidence["dead_letter_id"]])
+    await replay.discard(connection, TESTER, [letter.evidence["dead_letter_id"]])
     assert "its dead letter was discarded or has expired" in (await told(connection, job_id, NOW))[0]
 
 
@@ -118,8 +125,8 @@ async def test_a_cancelled_and_a_paused_job_say_by_whom(connection: Conn) -> Non
     """A6."""
     cancelled, paused = await submit(connection, delay="1h"), await submit(connection, delay="1h")
     async with connection.transaction():
-        await jobs.cancel(connection, cancelled, reason="not needed", now=NOW)
-        await editing.pause(connection, paused, note="wait for Bob", by="ann", now=NOW)
+        await cancel_job(connection, TESTER, cancelled, reason="not needed", now=NOW)
+        await one_time_jobs.pause(connection, Caller("ann"), paused, note="wait for Bob", now=NOW)
     assert (await told(connection, cancelled, NOW))[0] == "It was cancelled 2026-03-04 12:00:00Z: not needed."
     assert (await told(connection, paused, NOW))[0] == "It is paused since 2026-03-04 12:00:00Z by ann: wait for Bob."
 
@@ -159,12 +166,12 @@ async def test_a_paused_schedule_says_until_when(connection: Conn) -> None:
     """A6."""
     job_id = await schedule(connection)
     async with connection.transaction():
-        await recurring.pause(connection, job_id, note="freeze", by="ann", resume_at=after(days=1), now=NOW)
+        await recurring_jobs.pause(connection, Caller("ann"), job_id, note="freeze", resume_at=after(days=1), now=NOW)
     answer, links = await told(connection, job_id, after(hours=1))
     assert answer == ("It is paused since 2026-03-04 12:00:00Z by ann: freeze; it goes on by itself 2026-03-05 12:00:00Z.")
     assert links["active"].evidence["resume_at"] == after(days=1)
     async with connection.transaction():
-        await recurring.resume(connection, job_id, now=after(hours=1))
+        await recurring_jobs.resume(connection, TESTER, job_id, now=after(hours=1))
     answer, links = await told(connection, job_id, after(hours=1))
     assert answer.startswith(
         "Its fires from 2026-03-04 12:15:00Z to 2026-03-04 13:00:00Z did not run: 4 fires: its job was paused"
@@ -174,7 +181,7 @@ async def test_a_paused_schedule_says_until_when(connection: Conn) -> None:
 async def test_a_schedule_that_is_over_says_why(connection: Conn) -> None:
     cancelled = await schedule(connection)
     async with connection.transaction():
-        await jobs.cancel(connection, cancelled, reason="gone", now=NOW)
+        await cancel_job(connection, TESTER, cancelled, reason="gone", now=NOW)
     (bad,) = await schedules.submit(connection, [{"task": "a", "schedule": {"cron": "61 * * * *"}}], now=NOW)
     await plan(connection, NOW)
     answer, links = await told(connection, cancelled, after(minutes=1))
@@ -207,7 +214,7 @@ async def test_a_skipped_fire_names_the_run_in_its_way_and_a_blocked_one_too(con
     begun: dict[UUID, UUID] = {}
     for minutes in (15, 30):
         await plan(connection, after(minutes=minutes))
-        await admission.admit(database, ALL, limit=10, now=after(minutes=minutes))
+        await admit(database, SCHEDULER, ALL, limit=10, now=after(minutes=minutes))
         for claimed in await claim(connection, worker_id, now=after(minutes=minutes)):
             begun[claimed.lease.job_id] = claimed.lease.run_id
     answer, links = await told(connection, skipping, after(minutes=31))
@@ -230,7 +237,7 @@ async def test_a_failed_try_of_a_schedule_is_told_with_its_error(connection: Con
     job_id = await schedule(connection, policy={"retry": {"max_attempts": 1}})
     worker_id = await enlist(connection)
     await plan(connection, after(minutes=15))
-    await admission.admit(database, ALL, limit=10, now=after(minutes=15))
+    await admit(database, SCHEDULER, ALL, limit=10, now=after(minutes=15))
     (claimed,) = await claim(connection, worker_id, now=after(minutes=15))
     await finish(connection, claimed.lease, FLAKY, now=after(minutes=16))
     answer, links = await told(connection, job_id, after(minutes=17))

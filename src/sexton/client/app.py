@@ -12,15 +12,17 @@ from sexton.clock import Clock, SwitchableClock, SystemClock
 from sexton.domain.duration import Duration
 from sexton.domain.targets import Target
 from sexton.errors import InvalidSubmission
+from sexton.operations.backfill import Backfill, Stopped
+from sexton.operations.cancel import Cancellation, cancel
 from sexton.registry import Definition, Registry
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.store.work import jobs
-from sexton.store.work.backfill import Backfill, Stopped
-from sexton.store.work.jobs import Cancellation, Execution, JobView
+from sexton.store.work.jobs import Execution, JobView
 
 from .arguments import Parameters
 from .background import Background
+from .caller import APP
 from .control import Control
 from .dead_letters import DeadLetters
 from .job_options import TaskOptions
@@ -183,7 +185,7 @@ class App(Sharing):
     async def cancel(self, job_id: UUID) -> Cancellation:
         """What has not started never will; what runs is asked to stop. `NotAllowedIn` if the job has ended."""
         async with (await self._pools.here()).transaction() as connection:
-            return await jobs.cancel(connection, job_id, now=self.clock.database_now())
+            return await cancel(connection, APP, job_id, now=self.clock.database_now())
 
     async def pause(self, job_id: UUID, *, note: str | None = None, until: datetime | None = None) -> JobView:
         """Nothing of it starts before it is resumed; what runs goes on. A recurring job may go on by itself, at `until`."""

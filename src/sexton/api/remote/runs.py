@@ -5,18 +5,22 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import msgspec
 from litestar import Response, post
 
-from sexton.api.answers.problems import Refused, document
+from sexton.api.answers.problems import Refused, document, refusal
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import worker_examples as examples
 from sexton.api.openapi.description import Answer, Call, body, described
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of, no_query
-from sexton.api.state import ApiRequest, ApiState, state_of
+from sexton.api.requests.submissions import check_payload
+from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
+from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Outcome, Succeeded, storable
 from sexton.domain.signed_lease import SignedLease
-from sexton.store.work import callbacks
+from sexton.operations.lease_reports import Item
+from sexton.operations.lease_reports import Reported as ReportedRun
 from sexton.wire.remote import (
     CompletedItem,
     CompletedMany,
@@ -32,7 +36,6 @@ from sexton.wire.remote import (
 )
 
 from .leases import shown
-from .reporting import Item, kept, lease_lost
 
 BODY_LIMIT = 1024 * 1024  # a result of 64 KiB may be written with escapes six times as long
 BATCH_BODY_LIMIT = 8 * 1024 * 1024
@@ -69,10 +72,7 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
     state, asked, lease = await _asked(request, RunHeartbeat)
     progress = kept("/progress", asked.progress, PROGRESS_BYTES_LIMIT)
     output = None if asked.output is None else storable(asked.output)
-    async with state.database.connection() as connection:
-        heard = await callbacks.hear(connection, lease, progress=progress, output=output, now=state.clock.database_now())
-    if heard is None:
-        raise lease_lost(lease, "has ended, or is another's by now")
+    heard = await state.lease_reports.hear(caller_of(request), lease, progress=progress, output=output)
     return answer(RunHeard(run_id=lease.run_id, cancel_requested=heard.cancel_requested, ends_at=heard.ends_at))
 
 
@@ -94,8 +94,8 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
     ),
 )
 async def complete(request: ApiRequest) -> Response[bytes]:
-    state, asked, lease = await _asked(request, CompleteRequest)
-    return answer(await state.reporting.settle(Item(lease, Succeeded(), kept("/result", asked.result), asked.output)))
+    _, asked, lease = await _asked(request, CompleteRequest)
+    return await _settle(request, Item(lease, Succeeded(), kept("/result", asked.result), asked.output))
 
 
 @post(
@@ -119,8 +119,8 @@ async def complete(request: ApiRequest) -> Response[bytes]:
     ),
 )
 async def fail(request: ApiRequest) -> Response[bytes]:
-    state, asked, lease = await _asked(request, FailRequest)
-    return answer(await state.reporting.settle(Item(lease, asked.to_outcome(), output=asked.output)))
+    _, asked, lease = await _asked(request, FailRequest)
+    return await _settle(request, Item(lease, asked.to_outcome(), output=asked.output))
 
 
 @post(
@@ -144,9 +144,9 @@ async def fail(request: ApiRequest) -> Response[bytes]:
     ),
 )
 async def release(request: ApiRequest) -> Response[bytes]:
-    state, asked, lease = await _asked(request, ReleaseRequest)
+    _, asked, lease = await _asked(request, ReleaseRequest)
     outcome: Outcome = asked.to_outcome()
-    return answer(await state.reporting.settle(Item(lease, outcome)))
+    return await _settle(request, Item(lease, outcome))
 
 
 @post(
@@ -175,8 +175,8 @@ async def complete_many(request: ApiRequest) -> Response[bytes]:
             items[index] = await _item(state, one, f"/items/{index}")
         except Refused as problem:
             refused[index] = problem
-    settled = await state.reporting.settle_all(list(items.values())) if items else []
-    became: dict[int, Reported | Refused] = {**refused, **dict(zip(items, settled, strict=True))}
+    settled = await state.lease_reports.settle_all(caller_of(request), list(items.values())) if items else []
+    became: dict[int, ReportedRun | Exception] = {**refused, **dict(zip(items, settled, strict=True))}
     answers = [_completed(one, became[index]) for index, one in enumerate(asked.items)]
     return answer(CompletedMany(items=answers, refused_count=sum(one.problem is not None for one in answers)))
 
@@ -188,10 +188,25 @@ async def _item(state: ApiState, asked: CompleteItem, at: str) -> Item:
     return Item(lease, Succeeded(), kept(f"{at}/result", asked.result), asked.output)
 
 
-def _completed(asked: CompleteItem, became: Reported | Refused) -> CompletedItem:
-    if isinstance(became, Refused):
-        return CompletedItem(run_id=asked.run_id, problem=document(became))
-    return CompletedItem(run_id=asked.run_id, reported=became)
+def _completed(asked: CompleteItem, became: ReportedRun | Exception) -> CompletedItem:
+    if isinstance(became, Exception):
+        problem = document(refusal(became) or Refused("invalid", "PostgreSQL cannot keep this"))
+        return CompletedItem(run_id=asked.run_id, problem=problem)
+    return CompletedItem(run_id=asked.run_id, reported=_reported(became))
+
+
+async def _settle(request: ApiRequest, item: Item) -> Response[bytes]:
+    return answer(_reported(await state_of(request).lease_reports.settle(caller_of(request), item)))
+
+
+def _reported(settled: ReportedRun) -> Reported:
+    return Reported(**settled._asdict())
+
+
+def kept(at: str, given: msgspec.Raw, bytes_limit: int = RESULT_BYTES_LIMIT) -> msgspec.Raw | None:
+    """JSON that history can keep; `null` is none."""
+    check_payload(given, at, bytes_limit)
+    return None if bytes(given) == b"null" else given
 
 
 async def _asked(request: ApiRequest, kind: type[R]) -> tuple[ApiState, R, SignedLease]:

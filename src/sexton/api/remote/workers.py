@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC
 
@@ -16,13 +16,15 @@ from sexton.api.openapi import worker_examples as examples
 from sexton.api.openapi.description import Answer, Call, body, described
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import id_of, no_query
-from sexton.api.state import ApiRequest, ApiState, state_of
+from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.domain.job import Lane
 from sexton.domain.run import Claimed
 from sexton.ids import process_id
-from sexton.wire.remote import Acquired, AcquiredRun, AcquireRequest, WorkerGone, WorkerHeard, WorkerHeartbeat
+from sexton.operations import remote_claims
+from sexton.operations.remote_claims import RemoteWorker, refuse_reserved
+from sexton.wire.remote import Acquired, AcquiredRun, AcquireRequest, StopRun, WorkerGone, WorkerHeard, WorkerHeartbeat
 
-from .claims import refuse_reserved
+from . import claims
 
 BODY_LIMIT = 256 * 1024  # 1,000 ids that it holds, and the names of its tasks; it is in memory for as long as the caller waits
 _STOPPING = {"Retry-After": "1"}
@@ -60,11 +62,28 @@ async def acquire(request: ApiRequest) -> Response[bytes]:
     refuse_reserved(asked.worker_id)
     if state.long_polling.closed:
         raise Refused("overloaded", "this process is stopping; try another", headers=_STOPPING)
-    worker_id = asked.worker_id or process_id()
+    worker = _worker(asked)
     async with _until_gone(request) as gone:
-        claimed, stop = await state.remote_claims.acquire(asked, worker_id, gone)
+        claimed, stop = await claims.acquire(state, caller_of(request), worker, asked.wait_s, gone)
         runs = [await _acquired(state, one) for one in claimed]
-    return answer(Acquired(worker_id=worker_id, lease_s=asked.lease_s, runs=runs, stop=stop))
+    return answer(Acquired(worker_id=worker.id, lease_s=asked.lease_s, runs=runs, stop=_stop(stop)))
+
+
+def _worker(asked: AcquireRequest) -> RemoteWorker:
+    return RemoteWorker(
+        id=asked.worker_id or process_id(),
+        name=asked.name,
+        queues=asked.queues,
+        tasks=asked.tasks,
+        limit=asked.limit,
+        concurrency=asked.concurrency or asked.limit + len(asked.holding or ()),
+        lease_s=asked.lease_s,
+        holding=asked.holding,
+    )
+
+
+def _stop(found: Sequence[remote_claims.StopRun]) -> list[StopRun]:
+    return [StopRun(run_id=one.run_id, why=one.why) for one in found]
 
 
 @asynccontextmanager
@@ -107,8 +126,8 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     state, worker_id = state_of(request), id_of(request, "worker_id", "worker")
     asked = await read(request, WorkerHeartbeat)
-    lease_s, stop = await state.remote_claims.beat(worker_id, asked.holding, draining=asked.draining)
-    return answer(WorkerHeard(worker_id=worker_id, lease_s=lease_s, stop=stop))
+    lease_s, stop = await state.remote_claims.beat(caller_of(request), worker_id, asked.holding, draining=asked.draining)
+    return answer(WorkerHeard(worker_id=worker_id, lease_s=lease_s, stop=_stop(stop)))
 
 
 @delete(
@@ -128,7 +147,7 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
 async def leave(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     worker_id = id_of(request, "worker_id", "worker")
-    released = await state_of(request).remote_claims.leave(worker_id)
+    released = await state_of(request).remote_claims.leave(caller_of(request), worker_id)
     return answer(WorkerGone(worker_id=worker_id, released_count=released))
 
 

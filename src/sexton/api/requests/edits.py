@@ -7,7 +7,7 @@ from typing import Any
 
 from sexton.api.answers.problems import invalid
 from sexton.domain.job import Lane, Submission
-from sexton.store.work.editing import Changes
+from sexton.operations.definition_change import Changes
 from sexton.wire import JobEdit, JobRequest
 
 from .revisions import said_in

@@ -60,10 +60,6 @@ def revision_of(edit: JobEdit, view: JobView, *, now: datetime) -> ScheduleDocum
     )
 
 
-def rule_of(view: JobView) -> Schedule:
-    return msgspec.json.decode(view.schedule_json or "", type=Schedule)
-
-
 def _lane(said: dict[str, Any], view: JobView) -> int | None:
     if "priority" not in said:
         return view.lane

@@ -14,7 +14,7 @@ from sexton.api.state import ApiRequest
 from sexton.domain.fault import Invalid
 from sexton.domain.job import PAYLOAD_BYTES_LIMIT, Submission, has_escaped_nul
 from sexton.domain.schedule.document import OnName, ScheduleDocument
-from sexton.wire import Fault, JobRequest
+from sexton.wire import Fault, JobRequest, RunRequest
 
 from .bodies import DEPTH_LIMIT, fault_in
 
@@ -74,6 +74,14 @@ def check_payload(payload: msgspec.Raw, at: str = "/payload", bytes_limit: int =
         raise _too_deep(at)
     if has_escaped_nul(text):
         raise invalid(at, "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+
+
+def payload_of(asked: RunRequest) -> msgspec.Raw | None:
+    """Of a run by hand, checked as in a submission."""
+    if asked.payload is msgspec.UNSET:
+        return None
+    check_payload(asked.payload)
+    return asked.payload
 
 
 def _too_deep(at: str) -> Refused:

@@ -10,8 +10,8 @@ from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Call, body, described
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of, no_query
-from sexton.api.state import ApiRequest, state_of
-from sexton.store.work import backfill as store
+from sexton.api.state import ApiRequest, caller_of, state_of
+from sexton.operations import backfill
 
 _PATH = "/v1/jobs/{job_id:str}/backfill"
 
@@ -42,8 +42,9 @@ async def start(request: ApiRequest) -> Response[bytes]:
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     asked, version = await read(request, wire.BackfillRequest), expected_version(request)
     async with state.database.transaction() as connection:
-        done = await store.write(
+        done = await backfill.start(
             connection,
+            caller_of(request),
             wanted,
             from_at=asked.from_at,
             until=asked.until,
@@ -76,7 +77,7 @@ async def stop(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
-        done = await store.stop(connection, wanted, now=state.clock.database_now())
+        done = await backfill.stop(connection, caller_of(request), wanted, now=state.clock.database_now())
     return answer(wire.BackfillStopped(job_id=wanted, ended_count=done.ended_count, running_count=done.running_count))
 
 

@@ -18,8 +18,9 @@ from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import id_of, no_query, query_of
 from sexton.api.requests.queries import DeadLettersQuery
-from sexton.api.state import ApiRequest, state_of
+from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.errors import NotFound
+from sexton.operations import replay as letters
 from sexton.store.views.search import PAGE_BYTES
 from sexton.store.work import dead_letters as store
 
@@ -101,7 +102,9 @@ async def replay(request: ApiRequest) -> Response[bytes]:
         ids = await store.find_ids(connection, chosen, limit=asked.limit)
         risen = []
         if ids and not asked.dry_run:
-            risen = await store.replay(connection, ids, keep_key=asked.keep_key, now=state.clock.database_now())
+            risen = await letters.replay(
+                connection, caller_of(request), ids, keep_key=asked.keep_key, now=state.clock.database_now()
+            )
     return answer(wire.Replay(matched_count=len(ids), risen=[one.job_id for one in risen], dry_run=asked.dry_run))
 
 
@@ -127,7 +130,7 @@ async def discard(request: ApiRequest) -> Response[bytes]:
     chosen = _chosen(asked.filter)
     async with state_of(request).database.transaction() as connection:
         ids = await store.find_ids(connection, chosen, limit=asked.limit)
-        gone = await store.discard(connection, ids) if ids and not asked.dry_run else []
+        gone = await letters.discard(connection, caller_of(request), ids) if ids and not asked.dry_run else []
     return answer(wire.Discard(matched_count=len(ids), discarded=gone, dry_run=asked.dry_run))
 
 
@@ -148,7 +151,7 @@ async def discard_one(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     wanted = id_of(request, "letter_id", "dead letter")
     async with state_of(request).database.transaction() as connection:
-        gone = await store.discard(connection, [wanted])
+        gone = await letters.discard(connection, caller_of(request), [wanted])
     if not gone:
         raise NotFound(f"there is no dead letter {wanted}")
     return answer(wire.Discard(matched_count=1, discarded=gone, dry_run=False))

@@ -12,8 +12,8 @@ from sexton.api.answers.responses import answer
 from sexton.api.openapi.description import Answer, Call, described
 from sexton.api.requests.parameters import no_query
 from sexton.api.state import ApiRequest, state_of
+from sexton.store import clock as database_clock
 from sexton.store.fleet import workers as store
-from sexton.store.views import transitions
 from sexton.store.views.overview import NODE_ALIVE_S
 
 
@@ -33,7 +33,7 @@ async def workers(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     state = state_of(request)
     async with state.database.connection() as connection:
-        now = await transitions.mark(connection, now=state.clock.database_now())
+        now = await database_clock.now(connection, now=state.clock.database_now())
         rows = await store.workers(connection)
     return answer(wire.Page(items=[views.worker(row, _since(row.beat_at, now)) for row in rows]))
 
@@ -54,7 +54,7 @@ async def nodes(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     state = state_of(request)
     async with state.database.connection() as connection:
-        now = await transitions.mark(connection, now=state.clock.database_now())
+        now = await database_clock.now(connection, now=state.clock.database_now())
         rows = await store.nodes(connection)
     items = [views.node(row, _since(row.beat_at, now), alive_s=NODE_ALIVE_S) for row in rows]
     return answer(wire.Page(items=items))

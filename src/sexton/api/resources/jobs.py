@@ -16,24 +16,24 @@ from sexton.api.answers.responses import answer, expected_version, tagged
 from sexton.api.known_tasks import warning
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Body, Call, body, described
-from sexton.api.requests import cursors, recurring
+from sexton.api.requests import cursors
 from sexton.api.requests.bodies import JSON, MERGE_PATCH, read, refuse_unkeepable
 from sexton.api.requests.edits import changes_of
 from sexton.api.requests.parameters import id_of, no_query, query_of, span_of, within_history
 from sexton.api.requests.queries import EditQuery, JobQuery, JobsQuery, StatusQuery, SubmitQuery
-from sexton.api.requests.submissions import key_of, submission_of, trace_of
-from sexton.api.state import ApiRequest, ApiState, state_of
-from sexton.store.database import Connection
-from sexton.store.views import search, transitions
-from sexton.store.work import editing
+from sexton.api.requests.revisions import revision_of
+from sexton.api.requests.submissions import key_of, payload_of, schedule_of, submission_of, trace_of
+from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
+from sexton.domain.schedule.document import ScheduleDocument
+from sexton.operations import forecast, jobs, one_time_jobs, recurring_jobs
+from sexton.operations.cancel import CANCELLED
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.store import clock as database_clock
+from sexton.store.uuid7 import is_recurring
+from sexton.store.views import search
 from sexton.store.work import jobs as store
-from sexton.store.work import recurring as recurring_store
 from sexton.store.work.jobs import JobView
 
-from . import previews
-
-SUBMITTED_BY = "api"
-CANCELLED = "cancelled on request"
 BODY_LIMIT = 2 * 1024 * 1024  # a payload of 256 KiB may be written with escapes six times as long
 WAIT_S_MAX = 60.0
 _LOOK_S = 0.1  # between two looks at a job somebody waits for
@@ -76,7 +76,7 @@ async def submit(request: ApiRequest) -> Response[bytes]:
     key = key_of(request, asked.idempotency_key)
     if asked.is_recurring:
         return await _submit_recurring(request, state, asked, query, key)
-    submission = submission_of(asked, submitted_by=SUBMITTED_BY, trace=trace_of(request), key=key)
+    submission = submission_of(asked, submitted_by=caller_of(request).actor, trace=trace_of(request), key=key)
     warnings = await task_warnings(state, asked.task)
     stored = await state.group_commit.submit(submission)
     headers = {"Location": f"/v1/jobs/{stored.job.id}", "ETag": f'"{stored.job.version}"'}
@@ -89,10 +89,15 @@ async def _submit_recurring(
     request: ApiRequest, state: ApiState, asked: wire.JobRequest, query: SubmitQuery, key: str | None
 ) -> Response[bytes]:
     warnings = await task_warnings(state, asked.task)
-    stored = await recurring.submit(state, asked, on_name=query.on_name, trace=trace_of(request), key=key)
-    headers = {"Location": f"/v1/jobs/{stored.job.id}", "ETag": f'"{stored.job.version}"'}
-    shown = views.submitted(stored.job, created=stored.created, warnings=warnings)
-    return answer(shown, status=201 if stored.created else 200, headers=headers)
+    caller, trace = caller_of(request), trace_of(request)
+    async with state.database.transaction() as connection:
+        now = await database_clock.now(connection, now=state.clock.database_now())
+        document = schedule_of(asked, now=now, on_name=query.on_name, submitted_by=caller.actor, trace=trace, key=key)
+        (written,) = await recurring_jobs.submit(connection, caller, [document], now=state.clock.database_now())
+        view = await store.show(connection, written.id)
+    headers = {"Location": f"/v1/jobs/{view.id}", "ETag": f'"{view.version}"'}
+    shown = views.submitted(view, created=written.created, warnings=warnings)
+    return answer(shown, status=201 if written.created else 200, headers=headers)
 
 
 async def task_warnings(state: ApiState, task: str) -> list[str]:
@@ -201,17 +206,23 @@ async def edit(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, EditQuery)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     asked, version = await read(request, wire.JobEdit, JSON, MERGE_PATCH), expected_version(request)
-    now = state.clock.database_now()
-    if not store.is_recurring(wanted):
+    caller, now = caller_of(request), state.clock.database_now()
+    if not is_recurring(wanted):
         if query.preview:
             raise invalid("?preview", "is for recurring jobs; a one-time job has one time")
         changes = changes_of(asked)
         async with state.database.transaction() as connection:
-            return _told(await editing.edit(connection, wanted, changes, version=version, by=SUBMITTED_BY, now=now))
+            return _told(await one_time_jobs.edit(connection, caller, wanted, changes, version=version, now=now))
+
+    def revise(view: JobView, at: datetime) -> ScheduleDocument:
+        return revision_of(asked, view, now=at)
+
     async with state.database.transaction() as connection:
         if query.preview:
-            return answer(await previews.of_edit(connection, wanted, asked, clock=state.clock))
-        return _told(await recurring.edit(connection, wanted, asked, version=version, now=now))
+            monotonic = state.clock.monotonic
+            seen = await forecast.of_edit(connection, caller, wanted, revise, monotonic=monotonic, now=now)
+            return answer(wire.EditPreview(**seen._asdict()))
+        return _told(await recurring_jobs.revise(connection, caller, wanted, revise, version=version, now=now))
 
 
 @patch(
@@ -246,38 +257,30 @@ async def set_status(request: ApiRequest) -> Response[bytes]:
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     change = await read(request, wire.StatusChange)
     refuse_unkeepable("/note", change.note)
-    now = state.clock.database_now()
+    caller, now = caller_of(request), state.clock.database_now()
     async with state.database.transaction() as connection:
         if query.preview:
             if change.status != "active":
                 raise invalid("?preview", "is for the resume of a recurring job")
-            return answer(await previews.of_resume(connection, wanted, now=now))
-        if change.resume_at is not None:
-            await _check_resume_at(connection, wanted, change, now)
+            return answer(_resume_preview(await forecast.of_resume(connection, caller, wanted, now=now)))
+        if change.resume_at is not None and change.status != "paused":
+            raise invalid("/resume_at", "belongs to a recurring job that is to be paused; leave it out")
         match change.status:
-            case "paused" if store.is_recurring(wanted):
-                view = await recurring_store.pause(
-                    connection, wanted, note=change.note, by=SUBMITTED_BY, resume_at=change.resume_at, now=now
-                )
-            case "active" if store.is_recurring(wanted):
-                view = await recurring_store.resume(connection, wanted, now=now)
             case "paused":
-                view = await editing.pause(connection, wanted, note=change.note, by=SUBMITTED_BY, now=now)
+                view = await jobs.pause(connection, caller, wanted, note=change.note, resume_at=change.resume_at, now=now)
             case "active":
-                view = await editing.resume(connection, wanted, now=now)
+                view = await jobs.resume(connection, caller, wanted, now=now)
             case "cancelled":
-                await store.cancel(connection, wanted, reason=change.note or CANCELLED, now=now)
+                await cancel_job(connection, caller, wanted, reason=change.note or CANCELLED, now=now)
                 view = await store.show(connection, wanted)
             case _:
                 assert_never(change.status)
     return _told(view)
 
 
-async def _check_resume_at(connection: Connection, job_id: UUID, change: wire.StatusChange, now: datetime | None) -> None:
-    if change.status != "paused" or not store.is_recurring(job_id):
-        raise invalid("/resume_at", "belongs to a recurring job that is to be paused; leave it out")
-    if change.resume_at is not None and change.resume_at <= await transitions.mark(connection, now=now):
-        raise invalid("/resume_at", "lies in the past")
+def _resume_preview(seen: forecast.ResumeForecast) -> wire.ResumePreview:
+    gaps = [wire.FireGap(first=one.first_at, last=one.last_at, count=one.count, reason=one.reason) for one in seen.missed]
+    return wire.ResumePreview(fires=seen.fires, missed=gaps)
 
 
 @delete(
@@ -298,7 +301,7 @@ async def cancel(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
-        done = await store.cancel(connection, wanted, reason=CANCELLED, now=state.clock.database_now())
+        done = await cancel_job(connection, caller_of(request), wanted, now=state.clock.database_now())
         view = await store.show(connection, wanted)
     return answer(wire.Cancelled(job=views.job(view), ended_count=done.ended_count, asked_count=done.asked_count))
 
@@ -321,7 +324,7 @@ async def retry(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
-        view = await editing.retry(connection, wanted, now=state.clock.database_now())
+        view = await one_time_jobs.retry(connection, caller_of(request), wanted, now=state.clock.database_now())
     return _told(view)
 
 
@@ -348,15 +351,9 @@ async def run(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     asked = await read(request, wire.RunRequest) if await request.body() else wire.RunRequest()
-    payload = recurring.payload_of(asked)
-    now = state.clock.database_now()
+    payload, now = payload_of(asked), state.clock.database_now()
     async with state.database.transaction() as connection:
-        if store.is_recurring(wanted):
-            return _told(await recurring_store.fire(connection, wanted, payload=payload, now=now))
-        if payload is not None:
-            await store.show(connection, wanted)
-            raise invalid("/payload", "is for a run of a recurring job; edit this one-time job instead")
-        return _told(await editing.hasten(connection, wanted, now=now))
+        return _told(await jobs.run_now(connection, caller_of(request), wanted, payload=payload, now=now))
 
 
 def _told(view: JobView) -> Response[bytes]:

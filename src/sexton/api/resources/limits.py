@@ -13,12 +13,12 @@ from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import name_of, no_query, query_of
 from sexton.api.requests.queries import LimitsQuery
-from sexton.api.state import ApiRequest, state_of
+from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.errors import NotFound
+from sexton.operations import limits
 from sexton.store.sharing import limits as store
 
 PATH = "/v1/limits/"
-BY = "api"
 _LIMIT = {200: Answer("The limit as it stands now.", wire.LimitView)}
 
 
@@ -88,7 +88,7 @@ async def set_(request: ApiRequest) -> Response[bytes]:
     limit = (await read(request, wire.LimitSettings)).to_domain(key)
     now = state.clock.database_now()
     async with state.database.transaction() as connection:
-        await store.put(connection, limit, by=BY, now=now)
+        await limits.put(connection, caller_of(request), limit, now=now)
         found = await store.get(connection, key, now=now)
     if found is None:
         raise NotFound(f"the limit {key!r} was removed at this moment")
@@ -113,7 +113,7 @@ async def removed(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     key = name_of(request, PATH)
     async with state_of(request).database.transaction() as connection:
-        if not await store.remove(connection, key):
+        if not await limits.remove(connection, caller_of(request), key):
             raise NotFound(f"there is no limit {key!r}")
     return answer(wire.Removed(name=key))
 

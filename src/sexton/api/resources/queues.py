@@ -13,15 +13,15 @@ from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Call, body, described
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import name_of, no_query
-from sexton.api.state import ApiRequest, state_of
+from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.domain.sharing import plain_name
 from sexton.errors import NotFound
+from sexton.operations import queues
 from sexton.store.database import Connection
 from sexton.store.sharing import queues as store
 from sexton.store.views import overview
 
 PATH = "/v1/queues/"
-BY = "api"
 _QUEUE = {200: Answer("The queue as it stands now.", wire.QueueView)}
 
 
@@ -93,7 +93,7 @@ async def set_(request: ApiRequest) -> Response[bytes]:
     settings = (await read(request, wire.QueueSettings)).to_domain()
     now = state.clock.database_now()
     async with state.database.transaction() as connection:
-        await store.put(connection, name, settings, now=now)
+        await queues.put(connection, caller_of(request), name, settings, now=now)
         return answer(views.queue(name, *await _found(connection, name, now)))
 
 
@@ -115,7 +115,7 @@ async def removed(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     name = name_of(request, PATH)
     async with state_of(request).database.transaction() as connection:
-        if not await store.remove(connection, name):
+        if not await queues.remove(connection, caller_of(request), name):
             raise NotFound(f"nothing is set for a queue {name!r}")
     return answer(wire.Removed(name=name))
 
@@ -143,9 +143,9 @@ async def set_status(request: ApiRequest) -> Response[bytes]:
     now = state.clock.database_now()
     async with state.database.transaction() as connection:
         if change.status == "paused":
-            await store.pause(connection, name, by=BY, note=change.note, now=now)
+            await queues.pause(connection, caller_of(request), name, note=change.note, now=now)
         else:
-            await store.resume(connection, name)
+            await queues.resume(connection, caller_of(request), name)
         return answer(views.queue(name, *await _found(connection, name, now)))
 
 

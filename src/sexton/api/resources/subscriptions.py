@@ -16,15 +16,16 @@ from sexton.api.requests import cursors
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of, no_query, query_of, within_history
 from sexton.api.requests.queries import DeliveriesQuery, SubscriptionsQuery
-from sexton.api.state import ApiRequest, ApiState, state_of
+from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.domain.subscription import checked_name
 from sexton.errors import NotAllowedIn, NotFound
+from sexton.operations import subscriptions
+from sexton.operations.subscriptions import CHUNK
 from sexton.store.database import Connection
 from sexton.store.views.search import JobFilter
 from sexton.store.work import jobs
 from sexton.store.work import subscriptions as store
 
-CHUNK = 500  # deliveries per transaction
 _SUBSCRIPTION = {200: Answer("The subscription as it stands now.", wire.SubscriptionView)}
 
 
@@ -89,7 +90,7 @@ async def set_(request: ApiRequest) -> Response[bytes]:
     state, name = state_of(request), checked_name(_name(request))
     given = (await read(request, wire.SubscriptionSettings)).to_domain(name)
     async with state.database.transaction() as connection:
-        is_new = await store.put(connection, given, now=state.clock.database_now())
+        is_new = await subscriptions.put(connection, caller_of(request), given, now=state.clock.database_now())
         view = delivery_views.subscription(await _found(connection, name))
     return answer(view, status=201 if is_new else 200)
 
@@ -111,26 +112,10 @@ async def set_(request: ApiRequest) -> Response[bytes]:
 async def removed(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     state, name = state_of(request), _name(request)
-    async with state.database.transaction() as connection:  # no more events; if all that follows fails, it can be asked again
-        if not await store.pause(connection, name, now=state.clock.database_now()):
-            raise _unknown(name)
-    count = await _cancel_undelivered(state, name)
-    async with state.database.transaction() as connection:
-        await store.remove(connection, name)
+    count = await subscriptions.remove(state.database, caller_of(request), name, now=state.clock.database_now())
+    if count is None:
+        raise _unknown(name)
     return answer(wire.SubscriptionRemoved(name=name, cancelled_count=count))
-
-
-async def _cancel_undelivered(state: ApiState, name: str) -> int:
-    """In many short transactions: there may be a day's worth."""
-    count, before = 0, None
-    while True:
-        async with state.database.transaction() as connection:
-            found = await store.undelivered(connection, name, before=before, limit=CHUNK)
-            reason = f"the subscription {name} was removed"
-            count += await store.cancel(connection, found.job_ids, reason=reason, now=state.clock.database_now())
-        if found.looked_until is None:
-            return count
-        before = found.looked_until
 
 
 @get(
@@ -184,7 +169,7 @@ async def replay_one(request: ApiRequest) -> Response[bytes]:
     state, name, wanted = state_of(request), _name(request), id_of(request, "delivery_id", "delivery")
     async with state.database.transaction() as connection:
         await _found(connection, name)
-        replayed = await store.replay(connection, name, [wanted], now=state.clock.database_now())
+        replayed = await subscriptions.replay(connection, caller_of(request), name, [wanted], now=state.clock.database_now())
         if not replayed:
             await _refuse_replay(connection, name, wanted)
     return answer(wire.DeliveriesReplayed(matched_count=1, replayed=replayed, dry_run=False, has_more=False))
@@ -222,7 +207,7 @@ async def replay_many(request: ApiRequest) -> Response[bytes]:
     for start in range(0, 0 if asked.dry_run else len(ids), CHUNK):
         async with state.database.transaction() as connection:
             part = ids[start : start + CHUNK]
-            replayed += await store.replay(connection, name, part, now=state.clock.database_now())
+            replayed += await subscriptions.replay(connection, caller_of(request), name, part, now=state.clock.database_now())
     summary: dict[str, Any] = {"matched_count": len(ids), "dry_run": asked.dry_run, "has_more": has_more}
     return answer(wire.DeliveriesReplayed(replayed=replayed, **summary))
 

@@ -11,15 +11,15 @@ from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Call, body, described
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import name_of, no_query
-from sexton.api.state import ApiRequest, state_of
+from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.domain.sharing import plain_name
 from sexton.errors import NotFound
+from sexton.operations import tenants
 from sexton.store.database import Connection
 from sexton.store.sharing import tenants as store
 from sexton.store.views import overview
 
 PATH = "/v1/tenants/"
-BY = "api"
 _TENANT = {200: Answer("The tenant as it stands now.", wire.TenantView)}
 
 
@@ -87,7 +87,7 @@ async def set_(request: ApiRequest) -> Response[bytes]:
     state, name = state_of(request), plain_name(name_of(request, PATH))
     settings = (await read(request, wire.TenantSettings)).to_domain()
     async with state.database.transaction() as connection:
-        await store.put(connection, name, settings, now=state.clock.database_now())
+        await tenants.put(connection, caller_of(request), name, settings, now=state.clock.database_now())
         return answer(await _view(connection, name))
 
 
@@ -109,7 +109,7 @@ async def removed(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     name = name_of(request, PATH)
     async with state_of(request).database.transaction() as connection:
-        if not await store.remove(connection, name):
+        if not await tenants.remove(connection, caller_of(request), name):
             raise NotFound(f"nothing is set for a tenant {name!r}")
     return answer(wire.Removed(name=name))
 
@@ -136,9 +136,9 @@ async def set_status(request: ApiRequest) -> Response[bytes]:
     refuse_unkeepable("/note", change.note)
     async with state.database.transaction() as connection:
         if change.status == "paused":
-            await store.pause(connection, name, by=BY, note=change.note, now=state.clock.database_now())
+            await tenants.pause(connection, caller_of(request), name, note=change.note, now=state.clock.database_now())
         else:
-            await store.resume(connection, name)
+            await tenants.resume(connection, caller_of(request), name)
         return answer(await _view(connection, name))
 
 

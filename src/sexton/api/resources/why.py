@@ -8,8 +8,8 @@ from sexton import wire
 from sexton.api.answers.responses import answer
 from sexton.api.openapi.description import Answer, Call, described
 from sexton.api.requests.parameters import id_of, no_query
-from sexton.api.state import ApiRequest, state_of
-from sexton.store.views import why as store
+from sexton.api.state import ApiRequest, caller_of, state_of
+from sexton.operations.explain import explain
 
 
 @get(
@@ -32,7 +32,7 @@ async def show(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.connection() as connection:
-        found = await store.explain(connection, wanted, now=state.clock.database_now())
+        found = await explain(connection, caller_of(request), wanted, now=state.clock.database_now())
     chain = [wire.WhyLink(check=one.check, ok=one.ok, detail=one.detail, evidence=one.evidence) for one in found.chain]
     return answer(wire.Why(job_id=found.job.id, status=found.job.status, answer=found.answer, chain=chain))  # type: ignore[arg-type]
 

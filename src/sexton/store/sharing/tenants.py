@@ -1,7 +1,4 @@
-"""What is set for tenants: their share, their limits, a pause. One that is not here has the defaults.
-
-Each change needs a transaction: it locks the row, then decides (rule "lock, then decide"), and wakes the workers that may have
-more to do now."""
+"""What is set for tenants: their share, their limits, a pause. One that is not here has the defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import msgspec
 from sexton.domain.sharing import TenantSettings
 from sexton.store.database import Connection
 from sexton.store.sql import statements
-from sexton.store.work import runs
 
 _SQL = statements(__name__)
 
@@ -46,9 +42,14 @@ async def known(connection: Connection, *, after: str = "", limit: int = 1_000) 
     return [Tenant(*row) for row in await connection.fetch(_SQL["list"], after, limit)]
 
 
+async def lock(connection: Connection, name: str, *, now: datetime | None = None) -> int | None:
+    """Its row, which is made if there is none; how many of its runs may wait."""
+    (row,) = await connection.fetch(_SQL["lock"], now, name)
+    waiting_max: int | None = row["waiting_max"]
+    return waiting_max
+
+
 async def put(connection: Connection, name: str, settings: TenantSettings, *, now: datetime | None = None) -> None:
-    """Replaces what was set; a pause stays."""
-    before = await _lock(connection, name, now)
     await connection.fetch(
         _SQL["put"],
         now,
@@ -60,39 +61,27 @@ async def put(connection: Connection, name: str, settings: TenantSettings, *, no
         settings.submit_burst,
         settings.jitter_s,
     )
-    if settings.waiting_max is not None:
-        if before is None:
-            await connection.fetch(_SQL["count_waiting"], name, settings.waiting_max)
-        await connection.fetch(_SQL["recount"], name)
-    await _wake(connection)
 
 
-async def pause(
-    connection: Connection, name: str, *, by: str | None = None, note: str | None = None, now: datetime | None = None
-) -> None:
-    """None of its runs starts before it is resumed; what runs goes on."""
-    await _lock(connection, name, now)
+async def count_waiting(connection: Connection, name: str, waiting_max: int) -> None:
+    await connection.fetch(_SQL["count_waiting"], name, waiting_max)
+
+
+async def recount(connection: Connection, name: str) -> None:
+    await connection.fetch(_SQL["recount"], name)
+
+
+async def pause(connection: Connection, name: str, *, by: str | None, note: str | None) -> None:
     await connection.fetch(_SQL["pause"], name, by, note)
 
 
 async def resume(connection: Connection, name: str) -> None:
     await connection.fetch(_SQL["resume"], name)
-    await _wake(connection)
 
 
 async def remove(connection: Connection, name: str) -> bool:
-    """It has the defaults again. False: it had them already."""
-    gone = await connection.fetch(_SQL["remove"], name)
-    await _wake(connection)
-    return bool(gone)
+    return bool(await connection.fetch(_SQL["remove"], name))
 
 
-async def _lock(connection: Connection, name: str, now: datetime | None) -> int | None:
-    (row,) = await connection.fetch(_SQL["lock"], now, name)
-    waiting_max: int | None = row["waiting_max"]
-    return waiting_max
-
-
-async def _wake(connection: Connection) -> None:
-    queues = [row["queue"] for row in await connection.fetch(_SQL["ready_queues"])]
-    await runs.announce(connection, queues, due_soon=True)
+async def ready_queues(connection: Connection) -> list[str]:
+    return [row["queue"] for row in await connection.fetch(_SQL["ready_queues"])]

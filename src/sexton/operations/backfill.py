@@ -7,30 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from sexton.domain import run
 from sexton.domain.duration import Duration
 from sexton.domain.fault import Invalid
-from sexton.domain.outcome import Cancelled
 from sexton.domain.schedule.backfill import LIMIT, SPACING_S, Fires, Overlap, end_of, nominal, spacing_s, too_many
 from sexton.domain.schedule.recurrence import recurrence_of, seed_of
 from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
+from sexton.store import clock as database_clock
 from sexton.store import uuid7
 from sexton.store.database import Connection
-from sexton.store.sql import statements
-from sexton.store.views import transitions
+from sexton.store.work import backfills, jobs, runs, schedules
+from sexton.store.work.schedules import Locked
 
-from . import jobs, planning, runs, schedules
-from .schedules import Locked
+from . import plan
+from .caller import Caller
+from .cancel import end_waiting
 
 STOPPED = "its backfill was stopped"
 
-_SQL = statements(__name__)
 _JITTER = timedelta(hours=1)  # more than any fire may start ahead of its nominal time
-_NO_DICE = Random(0)  # noqa: S311  (a cancellation draws nothing)
 
 
 class Backfill(NamedTuple):
@@ -61,8 +58,9 @@ class _Sorted(NamedTuple):
     buried: set[datetime]
 
 
-async def write(
+async def start(
     connection: Connection,
+    caller: Caller,
     job_id: UUID,
     *,
     from_at: datetime,
@@ -78,14 +76,14 @@ async def write(
     """Inside a transaction. From `from_at` to before `until`, which is now if it is left out; `Invalid` names what is wrong."""
     apart_s = spacing_s(spacing)
     locked = await _lock(connection, job_id, version)
-    moment = await transitions.mark(connection, now=now)
+    moment = await database_clock.now(connection, now=now)
     until = end_of(from_at, until, moment)
     recurrence = recurrence_of(locked.recurrence_json)
     if overlap == "parallel" and recurrence.overlap.policy != "parallel":
         raise Invalid("overlap", f"its own policy is {recurrence.overlap.policy}, so one runs at a time; leave it out")
     if fires == "missing":
         await _require_history(connection, locked, from_at)
-    rule, seed = planning.known(locked.schedule_json), seed_of(locked.tenant, locked.name, locked.id)
+    rule, seed = plan.known(locked.schedule_json), seed_of(locked.tenant, locked.name, locked.id)
     # What lies behind the cursor is decided. What a resume would only write down as paused may be had before it.
     is_skipped = locked.paused_at is not None and recurrence.on_resume == "skip"
     decided_at = moment if is_skipped or locked.cursor_at is None else min(locked.cursor_at, moment)
@@ -96,8 +94,8 @@ async def write(
     last_due_at = moment + timedelta(seconds=(len(chosen.fires) - 1) * apart_s) if chosen.fires else None
     if chosen.fires and not dry_run:
         is_alone = overlap == "queue"
-        written = await connection.fetch(_SQL["write"], now, job_id, chosen.fires, apart_s, is_alone)
-        last_due_at = max((row["due_at"] for row in written), default=None)
+        written = await backfills.write(connection, job_id, chosen.fires, spacing_s=apart_s, is_alone=is_alone, now=now)
+        last_due_at = max(written, default=None)
         await runs.announce(connection, (), due_soon=True)
     return Backfill(
         job_id=job_id,
@@ -114,15 +112,15 @@ async def write(
     )
 
 
-async def stop(connection: Connection, job_id: UUID, *, reason: str = STOPPED, now: datetime | None = None) -> Stopped:
+async def stop(
+    connection: Connection, caller: Caller, job_id: UUID, *, reason: str = STOPPED, now: datetime | None = None
+) -> Stopped:
     """Inside a transaction. What waits never starts, and history says so; what runs goes on, and so does the schedule."""
     if await schedules.lock(connection, job_id) is None:
         raise NotFound(f"there is no recurring job {job_id}")
     leases = [lease for lease in await runs.of_job(connection, job_id) if lease.origin == "backfill"]
-    waiting = [lease for lease in leases if lease.worker_id is None]
-    if waiting:
-        await runs.finish(connection, [run.report(lease, Cancelled(reason), _NO_DICE) for lease in waiting], now=now)
-    return Stopped(len(waiting), len(leases) - len(waiting))
+    ended_count = await end_waiting(connection, caller, leases, reason=reason, now=now)
+    return Stopped(ended_count, len(leases) - ended_count)
 
 
 async def _lock(connection: Connection, job_id: UUID, version: int | None) -> Locked:
@@ -141,8 +139,7 @@ async def _lock(connection: Connection, job_id: UUID, version: int | None) -> Lo
 
 async def _require_history(connection: Connection, locked: Locked, from_at: datetime) -> None:
     """Of what is older than all history nobody can say whether it has run; before the job there was nothing."""
-    (row,) = await connection.fetch(_SQL["history_from"])
-    known_from = row["known_from"] + _JITTER
+    known_from = await backfills.history_from(connection) + _JITTER
     if max(from_at, locked.submitted_at) < known_from:
         at = f"{known_from:%Y-%m-%dT%H:%M:%SZ}"
         raise Invalid("from", f"history goes back to {at}, so what ran before is not known; begin there, or say fires: all")
@@ -153,8 +150,8 @@ async def _sort(
 ) -> _Sorted:
     oldest = uuid7.floor(from_at - _JITTER)
     handled: dict[str, set[datetime]] = {"ran": set(), "lives": set(), "buried": set()}
-    for row in await connection.fetch(_SQL["handled"], job_id, from_at, until, oldest):
-        handled[row["how"]].add(row["fire_at"])
+    for fire_at, how in await backfills.handled(connection, job_id, from_at=from_at, until=until, oldest=oldest):
+        handled[how].add(fire_at)
     live = handled["lives"].intersection(found)
     if fires == "all":
         return _Sorted([at for at in found if at not in live], set(), live, set())

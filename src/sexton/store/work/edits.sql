@@ -69,7 +69,7 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment
 WHERE r.id = $2
 RETURNING r.queue, r.state = 'ready' AS is_ready, r.state = 'waiting' AND r.due_at < moment.now + interval '3 seconds' AS due_soon
 
--- name: hasten
+-- name: make_due
 UPDATE sexton.runs r SET state = 'ready', due_at = coalesce($1::timestamptz, clock_timestamp()) WHERE r.id = $2
 RETURNING r.queue, true AS is_ready, false AS due_soon
 

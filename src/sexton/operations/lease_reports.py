@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 import msgspec
 
-from sexton.api.answers.problems import Refused, refusal
-from sexton.api.requests.submissions import check_payload
 from sexton.clock import Clock
-from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Cancelled, Outcome, Released, Snoozed, Succeeded, storable
 from sexton.domain.run import Report, report, status_of
 from sexton.domain.signed_lease import SignedLease
-from sexton.errors import DataRefused
+from sexton.errors import DataRefused, LeaseLost
 from sexton.ids import Rng
-from sexton.store.database import Connection, Postgres
+from sexton.store.database import Connection, Database
 from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Emit, Ended
-from sexton.wire.remote import Reported
+
+from .caller import Caller
 
 TRIES = 3  # a hand-over or a cancel may come between the look and the report, each once
 OUTPUT_BYTES_LIMIT = 64 * 1024
@@ -32,30 +31,51 @@ class Item(NamedTuple):
     output: str | None = None
 
 
-class Reporting:
-    def __init__(self, database: Postgres, *, clock: Clock, emit: Emit, dice: Rng) -> None:
+class Reported(NamedTuple):
+    run_id: UUID
+    execution_id: UUID
+    status: str
+    state: str | None  # of the run now; null: it has ended
+
+
+Settled = Reported | LeaseLost | DataRefused
+
+
+class LeaseReports:
+    def __init__(self, database: Database, *, clock: Clock, emit: Emit, dice: Rng) -> None:
         self._database, self._clock, self._emit, self._dice = database, clock, emit, dice
 
-    async def settle(self, item: Item) -> Reported:
+    async def settle(self, caller: Caller, item: Item) -> Reported:
         async with self._database.connection() as connection:
             (settled,) = await self._settle_all(connection, [item])
-        if isinstance(settled, Refused):
+        if isinstance(settled, Exception):
             raise settled
         return settled
 
-    async def settle_all(self, items: Sequence[Item]) -> list[Reported | Refused]:
+    async def settle_all(self, caller: Caller, items: Sequence[Item]) -> list[Settled]:
         """What the database cannot keep of one is held against that one alone."""
         try:
             async with self._database.connection() as connection:
                 return await self._settle_all(connection, items)
         except DataRefused as error:
             if len(items) == 1:
-                return [refusal(error) or Refused("invalid", "PostgreSQL cannot keep this")]
+                return [error]
         middle = len(items) // 2
-        return [*await self.settle_all(items[:middle]), *await self.settle_all(items[middle:])]
+        return [*await self.settle_all(caller, items[:middle]), *await self.settle_all(caller, items[middle:])]
 
-    async def _settle_all(self, connection: Connection, items: Sequence[Item]) -> list[Reported | Refused]:
-        settled: dict[int, Reported | Refused] = {}
+    async def hear(
+        self, caller: Caller, lease: SignedLease, *, progress: msgspec.Raw | None, output: str | None
+    ) -> callbacks.Heard:
+        """A sign of life of a run that goes on."""
+        async with self._database.connection() as connection:
+            now = self._clock.database_now()
+            heard = await callbacks.hear(connection, lease, progress=progress, output=output, now=now)
+        if heard is None:
+            raise _lease_lost(lease, "has ended, or is another's by now")
+        return heard
+
+    async def _settle_all(self, connection: Connection, items: Sequence[Item]) -> list[Settled]:
+        settled: dict[int, Settled] = {}
         for attempt in range(TRIES):
             open_items = {index: item for index, item in enumerate(items) if index not in settled}
             if not open_items:
@@ -63,7 +83,7 @@ class Reporting:
             settled |= await self._round(connection, open_items, is_last=attempt == TRIES - 1)
         return [settled[index] for index in range(len(items))]
 
-    async def _round(self, connection: Connection, items: dict[int, Item], *, is_last: bool) -> dict[int, Reported | Refused]:
+    async def _round(self, connection: Connection, items: dict[int, Item], *, is_last: bool) -> dict[int, Settled]:
         leases = [item.lease for item in items.values()]
         told = await callbacks.leases(connection, leases, now=self._clock.database_now())
         reports = {
@@ -75,7 +95,7 @@ class Reporting:
         if reports:
             rows = await runs.finish(connection, list(reports.values()), now=self._clock.database_now())
             finished = {row.run_id: row for row in rows}
-        settled: dict[int, Reported | Refused] = {}
+        settled: dict[int, Settled] = {}
         for index, item in items.items():
             ended = finished.get(item.lease.run_id) if index in reports else None
             if ended is not None:
@@ -119,32 +139,26 @@ class Reporting:
         return Reported(
             run_id=lease.run_id,
             execution_id=row.execution_id,
-            status=outcome.status,  # type: ignore[arg-type]
+            status=outcome.status,
             state=row.state,
         )
 
-    async def _unaccepted(self, connection: Connection, item: Item) -> Reported | Refused:
+    async def _unaccepted(self, connection: Connection, item: Item) -> Settled:
         """Rule "reconcile lost replies": the same report again is no mistake, the answer to the first may have been lost."""
         recorded = await callbacks.recorded(connection, item.lease)
         if recorded is not None and recorded.status in _same(item.outcome):
             return Reported(
                 run_id=item.lease.run_id,
                 execution_id=recorded.execution_id,
-                status=recorded.status,  # type: ignore[arg-type]
+                status=recorded.status,
                 state=recorded.state,
             )
         ended = "is another's by now" if recorded is None else f"has ended already, as {recorded.status}"
-        return lease_lost(item.lease, ended)
+        return _lease_lost(item.lease, ended)
 
 
-def lease_lost(lease: SignedLease, what: str) -> Refused:
-    return Refused("lease_lost", f"this try of the run {lease.run_id} {what}; stop, and let its result go")
-
-
-def kept(at: str, given: msgspec.Raw, bytes_limit: int = RESULT_BYTES_LIMIT) -> msgspec.Raw | None:
-    """JSON that history can keep; `null` is none."""
-    check_payload(given, at, bytes_limit)
-    return None if bytes(given) == b"null" else given
+def _lease_lost(lease: SignedLease, what: str) -> LeaseLost:
+    return LeaseLost(f"this try of the run {lease.run_id} {what}; stop, and let its result go")
 
 
 def _same(outcome: Outcome) -> tuple[str, ...]:

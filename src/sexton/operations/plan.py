@@ -1,7 +1,7 @@
-"""From a schedule as it was seen to its next runs, written only if nobody else has moved its cursor meanwhile.
+"""From a schedule as it was seen to its next runs, written only if no other session has moved its cursor meanwhile.
 
-Used by the planner for what is due to be planned, and by whoever writes a schedule, in the same transaction, so that its next
-fire is known when the answer is given.
+The planner uses it for what is due to be planned. A caller that writes a schedule uses it in the same transaction, so that the
+next fire is known when the answer is given.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from sexton.domain.schedule.recurrence import recurrence_of, seed_of
 from sexton.domain.schedule.rule import Schedule
 from sexton.domain.schedule.spread import fraction
 from sexton.store.database import Connection
+from sexton.store.work import schedules
+from sexton.store.work.schedules import Fire, Gap, Plan, ToPlan
 
-from . import schedules
-from .schedules import Fire, Gap, Plan, ToPlan
+from .caller import Caller
 
 HORIZON = timedelta(seconds=60)  # fires this near are written now; at least the next one always is
 LEAD_S = (15.0, 45.0)  # how long before its last planned fire a schedule is planned again, spread so that no minute's herd is
@@ -45,14 +46,15 @@ class Planned(NamedTuple):
 
 async def write(
     connection: Connection,
+    caller: Caller,
     seen: Iterable[ToPlan],
     *,
     resumed: bool = False,
     now: datetime | None = None,
     unforeseen: Callable[[Exception], None] | None = None,
 ) -> Planned:
-    """Plans what was seen. A schedule that cannot be read ends here, with the reason; one that fails in a way nobody foresaw
-    is put off if somebody hears of it, so that it does not hold up all the others."""
+    """Plans what was seen. A schedule that cannot be read ends here, with the reason; with `unforeseen`,
+    one that fails in any other way is put off and reported there, so that it does not hold up all the others."""
     plans: list[Plan] = []
     for one in seen:
         try:

@@ -17,20 +17,23 @@ from sexton.domain.schedule.overlap import Overlap
 from sexton.domain.schedule.overlap_decision import Settled, settle
 from sexton.domain.schedule.recurrence import recurrence_of
 from sexton.store.database import Connection, Database
+from sexton.store.work import runs, schedules
+from sexton.store.work.schedules import Sibling
 
-from . import runs, schedules
-from .schedules import Sibling
+from .caller import Caller
 
-AGAIN_S = 0.1  # where somebody else was in the way
+AGAIN_S = 0.1  # after a pass that met a lock of another session
 
 
 class Admitted(NamedTuple):
     admitted_count: int
     queues: list[str]
-    again_in_s: float | None  # there is more, or somebody was in the way
+    again_in_s: float | None  # there is more, or another session held a lock
 
 
-async def admit(database: Database, partitions: Collection[int], *, limit: int, now: datetime | None = None) -> Admitted:
+async def admit(
+    database: Database, caller: Caller, partitions: Collection[int], *, limit: int, now: datetime | None = None
+) -> Admitted:
     if not partitions:
         return Admitted(0, [], None)
     async with database.transaction() as connection:
