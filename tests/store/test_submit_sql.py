@@ -56,8 +56,8 @@ async def test_every_policy_and_the_limit_arrive(connection: Conn) -> None:
     for function in ("submit('a', delay => '1 hour', ", "submit_schedule('a', every => '1 hour', "):
         job_id = await connection.fetchval(
             f"""SELECT sexton.{function} deadline => '2 hours', start_within => '5 min', lease => '10 s',
-                  progress_within => '30 s', grace => '2 s', max_lost => 1, max_attempts => 7, delivery => 'at_most_once', limit_key => 'stripe',
-                  limit_running => 5, limit_count => 10, limit_per => '1 s', limit_burst => 3)"""
+                  progress_within => '30 s', grace => '2 s', max_lost => 1, max_attempts => 7, delivery => 'at_most_once',
+                  limit_key => 'stripe', limit_running => 5, limit_count => 10, limit_per => '1 s', limit_burst => 3)"""
         )
         shown = await jobs.show(connection, job_id)
         assert shown.at_most_once
