@@ -10,7 +10,7 @@ from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Call, body, described
 from sexton.api.requests import cursors
-from sexton.api.requests.bodies import read
+from sexton.api.requests.bodies import read_checked
 from sexton.api.requests.parameters import name_of, no_query, query_of
 from sexton.api.requests.queries import LimitsQuery
 from sexton.api.state import ApiRequest, caller_of, state_of
@@ -85,7 +85,7 @@ async def shown(request: ApiRequest) -> Response[bytes]:
 async def set_(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     state, key = state_of(request), name_of(request, PATH)
-    limit = (await read(request, wire.LimitSettings)).to_domain(key)
+    limit = await read_checked(request, wire.LimitSettings, lambda one: one.to_domain(key))
     now = state.clock.database_now()
     async with state.database.transaction() as connection:
         await limits.put(connection, caller_of(request), limit, now=now)

@@ -11,7 +11,7 @@ from sexton.api.answers import views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Call, body, described
-from sexton.api.requests.bodies import read, refuse_unkeepable
+from sexton.api.requests.bodies import read, read_checked, refuse_unkeepable
 from sexton.api.requests.parameters import name_of, no_query
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.domain.sharing import plain_name
@@ -90,7 +90,7 @@ async def shown(request: ApiRequest) -> Response[bytes]:
 async def set_(request: ApiRequest) -> Response[bytes]:
     no_query(request)
     state, name = state_of(request), plain_name(name_of(request, PATH))
-    settings = (await read(request, wire.QueueSettings)).to_domain()
+    settings = await read_checked(request, wire.QueueSettings, wire.QueueSettings.to_domain)
     now = state.clock.database_now()
     async with state.database.transaction() as connection:
         await queues.put(connection, caller_of(request), name, settings, now=now)
