@@ -70,7 +70,8 @@ BEGIN
     IF (NEW.id, NEW.job_id, NEW.origin, NEW.seq, NEW.partition, NEW.tenant) IS DISTINCT FROM
        (OLD.id, OLD.job_id, OLD.origin, OLD.seq, OLD.partition, OLD.tenant)
        -- A recurring job that is written again under its name may name another task.
-       OR NOT (is_edit AND OLD.overlap > 0) AND (NEW.task, NEW.at_most_once) IS DISTINCT FROM (OLD.task, OLD.at_most_once)
+       OR NOT (is_edit AND OLD.overlap > 0) AND NEW.task IS DISTINCT FROM OLD.task
+       OR NOT (is_edit AND OLD.token = 0) AND NEW.at_most_once IS DISTINCT FROM OLD.at_most_once
        OR NOT is_edit AND (NEW.fire_at, NEW.job_version) IS DISTINCT FROM (OLD.fire_at, OLD.job_version) THEN
       RAISE EXCEPTION 'run % became another', OLD.id USING ERRCODE = '{rejected}';
     END IF;
