@@ -21,6 +21,7 @@ SEED ?= 1
 MINUTES ?= 10
 HOURS ?= 1
 FIGURES := .cache/bench
+SCENARIOS ?= drain herd latency submit
 
 # A mirror that pip knows from the environment serves uv as well.
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
@@ -75,6 +76,10 @@ fmt: setup ## Format, and fix what can be fixed
 docs: setup ## Write docs/reference/ anew from the code
 	$(BIN)/python -m tools.reference
 
+.PHONY: schema
+schema: setup ## Write src/sexton/store/schema.sql anew from a migrated database
+	$(BIN)/python -m tools.schema
+
 .PHONY: bench
 bench: setup ## Measure every scenario and write docs/performance.md (an hour; SCENARIO=drain for one)
 ifdef SCENARIO
@@ -90,6 +95,11 @@ else
 	$(BIN)/python -m bench.studies.knobs > $(FIGURES)/knobs.jsonl
 	$(BIN)/python -m bench.page $(FIGURES)
 endif
+
+.PHONY: compare
+compare: setup ## Measure the working tree against a commit, in turns (BASE=COMMIT; 25 minutes; SCENARIOS='drain herd'; ARGS='--pairs 2')
+	@test -n "$(BASE)" || { echo 'make compare needs a commit: make compare BASE=HEAD~1' >&2; exit 2; }
+	$(BIN)/python -m bench compare --base $(BASE) $(ARGS) $(SCENARIOS)
 
 .PHONY: peers
 peers: setup ## Measure Sexton beside other job queues, which it installs in .cache/peers (ARGS=…)
@@ -108,6 +118,10 @@ chaos: setup system ## Real processes, and everything that can happen to them; r
 .PHONY: chaos-failover
 chaos-failover: setup ## Kill the primary of a replicated PostgreSQL under load (Patroni, etcd, HAProxy; ARGS='--mode async')
 	$(BIN)/python -m chaos.failover $(ARGS)
+
+.PHONY: chaos-upgrade
+chaos-upgrade: setup ## The last release and this tree on one database, migrated under load (ARGS='--seconds 120')
+	$(BIN)/python -m chaos.upgrade $(ARGS)
 
 .PHONY: soak
 soak: setup ## 500 jobs/s for an hour: memory, connections, files and tables stay as they are (HOURS=1)

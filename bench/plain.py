@@ -5,13 +5,13 @@ the way runs ended then."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
-from sexton.store import migrate
+import sexton.store
 from sexton.store.work import runs
 
 VARIABLE = "BENCH_PLAIN_CLAIM"
-SHARES = 9  # the migration that brought them
 
 # With the arguments of today: $7 ahead of a free slot, $8 turns, which it has no use for.
 CLAIM = """
@@ -51,7 +51,7 @@ LEFT JOIN LATERAL (
 ORDER BY c.lane, c.due_at, c.id
 """
 
-_FINISH = re.compile(r"^CREATE (?:OR REPLACE )?(FUNCTION sexton\.finish_runs\(.*?^\$\$;)$", re.MULTILINE | re.DOTALL)
+_FINISH = re.compile(r"^CREATE OR REPLACE FUNCTION sexton\.finish_runs\(.*?^\$\$;$", re.MULTILINE | re.DOTALL)
 _INDEX = re.compile(r"^CREATE INDEX runs_ready ON .*?;$", re.MULTILINE)
 
 
@@ -62,10 +62,9 @@ def install() -> None:
 
 async def switch(connection: Any, *, is_plain: bool) -> None:
     """The database as it was before sharing, or as it is; nothing may be ready."""
-    finish, index = "", ""
-    for migration in migrate.known():
-        if migration.number < SHARES or not is_plain:
-            finish = found[1] if (found := _FINISH.search(migration.sql)) else finish
-            index = found[0] if (found := _INDEX.search(migration.sql)) else index
-    await connection.execute(f"CREATE OR REPLACE {finish}")
-    await connection.execute(f"DROP INDEX sexton.runs_ready; {index}")
+    plain = (Path(__file__).parent / "plain.sql").read_text()
+    store = Path(sexton.store.__file__).parent
+    today = [store / "functions" / "finish_runs.sql", store / "migrations" / "0000_baseline" / "20_runs.sql"]
+    finish, table = (plain, plain) if is_plain else (path.read_text() for path in today)
+    await connection.execute(_FINISH.search(finish)[0])  # type: ignore[index]
+    await connection.execute(f"DROP INDEX sexton.runs_ready; {_INDEX.search(table)[0]}")  # type: ignore[index]

@@ -1,4 +1,5 @@
-"""`python -m chaos --minutes 10 --seed 1 [--report DIR]`: ends with 1 if anything was lost, leased twice or unexplained."""
+"""`python -m chaos --minutes 10 --seed 1 [--report DIR]`: its last line says what it saw; it ends with 1 if anything was lost,
+leased twice or unexplained."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from . import report
 from .faults import KINDS
 from .plan import Plan
 from .run import run
@@ -34,6 +36,7 @@ def main() -> None:
     print((arguments.report / "report.md").read_text())
     if not outcome.verdict.is_sound:
         print(f"NOT SOUND: {outcome.verdict}\n{outcome.logs}", file=sys.stderr)
+    print(report.line(outcome.facts), flush=True)
     sys.exit(not outcome.verdict.is_sound)
 
 

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from sexton.errors import EmbeddedUnavailable
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.embedded.server import EmbeddedPostgres
 from sexton.store.fleet import cluster
@@ -154,7 +154,7 @@ async def fresh_ground(*, disk_mib: int, connections: int) -> AsyncIterator[Grou
 
 async def _furnish(ground: Ground) -> None:
     database = await Postgres.open(ground.url)
-    await migrate.migrate(database)
+    await migrations.migrate(database)
     await cluster.require_home(database)
     await database.close()
     connection = await ground.connect()

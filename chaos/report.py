@@ -41,6 +41,7 @@ def write(
         "postgres": postgres,
         "is_sound": verdict.is_sound,
         "figures": _figures(evidence, verdict, recovered, drained_s),
+        "charge_counts": {name: len(found) for name, found in verdict.charges().items()},
         "charges": {name: found[:SHOWN] for name, found in verdict.charges().items()},
         "not_done": not_done,
         "recovery_by_kind": recovery.by_kind(recovered),
@@ -75,6 +76,23 @@ def write(
     title = f"Chaos, seed {plan.seed}: {plan.seconds:g} s, {len(evidence.faults)} faults; {how}"
     (folder / "timeline.svg").write_text(timeline.draw(title, evidence, recovered))
     return facts
+
+
+def line(facts: dict[str, Any]) -> str:
+    """All of it in one line; other charges only where there are some."""
+    figures, recovered = facts["figures"], facts["figures"]["recovery"]
+    named = {"lost", "leased twice", "unexplained"}
+    others = "".join(f", {count} {name}" for name, count in facts["charge_counts"].items() if count and name not in named)
+    again = (
+        "none felt"
+        if recovered["max_s"] is None
+        else f"median {recovered['median_s']:.1f} s, longest {recovered['max_s']:.1f} s"
+    )
+    return (
+        f"chaos: seed {facts['seed']}, {facts['seconds']:g} s, {'sound' if facts['is_sound'] else 'NOT SOUND'}: "
+        f"{figures['submitted']:,} submitted, {figures['lost']} lost, {figures['leased_twice']} double leases, "
+        f"{figures['unexplained']} unexplained{others}; {len(facts['faults'])} faults, recovery {again}"
+    )
 
 
 def _replay(plan: Plan) -> str:

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.embedded.server import EmbeddedPostgres
 from sexton.store.fleet import cluster
@@ -39,6 +39,7 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 HOW_TO_GET = {
     "PostgreSQL 15": "apt-get install postgresql-15 (as root, `make test` does it)",
     "PgBouncer": "apt-get install pgbouncer (as root, `make test` does it)",
+    "The previous release": "install git, and fetch the commit in tests/migration/previous: git fetch --unshallow",
 }
 
 # Speed over durability: what a crash of this machine would cost is a test run.
@@ -134,7 +135,7 @@ async def template(server_url: Callable[[str], str]) -> AsyncIterator[str]:
     """The name of a migrated database, for cloning: nobody may stay connected to it."""
     async with _database(server_url) as name:
         database = await Postgres.open(server_url(name))
-        await migrate.migrate(database)
+        await migrations.migrate(database)
         await database.close()
         yield name
 

@@ -31,7 +31,7 @@ Run = Mapping[str, Any]  # the figures of one run, as `python -m bench SCENARIO 
 Pair = tuple[Run, Run]  # of the base, of the head
 
 _COST = re.compile(r"(cpu_us|statements|wal_bytes)_per_job(_|$)")
-_CPU_PART = re.compile(r"cpu_us_per_job_(worker|scheduler|server|client|api)(?P<way>_.*)?$")
+_CPU_PART = re.compile(r"cpu_us_per_job_(?P<who>worker|scheduler|server|client|api)(?P<way>_.*)?$")
 _RATE = re.compile(r"_per_s(_|$)")
 _SECONDS = re.compile(r"_s(_|$)")
 _MEDIAN = re.compile(r"_p50_s(_|$)")
@@ -58,6 +58,13 @@ class Comparison:
         """The pairs differ so much that the head may as well be no worse."""
         return self.low is not None and self.high is not None and self.low <= 1 <= self.high
 
+    @property
+    def is_blunt(self) -> bool:
+        """The interval is so wide that a regression of a tenth could hide in it."""
+        return (
+            self.judged_by == "confidence" and self.low is not None and self.high is not None and self.high / self.low > 1.1**2
+        )
+
     def document(self) -> dict[str, Any]:
         return {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in asdict(self).items()}
 
@@ -74,15 +81,20 @@ def compare(scenario: str, pairs: Sequence[Pair], limit: float = LIMIT) -> list[
 
 
 def left_out(pairs: Sequence[Pair]) -> list[str]:
-    """Figures that would be compared if both trees told them."""
-    keys = {key: None for pair in pairs for run in pair for key in run if _is_compared(key)}
-    return [key for key in keys if not _is_told_by_all(key, pairs) and any(run.get(key) for pair in pairs for run in pair)]
+    """Figures that would be judged if every run told them."""
+    keys = list(
+        dict.fromkeys(key for pair in pairs for run in pair for key, value in run.items() if _is_compared(key) and value)
+    )
+    judged = [key for key in keys if judged_by(key, pairs[0][1].get("targets", {}), keys) != "not judged"]
+    return [key for key in judged if not _is_told_by_all(key, pairs)]
 
 
 def judged_by(figure: str, targets: Collection[str], beside: Collection[str]) -> JudgedBy:
     part = _CPU_PART.match(figure)
     if part is not None:
-        return "not judged" if f"cpu_us_per_job{part['way'] or ''}" in beside else "median"
+        way = part["way"] or ""
+        is_load = part["who"] == "client" and f"cpu_us_per_job_api{way}" in beside  # a load generator, and not ours
+        return "not judged" if is_load or f"cpu_us_per_job{way}" in beside else "median"
     if _COST.match(figure):
         return "median"
     return "confidence" if _RATE.search(figure) or _MEDIAN.search(figure) or figure in targets else "not judged"

@@ -46,9 +46,14 @@ def conclusion(found: Sequence[Comparison], limit: float) -> str:
     if not judged:
         return "nothing was judged: wall-clock figures need two pairs"
     if not worse:
-        return f"none of {len(judged)} judged figures is worse than {limit:g} times the base"
+        return f"none of {len(judged)} judged figures is worse than {limit:g} times the base{_caution(judged)}"
     named = ", ".join(f"{one.scenario} {one.figure} ({one.regression:.3f}{_doubt(one)})" for one in worse)
     return f"WORSE than {limit:g} times the base, {len(worse)} of {len(judged)} judged figures: {named}"
+
+
+def _caution(judged: Sequence[Comparison]) -> str:
+    blunt = sum(one.is_blunt for one in judged)
+    return f"; {blunt} vary so much that a regression of a tenth may not show: use a quiet machine, more pairs" if blunt else ""
 
 
 def _doubt(one: Comparison) -> str:

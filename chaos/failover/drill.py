@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from bench import machine
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.fleet import cluster as home
 from tests.process import checker
@@ -85,7 +85,7 @@ async def _prepare(postgres: Servers) -> None:
     finally:
         await connection.close()
     database = await Postgres.open(postgres.url("haproxy"))
-    await migrate.migrate(database)
+    await migrations.migrate(database)
     await home.require_home(database)
     await database.close()
 

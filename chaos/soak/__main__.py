@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.embedded.server import EmbeddedPostgres
 from sexton.store.fleet import cluster
@@ -21,7 +21,7 @@ from .course import SAMPLE_S, Orders, soak
 
 async def _prepared(url: str) -> None:
     database = await Postgres.open(url, size=1)
-    await migrate.migrate(database)
+    await migrations.migrate(database)
     await cluster.require_home(database)
     await database.close()
 

@@ -238,7 +238,8 @@ class TestMigrate:
         assert "CREATE TABLE sexton.runs" in out
         code, out, _ = call("migrate")
         assert code == 0
-        assert all(line.startswith("applied 0") for line in out.splitlines())
+        assert out.startswith("applied 0000_baseline/10_jobs\n")
+        assert all(line.startswith("applied ") for line in out.splitlines())
         assert call("migrate")[1] == "the schema is current\n"
         assert call("migrate", "--print")[1] == "-- nothing to do\n"
 

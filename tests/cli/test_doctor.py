@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from sexton.cli import main as cli
+from sexton.cli.doctor import checks
+from sexton.cli.doctor import command as doctor
 from sexton.cli.doctor.checks import Facts, Finding, Process
-from sexton.cli.doctor.command import checks
-from sexton.cli.doctor.command import command as doctor
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.store.views.diagnosis import Prepared, SchemaFacts, ServerFacts, Slot, Table, Transaction

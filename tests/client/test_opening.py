@@ -15,7 +15,7 @@ import pytest
 
 from sexton import App, Context, SchemaMismatch, Settings
 from sexton.client.location import data_dir
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.embedded.server import EmbeddedPostgres
 
@@ -48,7 +48,7 @@ async def test_a_given_database_is_checked_and_never_migrated(empty_database_url
         with pytest.raises(SchemaMismatch, match="sexton migrate"):
             await app.submit("work")
     database = await Postgres.open(empty_database_url)
-    await migrate.migrate(database)
+    await migrations.migrate(database)
     await database.close()
     assert (await app.submit("work")).created
     await app.close()

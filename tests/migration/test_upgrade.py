@@ -1,36 +1,135 @@
-"""A database with a past, brought up to date: what was there before a migration is found and served after it."""
+"""A database as commit 413f5aa leaves it, brought up to date: the same schema as a new one, and what was there is served."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import asyncpg
+import pytest
+
 from sexton.domain.job import submission
+from sexton.errors import SchemaMismatch
 from sexton.operations import definition_change, one_time_jobs
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
+from sexton.store.migrations import functions, ledger
 from sexton.store.views import search
 from sexton.store.views.search import JobFilter
 from sexton.store.work import jobs
 from tests.callers import TESTER
+from tests.migration.catalogue import read_catalogue
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import AsyncIterator, Callable
+
+PREVIOUS = (Path(__file__).parent / "fixtures" / "413f5aa_schema.sql").read_text()
 
 
-async def test_jobs_from_before_the_lists_are_found_by_all_that_they_are(
-    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+async def previous_url(empty_database_url: str) -> str:
+    connection = await asyncpg.connect(empty_database_url)
+    await connection.execute(PREVIOUS)
+    await connection.close()
+    return empty_database_url
+
+
+@pytest.fixture
+async def previous(previous_url: str) -> AsyncIterator[Postgres]:
+    database = await Postgres.open(previous_url)
+    yield database
+    await database.close()
+
+
+async def _ledger(database: Postgres) -> list[tuple[int, str, str]]:
+    async with database.connection() as connection:
+        rows = await connection.fetch("SELECT number, name, checksum FROM sexton.migrations ORDER BY number")
+    return [tuple(row) for row in rows]
+
+
+async def test_an_upgraded_database_has_the_schema_of_a_new_one(
+    previous: Postgres, previous_url: str, template: str, server_url: Callable[[str], str]
 ) -> None:
-    """D7, A8: migration 0005 on a database that has jobs, among them tagged ones."""
-    everything = migrate.known()
-    database = await Postgres.open(empty_database_url)
-    monkeypatch.setattr(migrate, "known", lambda: [one for one in everything if one.number <= 4])
-    await migrate.migrate(database)
-    async with database.transaction() as connection:
+    """D7: whichever way it came."""
+    assert await migrations.migrate(previous) == [
+        "0000_baseline/* (adopted as the previous release left it)",
+        *(f"function {function.name}" for function in functions.known()),
+    ]
+    await migrations.require_current(previous)
+    assert await migrations.migrate(previous) == []
+    assert await read_catalogue(previous_url) == await read_catalogue(server_url(template))
+
+
+async def test_an_upgrade_changes_no_table_and_no_behaviour_of_a_function(previous: Postgres, previous_url: str) -> None:
+    """D7: services of 413f5aa go on beside new ones."""
+    before = await read_catalogue(previous_url)
+    await migrations.migrate(previous)
+    after = await read_catalogue(previous_url)
+    before["functions"], after["functions"] = (  # pg_dump does not tell rights that are the default from none
+        [row[:-1] for row in catalogue["functions"]] for catalogue in (before, after)
+    )
+    for part, rows in before.items():
+        assert [row for row in rows if row not in after[part]] == []
+
+
+async def test_the_previous_ledger_stays_as_it_was_and_a_new_database_has_the_same(
+    previous: Postgres, database: Postgres
+) -> None:
+    """D7: a service of 413f5aa starts only where it finds exactly its 21 migrations, so it can still be started on both."""
+    before = await _ledger(previous)
+    await migrations.migrate(previous)
+    assert await _ledger(previous) == before == await _ledger(database) == ledger.previous_migrations()
+    assert len(before) == 21
+
+
+async def test_a_service_refuses_the_previous_schema_by_naming_the_command(previous: Postgres) -> None:
+    """D7."""
+    with pytest.raises(SchemaMismatch, match=r"lacks 0000_baseline/10_jobs, .* more; run: sexton migrate"):
+        await migrations.require_current(previous)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("DELETE FROM sexton.migrations WHERE number > 18", "has 18 of the 21 migrations .*413f5aa.*: sexton migrate"),
+        (
+            "UPDATE sexton.migrations SET checksum = 'x' WHERE number = 3",
+            "0003_finish of this database is not the released one",
+        ),
+        (
+            "INSERT INTO sexton.migrations (number, name, checksum) VALUES (22, 'later', 'x')",
+            "0022_later, which this release does not know; upgrade Sexton on this machine",
+        ),
+    ],
+)
+async def test_another_past_is_refused_in_one_line_that_names_the_fix(previous: Postgres, change: str, says: str) -> None:
+    """D7: the baseline is only what exactly the 21 released migrations left."""
+    async with previous.transaction() as connection:
+        await connection.execute(change)
+    for check in (migrations.migrate, migrations.require_current, migrations.script):
+        with pytest.raises(SchemaMismatch, match=says) as caught:
+            await check(previous)
+        assert "\n" not in str(caught.value)
+
+
+async def test_the_script_of_an_upgrade_run_by_hand_does_the_same(
+    previous: Postgres, previous_url: str, template: str, server_url: Callable[[str], str]
+) -> None:
+    """D7: for those whose database administrator runs everything."""
+    text = await migrations.script(previous)
+    async with previous.connection() as connection:
+        await connection.execute(text)
+    assert await migrations.migrate(previous) == []
+    assert await read_catalogue(previous_url) == await read_catalogue(server_url(template))
+
+
+async def test_jobs_from_before_are_found_by_all_that_they_are(previous: Postgres) -> None:
+    """D7, A8: a database that has jobs, among them tagged ones."""
+    async with previous.transaction() as connection:
         documents = [submission("a", {}, delay="1h", name="n", tags=["red", "red", "blue"]), submission("a", {}, delay="1h")]
         tagged, plain = [answer.id for answer in await jobs.submit(connection, documents)]
-    monkeypatch.undo()
-    await migrate.migrate(database)
-    async with database.transaction() as connection:
+    await migrations.migrate(previous)
+    async with previous.transaction() as connection:
         for chosen, expected in (
             (JobFilter(tag="red"), [tagged]),
             (JobFilter(name="n"), [tagged]),
@@ -40,4 +139,3 @@ async def test_jobs_from_before_the_lists_are_found_by_all_that_they_are(
             assert [job.id for job in (await search.find_jobs(connection, chosen, limit=5)).rows] == expected
         assert (await one_time_jobs.edit(connection, TESTER, tagged, definition_change.Changes(tags=("green",)))).version == 2
         await one_time_jobs.pause(connection, TESTER, plain)
-    await database.close()

@@ -75,11 +75,14 @@ class Cluster:
     def __getitem__(self, name: str) -> Member:
         return self._members[name]
 
-    def worker(self, name: str, *arguments: str, app: str = APP, **settings: object) -> Member:
-        return self._start(name, ["worker", app, *arguments], settings)
+    def worker(
+        self, name: str, *arguments: str, app: str = APP, python: str | Path = sys.executable, **settings: object
+    ) -> Member:
+        """`python`: of another release, where it is not to be this tree's."""
+        return self._start(name, ["worker", app, *arguments], settings, python)
 
-    def scheduler(self, name: str, *arguments: str, **settings: object) -> Member:
-        return self._start(name, ["scheduler", *arguments], settings)
+    def scheduler(self, name: str, *arguments: str, python: str | Path = sys.executable, **settings: object) -> Member:
+        return self._start(name, ["scheduler", *arguments], settings, python)
 
     def api(self, name: str, *arguments: str, **settings: object) -> Member:
         """On any free port."""
@@ -135,11 +138,13 @@ class Cluster:
         """The last words of everybody."""
         return "\n".join(f"--- {name}\n{member.log[-2500:]}" for name, member in self._members.items())
 
-    def _start(self, name: str, arguments: list[str], settings: Mapping[str, object]) -> Member:
+    def _start(
+        self, name: str, arguments: list[str], settings: Mapping[str, object], python: str | Path = sys.executable
+    ) -> Member:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("SEXTON_")}
         environment |= {f"SEXTON_{key.upper()}": str(value) for key, value in {**self._settings, **settings}.items()}
         environment[journal.DIRECTORY_VARIABLE] = str(self.journal_directory)
-        command = [sys.executable, "-m", "sexton", *arguments]
+        command = [str(python), "-m", "sexton", *arguments]
         return self._launch(name, command, environment, self._log_directory / f"{name}.log")
 
     def _launch(self, name: str, command: list[str], environment: dict[str, str], log_path: Path) -> Member:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.fleet import cluster as home
 
@@ -36,7 +36,7 @@ async def test_a_restart_and_an_outage_longer_than_the_lease_cost_nothing(
     assert 2 * SHORT["lease_s"] < OUTAGE_S
     server = own_postgres_server()
     database = await Postgres.open(server.url())
-    await migrate.migrate(database)
+    await migrations.migrate(database)
     await home.require_home(database)
     await database.close()
     cluster = start_cluster(server.url(), **SHORT)

@@ -26,6 +26,7 @@ class Caught:
 async def found(harm: str, databases: FreshDatabases, prepare: Prepare | None = None, *, first_seed: int = 1000) -> bool:
     """Runs seeds until one breaks the invariant of that name; a safeguard may hold up several. Where it begins only saves
     time: a harm shows in one of two to eight seeds."""
+    Caught.told("ablation", harm)
     for seed in range(first_seed, first_seed + BUDGET):
         async with databases() as url, World(url, seed) as world:
             if prepare is not None:

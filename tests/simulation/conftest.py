@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from .ablation import Caught
+from .summary import Summary
 
 
 @pytest.fixture(autouse=True)
@@ -27,22 +27,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reached: Counter[str] = Counter()
-    seeds: list[int] = []
-    caught: list[str] = []
-    for report in terminalreporter.stats.get("passed", []):
-        told = dict(getattr(report, "user_properties", [])) if report.when == "call" else {}
-        reached.update(told.get("reached", {}))
-        if "seed" in told:
-            seeds.append(told["seed"])
-        if "caught" in told:
-            harm, seed = told["caught"]
-            caught.append(f"{report.nodeid.rpartition('::')[2]}: {harm} (seed {seed})")
-    if seeds:
-        states = ", ".join(f"{name} {times:,}" for name, times in sorted(reached.items()) if times)
-        terminalreporter.write_line(f"simulation: {len(seeds)} seeds ({min(seeds)} to {max(seeds)}) reached {states}")
-    if caught:
-        terminalreporter.write_line(f"simulation: {len(caught)} safeguards taken away, each missed")
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    summary = Summary.of([report for report in reports if isinstance(report, pytest.TestReport)])
     if terminalreporter.verbosity > 0:
-        for line in sorted(caught):
-            terminalreporter.write_line(f"  {line}")
+        for detail in summary.details():
+            terminalreporter.write_line(f"  {detail}")
+    if (line := summary.line()) is not None:
+        terminalreporter.write_line(line)

@@ -100,15 +100,18 @@ FRESH = [host_now().toordinal() * 10 + n for n in range(2)]
 
 async def live(fresh_databases: FreshDatabases, seed: int, record_property: RecordProperty) -> Counter[str]:
     """One life; answers with what it went through."""
+    record_property("seed", seed)
     async with fresh_databases() as url, World(url, seed) as world:
         try:
             await world.run()
         except BaseException as error:
+            record_property("violation", str(error))
             error.add_note("\n".join(world.history[-60:]))
             error.add_note(f"weather: {world.weather}")
             error.add_note(f"replay: make simulate SEEDS={seed}-{seed}")
             raise
-    record_property("seed", seed)
+        finally:
+            record_property("steps", world.step_count)
     record_property("reached", dict(world.journal.seen))
     return world.journal.seen
 

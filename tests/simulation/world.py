@@ -93,7 +93,7 @@ class World:
         self.locks = LockTable(self.clock.monotonic)
         self.faults_on = True
         self.history: list[str] = []
-        self.statement_count = 0
+        self.statement_count = self.step_count = 0
         self.checked = (-1, "")  # how many statements, and the next transaction id, when invariants were last looked at
         self.unchecked_count = 0  # steps that have written since
         self.live_count = 0
@@ -220,6 +220,7 @@ class World:
 
     async def step(self) -> int:
         """Answers with how many runs are live."""
+        self.step_count += 1
         await self._upgrade()
         actor, action = self._next()
         self.acting, self._clock, zone.release = action.name, actor.clock, actor.release

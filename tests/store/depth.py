@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import asyncpg
 
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.embedded.server import EmbeddedPostgres
+from sexton.store.migrations import steps
 from tests.store.support import NOW
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ FILL = (
 
 @asynccontextmanager
 async def kept_server() -> AsyncIterator[str]:
-    """The URL of the kept database: made if it is not there or a migration in it has changed since, brought up to date if there
+    """The URL of the kept database: made if it is not there or a step in it has changed since, brought up to date if there
     are new ones."""
     filled, schema = CACHE / "filled", _schema()
     kept = json.loads(filled.read_text()) if filled.exists() else None
@@ -82,7 +83,7 @@ async def kept_server() -> AsyncIterator[str]:
     settings = {"fsync": "off", "synchronous_commit": "off", "max_wal_size": "8GB", "autovacuum": "off"}
     with EmbeddedPostgres.start(CACHE / "postgres", settings=settings) as server:
         database = await Postgres.open(server.url())
-        await migrate.migrate(database)
+        await migrations.migrate(database)
         await database.close()
         if not filled.exists():
             connection = await asyncpg.connect(server.url())
@@ -161,6 +162,5 @@ async def _counters(connection: Conn) -> dict[tuple[str, str], int]:
 
 def _schema() -> dict[str, str]:
     """What the kept database was made of."""
-    paths = sorted((Path(migrate.__file__).parent / "migrations").glob("*.sql"))
-    made_of = {path.name: path.read_text(encoding="utf-8") for path in paths} | {"fill": repr((DEPTH, FILL))}
-    return {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in made_of.items()}
+    made_of = {step.name: step.checksum for step in steps.known()}
+    return made_of | {"fill": hashlib.sha256(repr((DEPTH, FILL)).encode()).hexdigest()}

@@ -40,7 +40,7 @@ def test_every_statement_has_one_caller_in_the_module_beside_it(noun: str) -> No
 def test_no_module_reads_the_statements_of_another() -> None:
     """SQL lives next to the module that calls it."""
     for module in STORE.parent.rglob("*.py"):
-        for named in re.findall(r"statements\(([^)]+)\)", module.read_text()):
+        for named in re.findall(r"_SQL = statements\(([^)]+)\)", module.read_text()):
             assert named == "__name__" or module == STORE / "sql.py"
 
 

@@ -110,12 +110,14 @@ def test_a_single_pair_cannot_judge_a_wall_clock_figure() -> None:
 def test_tails_without_a_target_and_parts_of_a_total_are_told_and_not_judged() -> None:
     assert only("latency_max_s", [2.0, 2.0]).verdict == "not judged"
     assert judgement.judged_by("cpu_us_per_job_server", {}, ["cpu_us_per_job", "cpu_us_per_job_server"]) == "not judged"
-    assert judgement.judged_by("cpu_us_per_job_api_http", {}, ["cpu_us_per_job", "cpu_us_per_job_api_http"]) == "median"
+    http = ["cpu_us_per_job", "cpu_us_per_job_client_http", "cpu_us_per_job_api_http"]
+    assert [judgement.judged_by(figure, {}, http) for figure in http] == ["median", "not judged", "median"]
 
 
 def test_only_figures_that_every_run_tells_are_compared() -> None:
     """Others are named, so that they are missed by a reader."""
-    both = (run_of(jobs_per_s=10.0, lag_p50_s=None), run_of(jobs_per_s=10.0, lag_p50_s=0.1, wal_bytes_per_job=3.0))
+    before = run_of(jobs_per_s=10.0, lag_p50_s=None)
+    both = (before, run_of(jobs_per_s=10.0, lag_p50_s=0.1, lag_max_s=0.2, wal_bytes_per_job=3.0))
     assert [found.figure for found in compare("any", [both])] == ["jobs_per_s"]
     assert judgement.left_out([both]) == ["lag_p50_s", "wal_bytes_per_job"]
 
@@ -195,6 +197,12 @@ def test_a_cost_that_the_pairs_do_not_agree_on_says_so() -> None:
     found = only("cpu_us_per_job", [1.3, 0.7, 1.2, 1.04, 0.8])
     assert found.verdict == "worse"
     assert "may be noise" in report.conclusion([found], 1.03)
+
+
+def test_a_comparison_on_a_noisy_machine_says_that_it_shows_little() -> None:
+    noisy, quiet = only("jobs_per_s", [1.6, 0.8, 1.5, 0.7]), only("jobs_per_s", [1.01, 0.99, 1.0, 1.02])
+    assert "1 vary so much" in report.conclusion([noisy, quiet], 1.03)
+    assert "vary" not in report.conclusion([quiet], 1.03)
 
 
 def test_json_tells_the_figure_its_interval_and_the_trees() -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from bench.app import note
 from bench.peers.drivers import drive
 from sexton import App
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.fleet import cluster
 
@@ -25,7 +25,7 @@ class Client:
 
     async def setup(self) -> None:
         database = await Postgres.open(drive.url())
-        await migrate.migrate(database)
+        await migrations.migrate(database)
         await cluster.require_home(database)
         await database.close()
 

@@ -25,7 +25,7 @@ from sexton.ids import Rng, entropy
 from sexton.registry import Registry
 from sexton.service import AskedToStop, insist, unless_stopped
 from sexton.settings import Settings
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres, is_direct
 from sexton.store.fleet import cluster
 from sexton.store.postgres.server_version import require_supported
@@ -124,7 +124,7 @@ async def ground(
 async def _open_ours(settings: Settings, *, adopt: bool) -> tuple[Postgres, str | None]:
     database = await open_database(settings, size=settings.pool_size)
     try:
-        await migrate.require_current(database)
+        await migrations.require_current(database)
         if adopt:
             async with database.transaction() as connection:
                 await cluster.adopt(connection)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sexton.domain.fault import Invalid
 from sexton.errors import InvalidSubmission, KeyBusy, KeyReused, SextonError
-from sexton.store.database import limit_exceeded
+from sexton.store.database import limit_exceeded, translated_errors
 
 _WHOLE = ""  # the JSON pointer to the whole document
 _OPTIONS = frozenset({"task", "payload", "run_at", "delay", "priority", "key", "limit"})
@@ -28,17 +28,11 @@ class _Said(NamedTuple):
     detail: str | None
 
 
-class submission_faults:  # noqa: N801  (a context manager reads as a phrase; a plain class because bulk requests pass here)
+class submission_faults(translated_errors):  # noqa: N801  (a context manager reads as a phrase)
     __slots__ = ()
 
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        if error is not None:
-            translation = _translate(error)
-            if translation is not None:
-                raise translation from error
+    def translation(self, error: BaseException) -> SextonError | None:
+        return _translate(error)
 
 
 def pointer(*path: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sexton.errors import DatabaseUnavailable, DataRefused, InvalidSetting
 from sexton.settings import Settings
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.embedded.server import EmbeddedPostgres
 from sexton.store.postgres.server_version import require_supported
@@ -31,7 +31,7 @@ async def open_database(url: str | None, settings: Settings) -> Postgres:
         database = await Postgres.open(url, size=settings.pool_size)
     try:
         await require_supported(database)
-        await (migrate.migrate(database) if is_ours else migrate.require_current(database))
+        await (migrations.migrate(database) if is_ours else migrations.require_current(database))
     except BaseException:
         await database.close()
         raise

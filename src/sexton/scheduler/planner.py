@@ -75,8 +75,8 @@ class Planner:
         return done.seen
 
     async def _failing(self, connection: Connection, seen: Sequence[ToPlan]) -> list[UUID]:
-        """After planning, so that no failure falls between: a burial has its job looked at again (`0007`). A job without
-        `pause_after` costs nothing."""
+        """After planning, so that no failure falls between: a burial has its job looked at again
+        (`sexton.bury_recurring`). A job without `pause_after` costs nothing."""
         watched = [one.id for one in seen if "pause_after" in (one.recurrence_json or "")]
         return [one.job_id for one in await failures.in_a_row(connection, watched)] if watched else []
 

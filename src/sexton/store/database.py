@@ -219,14 +219,19 @@ _CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncp
 class translated_errors:  # noqa: N801  (a context manager reads as a verb)
     """Turns the driver's errors into ours; a plain class because it sits on the hot path."""
 
+    __slots__ = ()
+
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         if error is not None:
-            translation = translate(error)
+            translation = self.translation(error)
             if translation is not None:
                 raise translation from error
+
+    def translation(self, error: BaseException) -> Exception | None:
+        return translate(error)
 
 
 def translate(error: BaseException) -> Exception | None:

@@ -1,13 +1,13 @@
-"""The time in a UUIDv7: from an instant to the bound of a scan by time, and back; `sexton.uuid7_floor` in Python."""
+"""What an id says: when it was made (UUIDv7; `sexton.uuid7_floor` in Python), and whether a job is recurring."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-RECURRING = 1 << 127  # set in the ids of recurring jobs, in no other id
+RECURRING = UUID(int=1 << 127)  # ids of recurring jobs begin here: a UUIDv7 with this bit set
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HOUR = 3_600_000 << 80
+_HOUR_MS = 3_600_000
 
 
 def floor(at: datetime) -> UUID:
@@ -16,17 +16,16 @@ def floor(at: datetime) -> UUID:
     return UUID(int=(milliseconds << 80) | (7 << 76) | (2 << 62))
 
 
+def hour_before(row_id: UUID) -> UUID:
+    """Where to look for rows made after this one: prunes older partitions, even if a failover has set the clock back since."""
+    return UUID(int=max(row_id.int - (_HOUR_MS << 80), 0))
+
+
+def is_recurring(job_id: UUID) -> bool:
+    return bool(job_id.int >> 127)
+
+
 def instant(row_id: UUID) -> datetime:
     """When an id was made, to the microsecond: the twelve bits after the version are the fraction of the millisecond."""
     milliseconds, fraction = row_id.int >> 80, (row_id.int >> 64) & 0xFFF
     return _EPOCH + timedelta(milliseconds=milliseconds, microseconds=-(-fraction * 1000 // 4096))
-
-
-def an_hour_before(row_id: UUID) -> UUID:
-    """A bound of a scan for what came after an id: it leaves out the partitions before it, even if the clock was set back since
-    (a failover)."""
-    return UUID(int=max(row_id.int - _HOUR, 0))
-
-
-def is_recurring(job_id: UUID) -> bool:
-    return bool(job_id.int & RECURRING)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.embedded.server import EmbeddedPostgres
 
@@ -30,5 +30,5 @@ def postgres() -> Iterator[str]:
 
 async def _migrate(url: str) -> None:
     database = await Postgres.open(url, size=1)
-    await migrate.migrate(database)
+    await migrations.migrate(database)
     await database.close()

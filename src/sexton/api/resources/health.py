@@ -15,7 +15,7 @@ from sexton.api.openapi.document import openapi
 from sexton.api.requests.bodies import JSON
 from sexton.api.state import ApiRequest, state_of
 from sexton.errors import SextonError
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.fleet import cluster
 
@@ -53,7 +53,7 @@ async def healthz(request: ApiRequest) -> Response[bytes]:
 async def readyz(request: ApiRequest) -> Response[bytes]:
     database = state_of(request).database
     checks: dict[str, wire.Check] = {}
-    for name, check in (("database", _reach), ("migrations", migrate.require_current), ("home", cluster.require_home)):
+    for name, check in (("database", _reach), ("migrations", migrations.require_current), ("home", cluster.require_home)):
         checks[name] = await _check(check, database)
         if not checks[name].ok:
             break  # the rest depends on it

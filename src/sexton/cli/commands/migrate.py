@@ -9,7 +9,7 @@ import typer
 
 from sexton.cli.composition import open_database, read_settings
 from sexton.settings import Settings
-from sexton.store import migrate as migrations
+from sexton.store import migrations
 from sexton.store.fleet import cluster
 
 
@@ -33,4 +33,4 @@ async def _migrate(settings: Settings, *, show: bool) -> None:
         await cluster.require_home(database)
     finally:
         await database.close()
-    typer.echo("\n".join(f"applied {title}" for title in applied) or "the schema is current")
+    typer.echo("\n".join(f"applied {title}" for title in migrations.summary(applied)) or "the schema is current")

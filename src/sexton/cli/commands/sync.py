@@ -12,7 +12,7 @@ from sexton.cli.composition import load_registry, open_database, read_settings
 from sexton.client.sync import Synced
 from sexton.client.sync import sync as bring_in_line
 from sexton.registry import Registry
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.fleet import cluster
 
 _WORDS = {
@@ -42,7 +42,7 @@ def sync(
 async def _sync(registry: Registry, *, prune: bool, revive: bool, dry_run: bool) -> Synced:
     database = await open_database(read_settings(), size=1)
     try:
-        await migrate.require_current(database)
+        await migrations.require_current(database)
         await cluster.require_home(database)
         return await bring_in_line(database, registry, registry.owner, prune=prune, revive=revive, dry_run=dry_run)
     finally:

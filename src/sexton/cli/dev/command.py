@@ -27,7 +27,7 @@ from sexton.handlers.parent_death import die_with_parent
 from sexton.registry import Registry
 from sexton.service import Wake, repeat, unless_stopped
 from sexton.settings import Settings
-from sexton.store import migrate
+from sexton.store import migrations
 from sexton.store.embedded.server import EmbeddedPostgres
 from sexton.telemetry import logs
 from sexton.telemetry.events import Event, WorkerJoined
@@ -89,7 +89,7 @@ async def run(stop: asyncio.Event, settings: Settings, registry: Registry, *, ad
     try:
         applied = await unless_stopped(stop, _migrate(settings))
         if applied and server is None:
-            print(f"migrated the database: {', '.join(applied)}")
+            print(f"migrated the database: {', '.join(migrations.summary(applied))}")
         joined = asyncio.Event()
 
         def hear(event: Event) -> None:
@@ -133,7 +133,7 @@ async def _revive(stop: asyncio.Event, on: Ground, server: EmbeddedPostgres) -> 
 async def _migrate(settings: Settings) -> list[str]:
     database = await open_database(settings, size=1)
     try:
-        return await migrate.migrate(database)
+        return await migrations.migrate(database)
     finally:
         await database.close()
 

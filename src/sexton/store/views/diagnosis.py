@@ -13,7 +13,7 @@ import msgspec
 
 from sexton.errors import DatabaseUnavailable, SchemaMismatch
 from sexton.store.database import Connection, Postgres, connect, translated_errors
-from sexton.store.migrate import require_current
+from sexton.store.migrations import require_current
 from sexton.store.sql import statements
 
 LONG_S = 60.0  # a transaction open for longer keeps dead rows from being cleared away

@@ -29,7 +29,6 @@ _SHOWN = 50  # looked up at once
 
 _SQL = statements(__name__)
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
-_RECURRING = UUID(int=RECURRING)  # ids of recurring jobs begin here
 _BATCH_SPREAD = timedelta(seconds=1)  # the ids of one batch lie up to 10 ms after the instant of its submission
 
 
@@ -71,11 +70,11 @@ async def find_jobs(connection: Connection, chosen: JobFilter, *, before: UUID |
     ids: list[UUID] = []
     next_before = before
     for kind in ("recurring", "once"):
-        if chosen.kind in (None, kind) and (kind == "once" or before is None or before > _RECURRING):
+        if chosen.kind in (None, kind) and (kind == "once" or before is None or before > RECURRING):
             found, next_before = await _find_kind(connection, chosen, kind, before or _HIGHEST, limit - len(ids))
             ids += found
             if next_before is None and len(ids) == limit and kind != chosen.kind and kind == "recurring":
-                next_before = _RECURRING
+                next_before = RECURRING
             if next_before is not None:
                 break
     page = await _page(ids, next_before, lambda part: jobs.show_many(connection, part), lambda job: len(job.payload_json))
@@ -88,8 +87,8 @@ async def _find_kind(
     is_recurring = kind == "recurring"
     driver, key, left = _driver(chosen, by_status=not is_recurring)
     left = msgspec.structs.replace(left, kind=None)
-    shift = _RECURRING.int if is_recurring else 0
-    lowest, highest = UUID(int=shift), min(before, _HIGHEST if is_recurring else _RECURRING)
+    shift = RECURRING.int if is_recurring else 0
+    lowest, highest = UUID(int=shift), min(before, _HIGHEST if is_recurring else RECURRING)
     if chosen.submitted_from is not None:
         lowest = UUID(int=floor(chosen.submitted_from).int | shift)
     if chosen.submitted_until is not None:

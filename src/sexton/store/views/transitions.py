@@ -15,7 +15,7 @@ import msgspec
 
 from sexton.store.database import Connection, Row
 from sexton.store.sql import statements
-from sexton.store.uuid7 import RECURRING, floor, instant
+from sexton.store.uuid7 import RECURRING, floor, instant, is_recurring
 
 OVERLAP_S = 5.0
 _GOES_ON = ("failed", "timed_out", "lost", "snoozed", "released")  # unless it was buried
@@ -53,7 +53,7 @@ async def since(connection: Connection, mark: datetime, *, limit: int = 1_000) -
     To resume, give the `at` of the last transition that was told."""
     oldest = mark - timedelta(seconds=OVERLAP_S)
     first = floor(oldest)
-    rows = await connection.fetch(_SQL["submitted"], first, limit, UUID(int=first.int | RECURRING))
+    rows = await connection.fetch(_SQL["submitted"], first, limit, UUID(int=first.int | RECURRING.int))
     found = [_submitted(row) for row in rows]
     found += [_started(row) for row in await connection.fetch(_SQL["started"], oldest, limit)]
     for row in await connection.fetch(_SQL["ended"], floor(oldest), limit):
@@ -68,7 +68,7 @@ def _submitted(row: Row) -> Transition:
     return Transition(
         key=f"submitted:{job_id}",
         type="submitted",
-        at=instant(UUID(int=job_id.int & ~RECURRING)),
+        at=instant(UUID(int=job_id.int & ~RECURRING.int)),
         job_id=job_id,
         task=row["task"],
         queue=row["queue"],
@@ -101,7 +101,7 @@ def _how(row: Row) -> Literal["ended", "retrying", "dead_lettered"]:
     """Each run of a recurring job has an end of its own, which its status tells."""
     if row["ending"] == "failed" or row["is_buried"]:
         return "dead_lettered"
-    if row["is_recurring"]:
+    if is_recurring(row["job_id"]):
         return "retrying" if row["status"] in _GOES_ON else "ended"
     return "ended" if row["ending"] else "retrying"
 

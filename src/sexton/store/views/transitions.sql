@@ -17,7 +17,6 @@ FROM found f WHERE f.claimed_at >= $1::timestamptz ORDER BY f.claimed_at DESC LI
 -- name: ended
 -- With how their job ended, if that was its end; of a recurring one, which goes on, whether this run was buried. $1 from this id, $2 at most
 SELECT t.id, t.job_id, t.run_id, t.token, t.started_at, t.task, t.queue, t.tenant, t.status, e.status AS ending, t.attempt, t.worker_id, t.reason,
-  t.job_id >= '80000000-0000-0000-0000-000000000000' AS is_recurring,
   t.job_id >= '80000000-0000-0000-0000-000000000000' AND EXISTS (SELECT FROM sexton.dead_letters d WHERE d.id = t.id) AS is_buried
 FROM (SELECT * FROM sexton.executions WHERE executions.id >= $1::uuid ORDER BY executions.id DESC LIMIT $2) t
 LEFT JOIN LATERAL (

@@ -16,7 +16,7 @@ from sexton.domain.run import Lease
 from sexton.domain.signed_lease import SignedLease
 from sexton.store.database import Connection
 from sexton.store.sql import statements
-from sexton.store.uuid7 import an_hour_before
+from sexton.store.uuid7 import hour_before
 
 _SQL = statements(__name__)
 
@@ -84,5 +84,5 @@ async def leases(connection: Connection, signed: Sequence[SignedLease], *, now: 
 
 async def recorded(connection: Connection, lease: SignedLease) -> Recorded | None:
     """What history has of the try under this lease; `None`: nothing, and never will."""
-    rows = await connection.fetch(_SQL["recorded"], lease.run_id, lease.job_id, lease.token, an_hour_before(lease.run_id))
+    rows = await connection.fetch(_SQL["recorded"], lease.run_id, lease.job_id, lease.token, hour_before(lease.run_id))
     return Recorded(*rows[0]) if rows else None

@@ -1,5 +1,5 @@
 """Fires that failed for good, of the jobs that are to pause after so many in a row. They are written where a dead letter is
-(`0007`), so that a replayed or discarded letter still counts; a job without `pause_after` has none."""
+(`sexton.bury_recurring`), so that a replayed or discarded letter still counts; a job without `pause_after` has none."""
 
 from __future__ import annotations
 

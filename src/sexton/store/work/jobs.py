@@ -14,7 +14,7 @@ from sexton.domain.outcome import ErrorInfo
 from sexton.errors import NotFound
 from sexton.store.database import Connection, Row
 from sexton.store.sql import statements
-from sexton.store.uuid7 import an_hour_before, is_recurring
+from sexton.store.uuid7 import hour_before, is_recurring
 
 _SQL = statements(__name__)
 SUBMIT = _SQL["submit"]
@@ -191,7 +191,7 @@ async def executions(connection: Connection, job_id: UUID) -> list[Execution]:
 def oldest_execution(job_id: UUID) -> UUID:
     """No execution of a one-time job is an hour older than the job's own id, whatever became of the clock. It leaves out
     partitions."""
-    return UUID(int=0) if is_recurring(job_id) else an_hour_before(job_id)
+    return UUID(int=0) if is_recurring(job_id) else hour_before(job_id)
 
 
 async def live_output(connection: Connection, job_id: UUID) -> LiveOutput | None:

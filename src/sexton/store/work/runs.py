@@ -81,9 +81,8 @@ async def claim(
     `turns` says where this worker's last claim stopped (domain.fairness)."""
     rows = await connection.fetch(_CLAIM, now, worker_id, queues, tasks, limit, grace_s, ahead, turns)
     claimed = [Claimed(Lease(*row[:11]), *row[11:]) for row in map(tuple, rows)]
-    recurring = [
-        one for one in claimed if uuid7.is_recurring(one.lease.job_id)
-    ]  # one-time jobs have no past, and pay nothing for it
+    # One-time jobs have no past, and pay nothing for it.
+    recurring = [one for one in claimed if uuid7.is_recurring(one.lease.job_id)]
     return await _with_their_past(connection, claimed, recurring) if recurring else claimed
 
 
@@ -183,8 +182,8 @@ async def announce_cancel(connection: Connection) -> None:
 
 async def fate(connection: Connection, claimed: Claimed, status: str | None = None) -> Fate:
     """What became of a report with this status that changed nothing (none: of any report)."""
-    lease, oldest = claimed.lease, uuid7.an_hour_before(uuid7.floor(claimed.claimed_at))
-    (row,) = await connection.fetch(_SQL["fate"], lease.run_id, lease.job_id, lease.worker_id, lease.token, oldest, status)
+    lease, since = claimed.lease, uuid7.hour_before(uuid7.floor(claimed.claimed_at))
+    (row,) = await connection.fetch(_SQL["fate"], lease.run_id, lease.job_id, lease.worker_id, lease.token, since, status)
     status, reason, ending, held = row
     return Fate(None if status is None else Recorded(status, reason, ending), held)
 

@@ -1,6 +1,6 @@
 """Subscriptions, and the log of what was delivered for them.
 
-The events themselves come from a trigger on the history (migration 0017); deliveries are jobs like any other, found by their
+The events themselves come from a trigger on the history (`sexton.raise_events`). Deliveries are ordinary jobs, found by their
 name.
 """
 

@@ -1,0 +1,99 @@
+-- The database as it was before tenants shared: how runs ended, and the index of what is ready.
+CREATE OR REPLACE FUNCTION sexton.finish_runs(reports jsonb, at timestamptz DEFAULT NULL)
+RETURNS TABLE (run_id uuid, execution_id uuid, state text)
+LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  moment timestamptz := coalesce(at, clock_timestamp());
+  micros bigint := extract(epoch FROM moment) * 1000000;
+BEGIN
+  PERFORM sexton.ensure_partitions(moment);
+  RETURN QUERY
+  WITH reported AS MATERIALIZED (
+    SELECT * FROM jsonb_to_recordset(reports) AS x (
+      run_id uuid, worker_id uuid, token bigint, next text, status text, ending text, started_s float8, took_s float8,
+      delay_s float8, spends text, reason text, error jsonb, result jsonb, progress jsonb, output text, permanent boolean,
+      replay_s float8, key text)
+  ), ended AS (
+    DELETE FROM runs r USING reported x
+    WHERE r.id = ANY (ARRAY(SELECT reported.run_id FROM reported WHERE reported.run_id IS NOT NULL))
+      AND r.id = x.run_id AND r.token = x.token AND r.worker_id IS NOT DISTINCT FROM x.worker_id
+      AND (x.next = 'end' OR r.cancel_requested_at IS NOT NULL)
+    RETURNING r.id, r.job_id, r.worker_id, r.fire_at, r.due_at, r.claimed_at, r.token, r.job_version, r.seq, r.attempt, r.lost_count,
+      r.lane, r.origin, r.queue, r.tenant, r.task, x.status, x.started_s, x.took_s, x.reason, x.error, x.result, x.progress, x.output,
+      x.permanent, x.replay_s, x.key, NULL::text AS state,
+      CASE WHEN r.cancel_requested_at IS NULL OR x.ending = 'completed' THEN x.ending ELSE 'cancelled' END AS ending
+  ), returning_runs AS MATERIALIZED (
+    SELECT DISTINCT ON (r.id) r.id, r.job_id, r.worker_id, r.fire_at, r.due_at, r.claimed_at, r.token, r.job_version, r.seq, r.attempt, r.lost_count,
+      r.lane, r.origin, r.queue, r.tenant, r.task, x.status, x.started_s, x.took_s, x.reason, x.error, x.result, x.progress, x.output,
+      x.permanent, x.replay_s, x.key, x.delay_s, x.spends
+    FROM reported x JOIN runs r ON r.id = x.run_id
+    WHERE x.next = 'again' AND r.token = x.token AND r.worker_id = x.worker_id
+      AND r.id = ANY (ARRAY(SELECT reported.run_id FROM reported WHERE reported.next = 'again'))
+  ), returned AS (
+    UPDATE runs r SET
+      state = CASE WHEN coalesce(b.delay_s, 0) <= 0 THEN 'ready' ELSE 'waiting' END,
+      due_at = CASE WHEN b.delay_s > 0 OR b.spends = 'attempt' THEN moment + make_interval(secs => b.delay_s) ELSE r.due_at END,
+      attempt = r.attempt - (b.spends <> 'attempt')::int,
+      lost_count = r.lost_count + (b.spends = 'loss')::int,
+      start_by = CASE WHEN b.status = 'released' THEN r.start_by END,  -- once started, in time; a hand-back is no start
+      worker_id = NULL, claimed_at = NULL, must_end_at = NULL
+    FROM returning_runs b
+    WHERE r.id = ANY (ARRAY(SELECT returning_runs.id FROM returning_runs)) AND r.id = b.id AND r.token = b.token AND r.worker_id = b.worker_id AND r.cancel_requested_at IS NULL
+    RETURNING r.id, r.state
+  ), tries AS MATERIALIZED (
+    SELECT sexton.uuid7(t.micros) AS execution_id, t.* FROM (
+      SELECT micros + row_number() OVER () AS micros, u.* FROM (
+        SELECT e.id, e.job_id, e.worker_id, e.fire_at, e.due_at, e.claimed_at, e.token, e.job_version, e.seq, e.attempt, e.lost_count,
+          e.lane, e.origin, e.queue, e.tenant, e.task, e.status, e.started_s, e.took_s, e.reason, e.error, e.result, e.progress,
+          e.output, e.permanent, e.replay_s, e.key, e.ending, e.state
+        FROM ended e
+        UNION ALL
+        SELECT b.id, b.job_id, b.worker_id, b.fire_at, b.due_at, b.claimed_at, b.token, b.job_version, b.seq, b.attempt, b.lost_count,
+          b.lane, b.origin, b.queue, b.tenant, b.task, b.status, b.started_s, b.took_s, b.reason, b.error, b.result, b.progress,
+          b.output, b.permanent, b.replay_s, b.key, NULL, returned.state
+        FROM returning_runs b JOIN returned ON returned.id = b.id) u) t
+  ), history AS (
+    INSERT INTO executions (id, job_id, run_id, worker_id, fire_at, due_at, started_at, ended_at, token, job_version, seq, attempt,
+                            lane, origin, status, queue, tenant, task, reason, error, result, progress, output)
+    SELECT execution_id, job_id, id, worker_id, fire_at, due_at,
+      claimed_at + make_interval(secs => coalesce(started_s, 0)),
+      coalesce(claimed_at + make_interval(secs => started_s + took_s), moment),
+      token, job_version, seq, attempt, lane, origin, status, queue, tenant, task, reason, error, result, progress, output
+    FROM tries
+  ), job_endings AS (
+    INSERT INTO endings (job_id, execution_id, ended_at, status)
+    SELECT job_id, execution_id, moment, ending FROM tries
+    WHERE ending IS NOT NULL AND job_id < '80000000-0000-0000-0000-000000000000'
+  ), buried AS (
+    INSERT INTO dead_letters (id, job_id, run_id, fire_at, buried_at, replay_at, job_version, seq, attempts, lost_count, lane,
+                              permanent, origin, status, queue, tenant, task, reason, name, error, payload)
+    SELECT t.execution_id, t.job_id, t.id, t.fire_at, moment, moment + make_interval(secs => t.replay_s), t.job_version, t.seq,
+      t.attempt, t.lost_count + (t.status = 'lost')::int, t.lane, coalesce(t.permanent, false), t.origin, t.status, t.queue, t.tenant,
+      t.task, coalesce(t.reason, t.status), j.name, t.error, coalesce(j.payload, 'null')
+    FROM tries t LEFT JOIN LATERAL (SELECT jobs.name, jobs.payload FROM jobs WHERE jobs.id = t.job_id LIMIT 1) j ON true
+    WHERE t.ending = 'failed'
+  ), completed_keys AS (
+    UPDATE idempotency_keys k SET
+      completed_at = moment, execution_id = t.execution_id, expires_at = greatest(k.expires_at, moment + interval '7 days')
+    FROM tries t
+    WHERE t.key IS NOT NULL AND t.ending = 'completed' AND k.tenant = t.tenant AND k.key = t.key AND k.job_id = t.job_id AND k.completed_at IS NULL
+  ), told AS (
+    DELETE FROM live_output o
+    WHERE o.run_id = ANY (ARRAY(SELECT t.id FROM tries t WHERE t.output IS NOT NULL OR t.progress IS NOT NULL))
+  )
+  SELECT t.id, t.execution_id, t.state FROM tries t;
+
+  IF reports @> '[{"next": "again"}]' THEN
+    PERFORM sexton.announce(ARRAY(
+      SELECT DISTINCT r.queue FROM (
+        SELECT runs.queue, runs.state FROM runs
+        WHERE runs.id = ANY (ARRAY(SELECT (x->>'run_id')::uuid FROM jsonb_array_elements(reports) x WHERE x->>'next' = 'again'))
+        OFFSET 0) r  -- by the primary key, never through all that is ready
+      WHERE r.state = 'ready'),
+      reports @? '$[*] ? (@.next == "again" && @.delay_s > 0 && @.delay_s < 3)');
+  END IF;
+END
+$$;
+
+CREATE INDEX runs_ready ON sexton.runs (queue, lane, due_at, id) WHERE state = 'ready';

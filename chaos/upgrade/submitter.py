@@ -1,0 +1,83 @@
+"""`python -m chaos.upgrade.submitter NAME`: submits by the SDK of the release whose Python runs it, until SIGTERM.
+
+Prints one line per job that the database has acknowledged: its kind and its id. Jobs of the kind `shared` have the same
+idempotency keys whichever release submits them, so each of them is one job. Settings come from the environment. Uses only
+public names."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Literal
+
+from sexton import App, Request
+
+from .app import app
+
+BATCH = 20
+PACE_S = 0.2  # between two batches: about 100 jobs a second
+SHARED = 10
+SCHEDULES: tuple[Literal["skip", "queue", "parallel", "replace"], ...] = (
+    "skip",
+    "queue",
+    "parallel",
+    "replace",
+)  # one per overlap policy, each fires every second
+
+
+async def main(name: str, seconds: int) -> None:
+    """`seconds` that its schedules fire."""
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    dice = Random(name)
+    async with app:
+        await _schedule(app, name, seconds)
+        shared = [app.request("nap", {"seconds": 0.01}, key=f"shared-{number}") for number in range(SHARED)]
+        _say("shared", [job.id for job in await app.submit_many(shared)])
+        while not stopped.is_set():
+            _say("once", [job.id for job in await app.submit_many(_some(app, dice))])
+            await asyncio.sleep(PACE_S)
+
+
+async def _schedule(to: App, name: str, seconds: int) -> None:
+    begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    for overlap in SCHEDULES:
+        made = await to.schedule(
+            "nap",
+            {"seconds": 0.05},
+            name=f"{name}-{overlap}",
+            every=1,
+            anchor_at=begin,
+            start_at=begin,
+            end_at=begin + timedelta(seconds=seconds),
+            overlap=overlap,
+            catch_up={"policy": "all", "window": "10m"},
+        )
+        _say("schedule", [made.id])
+
+
+def _some(to: App, dice: Random) -> list[Request]:
+    """Most are due at once; some later, some fail the first time, some wait for one of three slots."""
+    return [_one(to, dice, dice.random()) for _ in range(BATCH)]
+
+
+def _one(to: App, dice: Random, drawn: float) -> Request:
+    nap = {"seconds": round(dice.uniform(0, 0.1), 3)}
+    if drawn < 0.6:
+        return to.request("nap", nap)
+    if drawn < 0.8:
+        return to.request("nap", nap, delay=round(dice.uniform(0.2, 2.0), 2))
+    if drawn < 0.9:
+        return to.request("flaky")
+    return to.request("nap", {"seconds": 0.01}, limit={"key": "three", "running": 3})
+
+
+def _say(kind: str, ids: list[object]) -> None:
+    print("\n".join(f"{kind} {job_id}" for job_id in ids), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,125 @@
+-- The claim: gives a worker up to `wanted` ready runs and marks them running.
+-- Promises: lanes in strict order over all queues of the worker, queues in the order given, tenants fairly inside (pick_runs), limits
+-- respected (admit_runs). A run that a limit keeps back is parked, outside the index that claims read, and the next in line gets
+-- its chance. The token of each claimed run grows by one. A worker that was declared dead claims nothing. Only tasks that the worker
+-- knows are claimed (rule "claim only known tasks").
+-- `turns` says where the last claim of this worker stopped: {queue: {lane: [tenant, turn, marks, only]}}. If there is too little
+-- ahead of the marks, the claim also looks behind them, unless `only` is true (docs/adr/019).
+-- Plans: the claim is joined with what it picked by number. As lists, of which the planner expects ten entries, a nested loop over
+-- both looked as cheap as a hash join once `runs` had grown and was analysed; with 400 in each it took more than the rest of the
+-- claim. enable_material would make such a loop look cheap, so it is off.
+-- Called by: store/work/runs.sql (`claim`). Locks: the claimed runs (FOR UPDATE SKIP LOCKED); the rows of queues that have a release rate;
+-- what admit_runs locks.
+CREATE OR REPLACE FUNCTION sexton.claim_runs(
+  worker uuid, queues text[], tasks text[], wanted int, grace_s float8, ahead boolean, turns jsonb, at timestamptz DEFAULT NULL)
+RETURNS TABLE (
+  id uuid, job_id uuid, worker_id uuid, token bigint, attempt smallint, lost_count smallint, at_most_once boolean, seq int, origin text,
+  deadline_left_s float8, policy jsonb, job_version int, fire_at timestamptz, due_at timestamptz, claimed_at timestamptz, timeout_s float8,
+  queue text, tenant text, lane smallint, task text, name text, payload jsonb, idempotency_key text, completed_by uuid, trace text, turn int, is_limited boolean)
+LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+SET enable_material = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  moment timestamptz := coalesce(at, clock_timestamp());
+  flow record;
+  picked record;
+  admitted boolean[];
+  taken_slots int[];
+  taken_tenant_slots int[];
+  parked int;
+  last_tenant text;
+  last_turn int;
+  marks jsonb;
+  is_ahead_only boolean;
+  has_admitted boolean := false;
+  left_to_take int := wanted;
+  left_to_look int := 100;
+  allowed int;
+  got int;
+BEGIN
+  IF NOT EXISTS (SELECT FROM workers w WHERE w.id = worker AND w.lost_at IS NULL) THEN
+    RETURN;
+  END IF;
+  FOR flow IN
+    SELECT q.queue, l.lane, t.last, known.release_rate
+    FROM unnest(queues) WITH ORDINALITY AS q(queue, ord) CROSS JOIN unnest(ARRAY[0, 1, 2, 3]::smallint[]) AS l(lane)
+    CROSS JOIN LATERAL (SELECT f.last, f.last->2->(f.last->>0) AS mark FROM (SELECT turns->q.queue->l.lane::text AS last) f) AS t
+    LEFT JOIN LATERAL (SELECT o.paused_at, o.release_rate FROM queues o WHERE o.name = q.queue LIMIT 1) AS known ON true
+    -- A bare EXISTS might be answered by reading all that is ready.
+    WHERE known.paused_at IS NULL AND coalesce(
+      t.mark IS NOT NULL AND (t.last->>3)::boolean OR NULL,
+      (SELECT true FROM runs r WHERE t.mark IS NOT NULL AND r.state = 'ready' AND r.queue = q.queue AND r.lane = l.lane AND r.tenant = t.last->>0
+         AND (r.due_at, r.id) > ((t.mark->>0)::timestamptz, (t.mark->>1)::uuid) ORDER BY r.tenant, r.due_at, r.id LIMIT 1),
+      (SELECT true FROM runs r WHERE r.state = 'ready' AND r.queue = q.queue AND r.lane = l.lane ORDER BY r.tenant, r.due_at, r.id LIMIT 1))
+    ORDER BY l.lane, q.ord
+  LOOP
+    allowed := left_to_take;
+    IF flow.release_rate IS NOT NULL THEN
+      SELECT least(allowed, sexton.tokens(o.bucket_at, o.release_rate, o.release_burst, moment)) INTO allowed
+      FROM queues o WHERE o.name = flow.queue FOR UPDATE;
+    END IF;
+    last_tenant := coalesce(flow.last->>0, '');
+    last_turn := coalesce((flow.last->>1)::int, 0);
+    marks := flow.last->2;
+    is_ahead_only := coalesce((flow.last->>3)::boolean, false);
+    WHILE allowed > 0 LOOP
+      SELECT * INTO picked FROM sexton.pick_runs(
+        flow.queue, flow.lane, tasks, allowed, ahead, last_tenant, last_turn, marks, moment);
+      IF picked.ids IS NULL AND picked.may_have_more AND left_to_look > 0 THEN
+        -- All whose turn it is are held by a rival: on to those behind them.
+        left_to_look := left_to_look - 1;
+        last_tenant := picked.stopped_at;
+        last_turn := 0;
+        CONTINUE;
+      END IF;
+      IF picked.ids IS NULL THEN
+        EXIT WHEN marks IS NULL OR is_ahead_only;
+        marks := NULL;
+        CONTINUE;
+      END IF;
+      admitted := NULL; taken_slots := NULL; taken_tenant_slots := NULL; parked := 0;
+      IF array_remove(picked.keys, NULL) <> '{}' OR picked.has_limited_tenant THEN
+        SELECT a.admitted, a.slots, a.tenant_slots, a.parked INTO admitted, taken_slots, taken_tenant_slots, parked
+        FROM sexton.admit_runs(picked.ids, picked.keys, picked.held, picked.has_limited_tenant, NOT has_admitted, moment) a;
+        has_admitted := true;
+      END IF;
+      RETURN QUERY
+      WITH claimed AS (
+        UPDATE runs r SET
+          state = 'running', worker_id = worker, token = r.token + 1, attempt = r.attempt + 1, claimed_at = moment,
+          must_end_at = moment + make_interval(secs => least(r.timeout_s, extract(epoch FROM r.deadline_at - moment)) + grace_s),
+          slot = taken_slots[p.ord], tenant_slot = taken_tenant_slots[p.ord]
+        FROM generate_series(1, cardinality(picked.ids)) AS p(ord)
+        WHERE r.id = ANY (picked.ids) AND r.id = picked.ids[p.ord] AND admitted[p.ord] IS NOT FALSE  -- one scan of the primary key, not one for each
+        RETURNING r.*, picked.turns[p.ord] AS turn, p.ord
+      )
+      SELECT c.id, c.job_id, c.worker_id, c.token, c.attempt, c.lost_count, c.at_most_once, c.seq, c.origin,
+        extract(epoch FROM c.deadline_at - moment)::float8,
+        CASE WHEN c.limit_key IS NULL THEN j.policy ELSE nullif(j.policy - 'limit', '{}') END, c.job_version, c.fire_at, c.due_at, c.claimed_at, c.timeout_s::float8,
+        c.queue, c.tenant, c.lane, c.task, j.name, j.payload, j.idempotency_key, k.execution_id, j.trace, c.turn, c.limit_key IS NOT NULL OR c.tenant_slot IS NOT NULL
+      FROM claimed c
+      LEFT JOIN LATERAL (SELECT * FROM jobs WHERE jobs.id = c.job_id LIMIT 1) j ON true
+      LEFT JOIN LATERAL (
+        SELECT execution_id FROM idempotency_keys k  -- one that expired may by now belong to another job
+        WHERE j.idempotency_key IS NOT NULL AND k.tenant = c.tenant AND k.key = j.idempotency_key AND k.job_id = c.job_id
+          AND k.completed_at IS NOT NULL LIMIT 1
+      ) k ON true
+      ORDER BY c.ord;
+      GET DIAGNOSTICS got = ROW_COUNT;
+      left_to_take := left_to_take - got;
+      allowed := allowed - got;
+      IF flow.release_rate IS NOT NULL THEN
+        UPDATE queues o SET bucket_at = sexton.drawn(o.bucket_at, o.release_rate, o.release_burst, moment, got) WHERE o.name = flow.queue;
+      END IF;
+      -- Those behind what was parked get their chance, and no lower lane gets what this one still has, be it behind a mark.
+      EXIT WHEN coalesce(parked, 0) = 0 AND NOT picked.may_have_more AND (marks IS NULL OR is_ahead_only OR cardinality(picked.ids) >= allowed + got);
+      IF cardinality(picked.ids) < allowed + got AND NOT is_ahead_only THEN
+        marks := NULL;
+      END IF;
+      last_tenant := picked.stopped_at;
+      last_turn := picked.turns[cardinality(picked.turns)];
+    END LOOP;
+    EXIT WHEN left_to_take <= 0;
+  END LOOP;
+END
+$$;

@@ -1,0 +1,139 @@
+-- Picks up to `wanted` ready runs of one queue and lane, locked, in the order in which they are to start.
+-- Promises: tenants are walked in a circle by a loose index scan, from where the last claim of this worker stopped. Each has `weight` turns
+-- in a round, and what one tenant does not need the others get. So the cost follows what is taken, never how many tenants or runs
+-- wait. domain/fairness.py does the same in Python, and tests compare both.
+-- `turns`: how many turns of its round the tenant has had, 0 for all; the next claim continues from there. `marks` says, for tenants of
+-- whom much was taken, up to where: {tenant: [due_at, id]}. The function does not look behind a mark: normally there are only dead
+-- index entries, and to walk through those of 100,000 runs takes longer than the claim.
+-- Also answers with what decides whether the runs may start: the keys of their limits, the slots they hold, whether any of their tenants
+-- has a limit.
+-- Called by: claim_runs. Locks: the picked runs, FOR UPDATE SKIP LOCKED.
+CREATE OR REPLACE FUNCTION sexton.pick_runs(
+  worker_queue text, worker_lane smallint, tasks text[], wanted int, ahead boolean, last_tenant text, last_turn int, marks jsonb, moment timestamptz,
+  OUT ids uuid[], OUT turns int[], OUT keys text[], OUT held int[], OUT has_limited_tenant boolean, OUT stopped_at text, OUT may_have_more boolean)
+LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
+DECLARE
+  mark_at timestamptz := coalesce((marks->last_tenant->>0)::timestamptz, '-infinity');
+  mark_id uuid := coalesce((marks->last_tenant->>1)::uuid, '00000000-0000-0000-0000-000000000000');
+  marked text[];
+  alone text;
+BEGIN
+  may_have_more := false;
+  -- Nobody to share with: most of the time, for most.
+  IF marks ? last_tenant THEN
+    IF NOT EXISTS (SELECT FROM runs r WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant < last_tenant
+                   ORDER BY r.tenant, r.due_at, r.id LIMIT 1) THEN
+      alone := last_tenant;
+    END IF;
+  ELSE
+    SELECT r.tenant INTO alone FROM runs r WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane
+    ORDER BY r.tenant, r.due_at, r.id LIMIT 1;
+    mark_at := '-infinity';
+  END IF;
+  IF alone IS NOT NULL
+    AND NOT EXISTS (SELECT FROM runs r WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant > alone
+                    ORDER BY r.tenant, r.due_at, r.id LIMIT 1)
+    AND NOT EXISTS (SELECT FROM tenants t WHERE t.name = alone) THEN
+    SELECT array_agg(p.id), array_fill(0, ARRAY[count(*)::int]), array_agg(p.limit_key), array_agg(p.slot), false
+    INTO ids, turns, keys, held, has_limited_tenant FROM (
+      SELECT r.id, r.limit_key, r.slot FROM runs r
+      WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = alone
+        AND (r.due_at, r.id) > (mark_at, mark_id) AND sexton.is_for(r, tasks, ahead, moment)
+      ORDER BY r.tenant, r.due_at, r.id LIMIT wanted FOR UPDATE OF r SKIP LOCKED) p;
+    stopped_at := alone;
+    RETURN;
+  END IF;
+
+  SELECT array_agg(k ORDER BY k) INTO marked FROM jsonb_object_keys(marks) AS k;
+  -- Only those count who have something for this worker, so that no turn is lost on the others. The first step is the tenant that was
+  -- served last, if turns of its round are left. A marked tenant is stepped on by name, for its first entries are dead; the step
+  -- before the second half of the circle is on nobody.
+  WITH RECURSIVE walk (tenant, wrapped, step, found, weight, room, is_served) AS (
+    SELECT last_tenant, false, 0, (f.has_some AND t.is_served)::int, t.weight, t.room, f.has_some AND t.is_served FROM (
+      SELECT last_turn > 0 AND EXISTS (
+        SELECT FROM runs r
+        WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = last_tenant
+          AND (r.due_at, r.id) > (mark_at, mark_id) AND sexton.is_for(r, tasks, ahead, moment)
+        ORDER BY r.tenant, r.due_at, r.id LIMIT 1) AS has_some
+      OFFSET 0) f
+    CROSS JOIN LATERAL sexton.standing(last_tenant, ahead) t
+    UNION ALL
+    SELECT n.tenant, n.wrapped, n.step + 1, n.found + (n.has_some AND t.is_served)::int, t.weight, t.room, n.has_some AND t.is_served FROM (
+      SELECT coalesce(m.tenant, m.marked, CASE WHEN NOT m.wrapped THEN '' END) AS tenant,
+        m.wrapped OR coalesce(m.tenant, m.marked) IS NULL AS wrapped, m.step, m.found,
+        CASE WHEN m.tenant IS NULL AND m.marked IS NOT NULL THEN coalesce((
+          SELECT true FROM runs r
+          WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = m.marked
+            AND (r.due_at, r.id) > ((marks->m.marked->>0)::timestamptz, (marks->m.marked->>1)::uuid) AND sexton.is_for(r, tasks, ahead, moment)
+          ORDER BY r.tenant, r.due_at, r.id LIMIT 1), false)
+        ELSE m.tenant IS NOT NULL END AS has_some
+      FROM (
+        SELECT k.wrapped, k.step, k.found, k.marked, CASE WHEN k.marked IS NULL THEN (
+          SELECT r.tenant FROM runs r
+          WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant > k.tenant AND sexton.is_for(r, tasks, ahead, moment)
+          ORDER BY r.tenant, r.due_at, r.id LIMIT 1)
+        ELSE (
+          SELECT r.tenant FROM runs r
+          WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant > k.tenant AND r.tenant < k.marked
+            AND sexton.is_for(r, tasks, ahead, moment)
+          ORDER BY r.tenant, r.due_at, r.id LIMIT 1) END AS tenant
+        FROM (
+          SELECT w.*, CASE WHEN marked IS NOT NULL THEN (SELECT min(u) FROM unnest(marked) AS u WHERE u > w.tenant) END AS marked
+          FROM walk w WHERE w.found < wanted OFFSET 0) k
+        OFFSET 0) m
+      OFFSET 0) n  -- each of these probes once
+    CROSS JOIN LATERAL sexton.standing(n.tenant, ahead) t
+    WHERE n.tenant IS NOT NULL AND NOT (n.wrapped AND (n.tenant > last_tenant OR (n.tenant = last_tenant AND last_turn > 0)))
+  ), served AS MATERIALIZED (
+    SELECT w.tenant, w.step, w.weight, w.room, coalesce((marks->w.tenant->>0)::timestamptz, '-infinity') AS mark_at,
+      coalesce((marks->w.tenant->>1)::uuid, '00000000-0000-0000-0000-000000000000') AS mark_id,
+      CASE WHEN w.step = 0 THEN least(last_turn, w.weight) ELSE 0 END AS had
+    FROM walk w WHERE w.is_served
+  ), ranked AS (
+    SELECT s.*, sum(s.weight) OVER () AS total, sum(s.had) OVER () AS had_total,
+      sum(s.weight) OVER (ORDER BY s.step) - s.weight AS before, sum(s.weight - s.had) OVER (ORDER BY s.step) - (s.weight - s.had) AS first_before
+    FROM served s
+  ), shares AS MATERIALIZED (
+    SELECT r.tenant, r.step, r.weight, r.had, r.room, r.mark_at, r.mark_id,
+      least(r.room, sexton.dealt(wanted, r.weight, r.had, r.before, r.first_before, r.total, r.had_total)) AS share
+    FROM ranked r
+  ), first AS MATERIALIZED (
+    SELECT s.tenant, s.step, s.weight, s.had, s.room, s.share, p.id, p.limit_key, p.slot, (row_number() OVER (PARTITION BY s.step ORDER BY p.due_at, p.id))::int AS nth
+    FROM shares s CROSS JOIN LATERAL (
+      SELECT r.id, r.due_at, r.limit_key, r.slot FROM runs r
+      WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = s.tenant
+        AND (r.due_at, r.id) > (s.mark_at, s.mark_id) AND sexton.is_for(r, tasks, ahead, moment)
+      ORDER BY r.tenant, r.due_at, r.id LIMIT s.share FOR UPDATE OF r SKIP LOCKED) p
+    WHERE s.share > 0
+  ), hungry AS MATERIALIZED (
+    -- What others left is dealt to those who took all they were offered: from the start, so that what they had comes out again.
+    -- Their own rows, locked above, come first: that is the offset below.
+    SELECT h.tenant, h.step, h.weight, h.had, h.room, h.share, h.mark_at, h.mark_id,
+      least(h.room, sexton.dealt(h.count, h.weight, h.had, h.before, h.first_before, h.total, h.had_total)) - h.share AS more
+    FROM (
+      SELECT s.*, (wanted - (SELECT count(*) FROM first) + sum(s.share) OVER ())::int AS count,
+        sum(s.weight) OVER () AS total, sum(s.had) OVER () AS had_total,
+        sum(s.weight) OVER (ORDER BY s.step) - s.weight AS before, sum(s.weight - s.had) OVER (ORDER BY s.step) - (s.weight - s.had) AS first_before
+      FROM shares s LEFT JOIN (SELECT f.step, count(*) AS count FROM first f GROUP BY f.step) took ON took.step = s.step
+      WHERE (SELECT count(*) FROM first) < wanted AND coalesce(took.count, 0) = s.share AND (s.room IS NULL OR s.room > s.share)) h
+  ), second AS (
+    SELECT h.tenant, h.step, h.weight, h.had, h.room, p.id, p.limit_key, p.slot, h.share + (row_number() OVER (PARTITION BY h.step ORDER BY p.due_at, p.id))::int AS nth
+    FROM hungry h CROSS JOIN LATERAL (
+      SELECT r.id, r.due_at, r.limit_key, r.slot FROM runs r
+      WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = h.tenant
+        AND (r.due_at, r.id) > (h.mark_at, h.mark_id) AND sexton.is_for(r, tasks, ahead, moment)
+      ORDER BY r.tenant, r.due_at, r.id OFFSET h.share LIMIT h.more FOR UPDATE OF r SKIP LOCKED) p
+    WHERE h.more > 0
+  ), picked AS (
+    SELECT p.id, p.tenant, p.limit_key, p.slot, p.room IS NOT NULL AS is_tenant_limited, (p.had + p.nth) % p.weight AS turn,
+      (p.had + p.nth - 1) / p.weight AS round, p.step, p.nth
+    FROM (SELECT id, tenant, limit_key, slot, room, had, nth, weight, step FROM first
+          UNION ALL SELECT id, tenant, limit_key, slot, room, had, nth, weight, step FROM second) p
+    ORDER BY round, step, nth LIMIT wanted
+  )
+  SELECT array_agg(p.id), array_agg(p.turn), array_agg(p.limit_key), array_agg(p.slot), coalesce(bool_or(p.is_tenant_limited), false), coalesce((array_agg(p.tenant))[count(*)], (SELECT w.tenant FROM walk w ORDER BY w.step DESC LIMIT 1)),
+    -- Some had less than they were offered at last, or are held by a rival, and not all were seen.
+    count(*) < wanted AND (count(*) > 1 OR (SELECT count(*) FROM served) >= wanted)
+  INTO ids, turns, keys, held, has_limited_tenant, stopped_at, may_have_more FROM picked p;
+END
+$$;

@@ -1,0 +1,119 @@
+-- The one way in for one-time jobs (rule "one path in, one path out"): sexton.submit, the SDK and the API all call it.
+-- `jobs` is an array of documents: task, payload, queue, lane, tenant, name, run_at or delay_s, timeout_s, at_most_once, policy, tags,
+-- submitted_by, trace; key with key_ttl_s and fingerprint; unique {by, holds_s, replace}; limit {key, running, count, per_s, burst,
+-- ordered}. What a document leaves out comes from the registered options of the task, then of its queue, then from the product's
+-- defaults.
+-- Promises: answers in the order given; `created` is false where an idempotency key or an equal unique job already existed. A job that is
+-- due now is ready at once. Deliveries of events are not work that their tenant asked for, so its limits do not count for them. One look
+-- at the random device per call.
+-- Called by: submit, submit_and_show, tell_subscribers, submit_held, store/work/jobs.sql. Locks: those of check_submissions, claim_keys and
+-- claim_unique, in this order; lock_timeout 2 s.
+CREATE OR REPLACE FUNCTION sexton.submit_jobs(jobs jsonb, notify boolean DEFAULT true, at timestamptz DEFAULT NULL)
+RETURNS TABLE (id uuid, created boolean)
+LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET lock_timeout = '2s' AS $$
+#variable_conflict use_column
+DECLARE
+  moment timestamptz := coalesce(at, clock_timestamp());
+  micros bigint := extract(epoch FROM moment) * 1000000;
+  seed bigint := sexton.dice();  -- for all ids of this call
+  fresh uuid[];    -- the id each document gets if it is new
+  chosen uuid[];   -- the id it is answered with
+  ready_queues text[];
+  due_soon boolean;
+  counted_tenants text[];
+  named_limits jsonb;
+BEGIN
+  PERFORM sexton.ensure_partitions(moment);
+  -- One microsecond apart, so that jobs of one call keep their order.
+  fresh := ARRAY(SELECT sexton.uuid7(g.micros, hashint8extended(g.micros, seed))
+                 FROM generate_series(micros, micros + jsonb_array_length(jobs) - 1) WITH ORDINALITY AS g(micros, ord) ORDER BY g.ord);
+  chosen := fresh;
+  IF jobs @? '$[*].key' THEN
+    chosen := sexton.claim_keys(jobs, chosen, moment);
+  END IF;
+  IF jobs @? '$[*].unique' THEN
+    chosen := sexton.claim_unique(jobs, fresh, chosen, moment);
+    -- A job that gave way to an equal one was never made: its key, and whoever was answered with it, get the equal one.
+    UPDATE idempotency_keys k SET job_id = chosen[d.ord]
+    FROM jsonb_array_elements(jobs) WITH ORDINALITY AS d(doc, ord)
+    WHERE k.tenant = coalesce(d.doc->>'tenant', 'default') AND k.key = d.doc->>'key' AND k.job_id = fresh[d.ord]
+      AND chosen[d.ord] <> fresh[d.ord];
+    SELECT array_agg(coalesce(chosen[m.ord], c.id) ORDER BY c.ord) INTO chosen
+    FROM unnest(chosen) WITH ORDINALITY AS c(id, ord)
+    LEFT JOIN unnest(fresh) WITH ORDINALITY AS m(id, ord) ON m.id = c.id AND m.ord <> c.ord;
+  END IF;
+
+  IF EXISTS (SELECT FROM tenants t WHERE t.waiting_max IS NOT NULL OR t.submit_rate IS NOT NULL) THEN
+    SELECT sexton.check_submissions(array_agg(d.tenant), array_agg(d.count), moment) INTO counted_tenants FROM (
+      SELECT coalesce(d.doc->>'tenant', 'default') AS tenant, count(*)::int AS count
+      FROM jsonb_array_elements(jobs) WITH ORDINALITY AS d(doc, ord)
+      WHERE chosen[d.ord] = fresh[d.ord] AND (d.doc->'policy' ? 'delivers') IS NOT TRUE GROUP BY 1) d;
+  END IF;
+
+  WITH given AS NOT MATERIALIZED (
+    SELECT s.*, fresh[s.ord] AS id FROM ROWS FROM (jsonb_to_recordset(jobs) AS (
+      task text, payload jsonb, queue text, lane smallint, tenant text, name text, run_at timestamptz, delay_s float8, timeout_s real,
+      at_most_once boolean, policy jsonb, tags text[], submitted_by text, trace text, key text, "limit" jsonb)
+    ) WITH ORDINALITY AS s (
+      task, payload, queue, lane, tenant, name, run_at, delay_s, timeout_s, at_most_once, policy, tags, submitted_by, trace, key, "limit", ord)
+    WHERE chosen[s.ord] = fresh[s.ord]
+  ), filled AS MATERIALIZED (
+    SELECT f.*, sexton.limit_key_of(f.policy, f.payload) AS limit_key FROM (
+    SELECT g.id, g.task, coalesce(g.payload, jobs->(g.ord::int - 1)->'payload', '{}') AS payload, g.name, g.tags, g.submitted_by, g.trace, g.key,
+      coalesce(g.tenant, 'default') AS tenant,
+      coalesce(g.queue, t.options->>'queue', 'default') AS queue,
+      coalesce(g.lane, (t.options->>'lane')::smallint, 2::smallint) AS lane,
+      nullif(coalesce(g.timeout_s, (t.options->>'timeout_s')::real, q.timeout_s, 30), 0) AS timeout_s,
+      coalesce(g.at_most_once, (t.options->>'at_most_once')::boolean, false) AS at_most_once,
+      CASE WHEN coalesce(t.options->'policy', t.options->'limit', q.policy, g."limit") IS NULL THEN g.policy ELSE nullif(
+        coalesce(q.policy, '{}') || coalesce(t.options->'policy', '{}') || coalesce(g.policy, '{}')
+        || CASE WHEN coalesce(g."limit", t.options->'limit') IS NULL THEN '{}' ELSE jsonb_build_object('limit', coalesce(g."limit", t.options->'limit')) END,
+        '{}') END AS policy,
+      greatest(coalesce(g.run_at, moment + make_interval(secs => g.delay_s), moment), moment) AS due_at,
+      coalesce(g.run_at, moment + make_interval(secs => g.delay_s), moment) AS fire_at
+    FROM given g LEFT JOIN tasks t ON t.name = g.task
+    LEFT JOIN queues q ON q.name = coalesce(g.queue, t.options->>'queue', 'default') OFFSET 0) f
+  ), defined AS (
+    INSERT INTO jobs (id, task, tenant, queue, lane, name, payload, policy, timeout_s, at_most_once, idempotency_key, tags,
+                      submitted_at, submitted_by, trace)
+    SELECT id, task, tenant, queue, lane, name, payload, policy, timeout_s, at_most_once, key, tags,
+      moment, coalesce(submitted_by, session_user), trace
+    FROM filled
+  ), placed AS (
+    INSERT INTO runs (id, job_id, fire_at, due_at, start_by, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state,
+                      origin, queue, tenant, task, limit_key, counted)
+    -- A one-time job has one run, under the job's own id.
+    SELECT id, id, fire_at, due_at,
+      due_at + make_interval(secs => (policy->>'start_within_s')::float8),
+      due_at + make_interval(secs => (policy->>'deadline_s')::float8),
+      timeout_s, (policy->>'lease_s')::real, lane, sexton.partition_of(id), at_most_once,
+      CASE WHEN due_at <= moment THEN 'ready' ELSE 'waiting' END, 'now', queue, tenant, task,
+      limit_key, counted_tenants IS NOT NULL AND tenant = ANY (counted_tenants)
+    FROM filled
+  )
+  SELECT array_agg(q.queue) FILTER (WHERE q.has_ready), coalesce(bool_or(q.has_soon), false),
+    (SELECT jsonb_agg(DISTINCT jsonb_build_object('key', limit_key, 'limit', policy->'limit')) FROM filled WHERE limit_key IS NOT NULL)
+  INTO ready_queues, due_soon, named_limits
+  FROM (SELECT queue, bool_or(due_at <= moment) AS has_ready,
+          bool_or(due_at > moment AND due_at < moment + interval '3 seconds') AS has_soon
+        FROM filled GROUP BY queue) q;
+  IF named_limits IS NOT NULL THEN
+    PERFORM sexton.make_limits(named_limits, moment);
+  END IF;
+
+  IF jobs @? '$[*].tags' THEN
+    INSERT INTO job_tags (tag, job_id)
+    SELECT tag, fresh[d.ord]
+    FROM jsonb_array_elements(jobs) WITH ORDINALITY AS d(doc, ord)
+    CROSS JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(d.doc->'tags') WHEN 'array' THEN d.doc->'tags' ELSE '[]' END) AS tag
+    WHERE chosen[d.ord] = fresh[d.ord]
+    ON CONFLICT DO NOTHING;  -- a tag given twice
+  END IF;
+
+  IF notify THEN
+    PERFORM sexton.announce(ready_queues, due_soon);
+  END IF;
+  RETURN QUERY SELECT c.id, c.id = fresh[c.ord] FROM unnest(chosen) WITH ORDINALITY AS c(id, ord) ORDER BY c.ord;
+END
+$$;

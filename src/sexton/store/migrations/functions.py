@@ -1,0 +1,71 @@
+"""The functions that this release ships: one file each in `store/functions/`, its only body.
+
+A changed body is applied by checksum. A changed signature is a new function with a new name, so that the last release still
+finds the old one; the old file then says `-- superseded by: NEW; removed in: RELEASE` and `-- signature: sexton.OLD(types)`.
+From that release on the function is not created any more, and `sexton migrate` drops it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from importlib import resources
+
+import msgspec
+
+from .release import RELEASE, order
+
+_FOLDER = "sexton.store"
+_START = re.compile(r"^CREATE OR REPLACE FUNCTION sexton\.", re.MULTILINE)
+_SUPERSEDED = re.compile(r"^-- superseded by: \w+; removed in: (\S+)$", re.MULTILINE)
+_SIGNATURE = re.compile(r"^-- signature: (sexton\.\w+\(.*\))$", re.MULTILINE)
+
+DROPPED = ""  # the checksum of a function that is no more
+
+
+class Function(msgspec.Struct, frozen=True, kw_only=True):
+    name: str  # of the file
+    sql: str  # without the header
+    removed_in: str | None = None
+    signature: str | None = None
+
+    @property
+    def is_removed(self) -> bool:
+        return self.removed_in is not None and order(self.removed_in) <= order(RELEASE)
+
+    @property
+    def checksum(self) -> str:
+        return DROPPED if self.is_removed else hashlib.sha256(self.sql.encode()).hexdigest()
+
+    @property
+    def statement(self) -> str:
+        """What makes the database agree with this release."""
+        return f"DROP FUNCTION IF EXISTS {self.signature};" if self.is_removed else self.sql
+
+
+def known() -> list[Function]:
+    """The functions that this release ships, by name."""
+    folder = resources.files(_FOLDER).joinpath("functions")
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [read(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in files]
+
+
+def read(name: str, text: str) -> Function:
+    start = _START.search(text)
+    if start is None:
+        raise ValueError(f"functions/{name}.sql has no CREATE OR REPLACE FUNCTION sexton.…")
+    header = text[: start.start()]
+    superseded, signature = _SUPERSEDED.search(header), _SIGNATURE.search(header)
+    if (superseded is None) != (signature is None):
+        raise ValueError(f"functions/{name}.sql: a superseded function says by what, when it is removed, and its signature")
+    return Function(
+        name=name,
+        sql=text[start.start() :].strip(),
+        removed_in=superseded[1] if superseded else None,
+        signature=signature[1] if signature else None,
+    )
+
+
+def rights() -> str:
+    """What PUBLIC may call: applied again whenever a function was created."""
+    return resources.files(__package__).joinpath("rights.sql").read_text(encoding="utf-8").strip()
