@@ -17,6 +17,7 @@ from sexton.errors import WorkerLost
 from sexton.ids import Rng
 from sexton.store.database import Connection, Database
 from sexton.store.fleet import remote_workers
+from sexton.store.fleet.remote_workers import RemoteWorker
 from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Claimed as ClaimedEvent
 from sexton.telemetry.events import Emit, Reconciled, WorkerJoined
@@ -27,19 +28,6 @@ from .caller import Caller
 GRACE_MORE_S = 5.0  # beyond the worker's grace, as for our own
 UNHEARD_S = 10.0  # a claim's answer is with its worker by then, or never will be
 TURNS_LIMIT = 10_000  # of workers, the longest silent forgotten first
-
-
-class RemoteWorker(NamedTuple):
-    """A worker as it presents itself."""
-
-    id: UUID
-    name: str
-    queues: Sequence[str]
-    tasks: Sequence[str]
-    limit: int  # runs that it takes at once
-    concurrency: int
-    lease_s: float
-    holding: Collection[UUID] | None
 
 
 class StopRun(NamedTuple):
@@ -58,16 +46,7 @@ class RemoteClaims:
     async def attend(self, caller: Caller, worker: RemoteWorker) -> list[StopRun]:
         """It is alive, and hears what it should stop."""
         async with self._database.connection() as connection:
-            attendance = await remote_workers.attend(
-                connection,
-                worker.id,
-                name=worker.name,
-                queues=worker.queues,
-                tasks=worker.tasks,
-                concurrency=worker.concurrency,
-                lease_s=worker.lease_s,
-                now=self._clock.database_now(),
-            )
+            attendance = await remote_workers.attend(connection, worker, now=self._clock.database_now())
             if attendance.is_ours:
                 raise Invalid("worker_id", "this is the id of a worker that does not speak HTTP; leave it out to get your own")
             if not attendance.is_present:
