@@ -22,6 +22,7 @@ from .look_around import OVERDUE_S, LookAround
 
 REST_S = 2.0
 WOKEN_REST_S = 60.0  # where the sweeper's look wakes it
+DUE_SOON_S = 3.0
 RECALL_S = 10.0  # between two looks for fires that nobody promoted
 
 
@@ -65,6 +66,7 @@ class Planner:
             partitions,
             limit=self._limit,
             overdue_s=overdue_s,
+            announce_within_s=DUE_SOON_S,
             unforeseen=self._failed,
             now=self._clock.database_now(),
         )
