@@ -451,6 +451,14 @@ FUNCTION sexton.rule_changed()
   RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 add73d3d5cadc6859560950c281f1cd9;
 
+FUNCTION sexton.said_limit(limit_key text, limit_running integer, limit_count integer, limit_per interval, limit_burst integer, limit_ordered boolean)
+  RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path=sexton, pg_temp
+  BODY md5 e0333e15b6e463d064b12b6bfebe0e1b;
+
+FUNCTION sexton.said_policy(max_attempts integer, deadline interval, start_within interval, lease interval, progress_within interval, grace interval, max_lost integer)
+  RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path=sexton, pg_temp
+  BODY md5 84f6e21db717ce5a3c8a42453aa74cbf;
+
 FUNCTION sexton.same_rule(known jsonb, given jsonb)
   RETURNS boolean LANGUAGE sql IMMUTABLE
   BODY md5 e40093d5a9f782096c2c47dea3799ea9;
@@ -471,9 +479,9 @@ FUNCTION sexton.step_out()
   RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 5f870e9fb95aa59f2bf6d7ad5e3aae07;
 
-FUNCTION sexton.submit(task text, payload jsonb DEFAULT '{}'::jsonb, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, name text DEFAULT NULL::text, key text DEFAULT NULL::text, key_ttl interval DEFAULT NULL::interval, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], unique_by text[] DEFAULT NULL::text[], unique_for interval DEFAULT NULL::interval, trace text DEFAULT NULL::text)
+FUNCTION sexton.submit(task text, payload jsonb DEFAULT '{}'::jsonb, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, name text DEFAULT NULL::text, key text DEFAULT NULL::text, key_ttl interval DEFAULT NULL::interval, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], unique_by text[] DEFAULT NULL::text[], unique_for interval DEFAULT NULL::interval, trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean)
   RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
-  BODY md5 ab8668408c1528d49883a1c0c6b82637;
+  BODY md5 f74f0b4f02a9be78c4b1d0480a128d38;
 
 FUNCTION sexton.submit_and_show(jobs jsonb, notify boolean DEFAULT true, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean, version integer, task text, tenant text, queue text, lane smallint, name text, payload jsonb, policy jsonb, timeout_s real, at_most_once boolean, idempotency_key text, tags text[], submitted_at timestamp with time zone, submitted_by text, trace text, due_at timestamp with time zone) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET jit=off SET plan_cache_mode=force_generic_plan
@@ -487,9 +495,9 @@ FUNCTION sexton.submit_jobs(jobs jsonb, notify boolean DEFAULT true, at timestam
   RETURNS TABLE(id uuid, created boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan SET lock_timeout=2s
   BODY md5 e9e9a833d3e40ee3cf9cb1b31d2c2fd1;
 
-FUNCTION sexton.submit_schedule(task text, payload jsonb DEFAULT '{}'::jsonb, name text DEFAULT NULL::text, cron text DEFAULT NULL::text, rrule text DEFAULT NULL::text, every interval DEFAULT NULL::interval, timezone text DEFAULT NULL::text, jitter interval DEFAULT NULL::interval, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, end_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_fires integer DEFAULT NULL::integer, exclude text[] DEFAULT NULL::text[], overlap text DEFAULT NULL::text, catch_up text DEFAULT NULL::text, catch_up_window interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text)
+FUNCTION sexton.submit_schedule(task text, payload jsonb DEFAULT '{}'::jsonb, name text DEFAULT NULL::text, cron text DEFAULT NULL::text, rrule text DEFAULT NULL::text, every interval DEFAULT NULL::interval, timezone text DEFAULT NULL::text, jitter interval DEFAULT NULL::interval, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, end_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_fires integer DEFAULT NULL::integer, exclude text[] DEFAULT NULL::text[], overlap text DEFAULT NULL::text, catch_up text DEFAULT NULL::text, catch_up_window interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean, on_resume text DEFAULT NULL::text, pause_after integer DEFAULT NULL::integer)
   RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
-  BODY md5 c5659e1e0efc31852661e52892b693bc;
+  BODY md5 a73c52b20636a31a629ae49d6dc1bfb5;
 
 FUNCTION sexton.submit_schedules(schedules jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean, changed boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET lock_timeout=2s

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
-from litestar import Response, post
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.problems import Refused, document, invalid, over_limit, pointer, refusal
 from sexton.api.answers.responses import answer
 from sexton.api.known_tasks import warning
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Body, Call, described
+from sexton.api.openapi.description import Answer, Body, Operation
 from sexton.api.requests.bodies import JSON, NDJSON, body_of, decoded, malformed
 from sexton.api.requests.parameters import query_of
 from sexton.api.requests.queries import BatchQuery
-from sexton.api.requests.submissions import schedule_of, submission_of, trace_of
+from sexton.api.requests.submissions import check_job, schedule_of, submission_of, trace_of
 from sexton.api.state import ApiRequest, ApiState, caller_of, request_id_of, state_of
 from sexton.domain.job import BATCH_LIMIT
 from sexton.domain.schedule.document import OnName
@@ -38,6 +39,8 @@ from sexton.store.database import Connection
 from sexton.store.work.jobs import Submitted
 from sexton.wire import Fault
 
+operation = partial(Operation, tag="jobs")
+
 BODY_LIMIT = 32 * 1024 * 1024
 FAULTS_LIMIT = 100  # of the items that are wrong, this many are named
 _SLICE = 1_000  # jobs per try when one of them may be refused by the database
@@ -48,29 +51,24 @@ JUDGING_S = 10.0  # for all schedules of a batch together: what takes longer was
 Checked = Document | Refused
 
 
-@post(
-    "/v1/jobs/batch",
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="submitJobs",
-            tag="jobs",
-            summary=f"Submit up to {BATCH_LIMIT:,} jobs",
-            description=(
-                "A JSON array, or one JSON object per line. All or nothing: if one job is wrong, nothing is written and the "
-                "answer names it (`/9/delay`). With `partial=true` the good ones are written and each bad one has its problem. "
-                "One-time and recurring jobs may be mixed; with `on_name=update` this creates and updates named schedules."
-            ),
-            query=BatchQuery,
-            body=Body({JSON: list[wire.JobRequest], NDJSON: bytes}, examples.BATCH),
-            headers=("traceparent",),
-            answers={
-                201: Answer("All were submitted.", wire.Batch),
-                200: Answer("Partial: some were refused; each has its problem.", wire.Batch),
-            },
-            problems=(400, 409, 413, 415, 422, 429),
-        )
+@operation(
+    "POST /v1/jobs/batch",
+    id="submitJobs",
+    summary=f"Submit up to {BATCH_LIMIT:,} jobs",
+    description=(
+        "A JSON array, or one JSON object per line. All or nothing: if one job is wrong, nothing is written and the "
+        "answer names it (`/9/delay`). With `partial=true` the good ones are written and each bad one has its problem. "
+        "One-time and recurring jobs may be mixed; with `on_name=update` this creates and updates named schedules."
     ),
+    query=BatchQuery,
+    body=Body({JSON: list[wire.JobRequest], NDJSON: bytes}, examples.BATCH),
+    body_limit=BODY_LIMIT,
+    headers=("traceparent",),
+    answers={
+        201: Answer("All were submitted.", wire.Batch),
+        200: Answer("Partial: some were refused; each has its problem.", wire.Batch),
+    },
+    problems=(409, 429),
 )
 async def submit(request: ApiRequest) -> Response[bytes]:
     query, state = query_of(request, BatchQuery), state_of(request)
@@ -118,7 +116,7 @@ async def _judge(
         if index % _BREATH == _BREATH - 1:
             await asyncio.sleep(0)
         try:
-            asked = decoded(item, wire.JobRequest)
+            asked = decoded(item, wire.JobRequest, check_job)
             if asked.is_recurring:
                 judged_count += 1
                 checked.append(schedule_of(asked, now=now, on_name=on_name, submitted_by=caller.actor, trace=trace))
