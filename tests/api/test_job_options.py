@@ -55,7 +55,11 @@ BEFORE_AND_AFTER: dict[str, tuple[Any, Any, Any, Any]] = {
     "on_resume": ("latest", "latest", "all", "all"),
     "pause_after": (3, 3, 4, 4),
 }
-BESIDE = {"dialect": {"cron": "0 0 9 ? * MON"}, "idempotency_ttl": {"idempotency_key": "k"}, "limit": {"payload": {"n": 1}}}
+BESIDE: dict[str, dict[str, Any]] = {
+    "dialect": {"cron": "0 0 9 ? * MON"},
+    "idempotency_ttl": {"idempotency_key": "k"},
+    "limit": {"payload": {"n": 1}},
+}
 
 
 def asked(option: Option) -> dict[str, Any]:

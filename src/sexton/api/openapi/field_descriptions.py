@@ -14,11 +14,16 @@ def _asked(option: Option) -> str:
 
 _OF_REQUESTS = {option.name: _asked(option) for option in OPTIONS}
 _OF_ANSWERS = {
-    option.field: f"{option.means} In seconds." if option.kind == "span" else option.means
+    str(option.field): f"{option.means} In seconds." if option.kind == "span" else option.means
     for option in OPTIONS
     if option.has_own_field
 }
-_OF_JOBS = {"JobRequest": _OF_REQUESTS, "JobEdit": _OF_REQUESTS, "Job": _OF_ANSWERS, "Submitted": _OF_ANSWERS}
+_OF_JOBS: dict[str, dict[str, str]] = {
+    "JobRequest": _OF_REQUESTS,
+    "JobEdit": _OF_REQUESTS,
+    "Job": _OF_ANSWERS,
+    "Submitted": _OF_ANSWERS,
+}
 _OTHERWISE = {"handler", "limit"}  # means something else in other structs
 MEANINGS = {option.name: option.means for option in OPTIONS if option.name not in _OTHERWISE} | {
     "handler": "What runs: the name of a Python task.",
