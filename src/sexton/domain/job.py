@@ -31,6 +31,10 @@ _YEARS = (1970, 9000)  # with room for every deadline and offset: what PostgreSQ
 _PATH = re.compile(r"payload(\.[^.]+)+")
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _encode = msgspec.json.Encoder().encode
+_POLICY_RULES = {  # by option: its key, whether it is a span, the bounds of a count
+    name: (key, BY_NAME[name].kind == "span", BY_NAME[name].bounds if BY_NAME[name].kind == "count" else None)
+    for name, key in POLICIES.items()
+}
 
 Priority = Literal["critical", "high", "normal", "low"]
 Delivery = Literal["at_least_once", "at_most_once"]
@@ -164,22 +168,15 @@ def policy(target: Target | None = None, /, **given: Any) -> Policy | None:
     """The policy, or `None` where all of it is the default. Only what is chosen is written, and then it beats the task's."""
     chosen: dict[str, Any] = {} if target is None else {"target": target}
     for name, value in given.items():
-        if name not in POLICIES:
+        rule = _POLICY_RULES.get(name)
+        if rule is None:
             raise TypeError(f"a job has no option {name!r}")
         if value is not None:
-            chosen[POLICIES[name]] = _checked(name, value)
+            key, is_span, bounds = rule
+            if bounds is not None and not bounds[0] <= value <= bounds[1]:
+                raise Invalid(name, f"{value} must lie between {bounds[0]} and {bounds[1]}")
+            chosen[key] = seconds(value, field=name) if is_span else value
     return Policy(**chosen) if chosen else None
-
-
-def _checked(name: str, value: Any) -> Any:
-    option = BY_NAME[name]
-    match option.kind:
-        case "span":
-            return seconds(value, field=name)
-        case "count" if not option.bounds[0] <= value <= option.bounds[1]:
-            raise Invalid(name, f"{value} must lie between {option.bounds[0]} and {option.bounds[1]}")
-        case _:
-            return value
 
 
 def encoded_payload(payload: Any) -> msgspec.Raw:

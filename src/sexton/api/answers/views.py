@@ -25,6 +25,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 _policy = msgspec.json.Decoder(Policy).decode
 _POLICY_FIELDS = tuple((str(BY_NAME[name].field), key) for name, key in POLICIES.items())
+_NO_POLICY = dict.fromkeys([*(field for field, _ in _POLICY_FIELDS), "limit"])
 _RETRY_FIELDS = {
     "max_attempts": "max_attempts",
     "backoff": "backoff",
@@ -66,9 +67,7 @@ def _job_fields(view: jobs.JobView) -> dict[str, Any]:
         "name": view.name,
         "tags": view.tags or (),
         "timeout_s": view.timeout_s,
-        **{field: getattr(policy, key) for field, key in _POLICY_FIELDS},
-        "retry": retry(policy.retry),
-        "limit": _limit(view.policy_json),
+        **(_NO_POLICY if view.policy_json is None else _policy_fields(policy, view.policy_json)),
         "idempotency_key": view.idempotency_key,
         "submitted_at": view.submitted_at,
         "submitted_by": view.submitted_by,
@@ -82,6 +81,11 @@ def _job_fields(view: jobs.JobView) -> dict[str, Any]:
         "paused_by": view.paused_by,
         **({} if view.schedule_json is None else _recurring_fields(view.schedule_json, view)),
     }
+
+
+def _policy_fields(policy: Policy, policy_json: str) -> dict[str, Any]:
+    fields = {field: getattr(policy, key) for field, key in _POLICY_FIELDS}
+    return {**fields, "retry": retry(policy.retry), "limit": _limit(policy_json)}
 
 
 def _recurring_fields(schedule_json: str, view: jobs.JobView) -> dict[str, Any]:

@@ -12,12 +12,13 @@ import msgspec
 from sexton.api.answers.problems import Refused, invalid
 from sexton.api.state import ApiRequest
 from sexton.clock import host_now
+from sexton.domain.fault import Invalid
 from sexton.domain.job import PAYLOAD_BYTES_LIMIT, Submission, has_escaped_nul
 from sexton.domain.schedule.document import OnName, ScheduleDocument
 from sexton.wire import Fault, JobRequest, RunRequest
 
 from .bodies import DEPTH_LIMIT
-from .faults import checked, fault_in
+from .faults import checked, fault_in, refusal_of
 
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -26,7 +27,10 @@ def submission_of(request: JobRequest, *, submitted_by: str, trace: str | None =
     """The document for the store, with the payload as the caller wrote it."""
     if key is not None:
         request = msgspec.structs.replace(request, idempotency_key=key)
-    document = checked(request, lambda one: _submission(one, submitted_by, trace))
+    try:
+        document = _submission(request, submitted_by, trace)
+    except (Invalid, Refused) as first:
+        raise refusal_of(request, lambda one: _submission(one, submitted_by, trace), first) from None
     if document.run_at is not None:  # so that one instant in two spellings is one submission
         return msgspec.structs.replace(document, run_at=document.run_at.astimezone(UTC))
     return document
