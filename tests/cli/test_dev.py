@@ -220,7 +220,7 @@ class TestWhatIsWrong:
         code, _, err = call("worker", "sexton.demo:app")
         assert code == 2
         assert "SEXTON_WORKER_QUEUES" in one_line(err)
-        assert "names no queue" in err
+        assert "has no queue" in err
 
     def test_an_app_that_does_not_load_is_told_with_its_place(self, call: Call, tmp_path: Path) -> None:
         (tmp_path / "clumsy.py").write_text("1 / 0\n")

@@ -74,7 +74,7 @@ def test_arguments_become_a_payload_by_name() -> None:
         (lambda: charge.request(1.0, "EUR"), "/payload", "takes 1 positional arguments"),  # type: ignore[call-overload]
         (lambda: anything.request(x=object()), "/payload", "cannot be written as JSON"),
         (lambda: anything.request(x=float("nan")), "/payload/x", "has no JSON form"),
-        (lambda: plain.request(1, delay="soon"), "/delay", "is not a span"),
+        (lambda: plain.request(1, delay="soon"), "/delay", "is not a duration"),
         (lambda: plain.request(1, delay=1, run_at=datetime.now(UTC)), "/delay", "not both"),
         (lambda: plain.request(1, run_at="2030-01-01"), "/run_at", "is not a datetime"),  # type: ignore[call-overload]
         (lambda: plain.request(1, retry="never"), "/retry", "is not a Retry"),  # type: ignore[call-overload]

@@ -401,7 +401,7 @@ class TestWhomItMayBe:
 
     @pytest.mark.parametrize("address", ["unix:/run/docker.sock", "dns:///orders.example:443", "orders.example", "a b:443"])
     async def test_no_other_way_to_name_a_server_is_taken(self, caller: Caller, address: str) -> None:
-        with pytest.raises(PermanentError, match=r"handler.address: .*is no address"):
+        with pytest.raises(PermanentError, match=r"handler.address: .*is not an address"):
             await caller.call(address)
 
     async def test_a_host_that_cannot_be_looked_up_may_be_there_later(self, make: Callable[..., Caller]) -> None:

@@ -345,7 +345,7 @@ class TestTime:
         hand.stage.handles[0].raises(ValueError("no luck"))
         await hand.report()
         (letter,) = await rig.letters()
-        assert letter.reason == "no time for another attempt before the deadline: ValueError: no luck"
+        assert letter.reason == "the deadline is before the next attempt: ValueError: no luck"
 
     async def test_a_handler_that_makes_no_progress_is_stuck(self, rig: Rig) -> None:
         """C4: every word counts, and so does a bare sign of life."""
