@@ -172,9 +172,9 @@ class TestWhatIsWrong:
     @pytest.mark.parametrize(
         ("url", "code", "says"),
         [
-            ("postgresql://sexton:hunter2@127.0.0.1:1/db", 3, "cannot connect by SEXTON_DATABASE_URL"),
-            ("postgresql://sexton:hunter2@no-such-host.invalid/db", 3, "cannot connect by SEXTON_DATABASE_URL"),
-            ("mysql://sexton:hunter2@host/db", 2, "is not an address of PostgreSQL"),
+            ("postgresql://sexton:hunter2@127.0.0.1:1/db", 3, "cannot connect with SEXTON_DATABASE_URL"),
+            ("postgresql://sexton:hunter2@no-such-host.invalid/db", 3, "cannot connect with SEXTON_DATABASE_URL"),
+            ("mysql://sexton:hunter2@host/db", 2, "is not a PostgreSQL URL"),
         ],
     )
     @pytest.mark.parametrize("command", ["dev", "migrate"])

@@ -237,7 +237,7 @@ async def test_arguments_and_results_are_json_to_the_letter(pool: ProcessPool) -
 
 
 async def test_a_result_that_is_no_json_fails_for_good(pool: ProcessPool) -> None:
-    with pytest.raises(PermanentError, match="cannot be written as JSON"):
+    with pytest.raises(PermanentError, match="cannot be encoded as JSON"):
         await run(pool, unspeakable)
 
 

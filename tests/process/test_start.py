@@ -83,7 +83,7 @@ async def test_services_wait_for_a_database_that_is_away_and_stop_when_asked(sta
         await cluster.until(lambda name=name: "database awaited" in cluster[name].log, f"{name} to wait")  # type: ignore[misc]
         os.kill(cluster[name].pid, number)
         assert await cluster.exit_code(name, within_s=1.5) == 0
-        assert "cannot connect by SEXTON_DATABASE_URL" in cluster[name].log
+        assert "cannot connect with SEXTON_DATABASE_URL" in cluster[name].log
         assert "hunter2" not in cluster[name].log
 
 

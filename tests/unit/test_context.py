@@ -133,7 +133,7 @@ def test_the_log_keeps_the_beginning_and_the_newest_within_its_limit() -> None:
     marks = [index for index, line in enumerate(lines) if line.startswith("… ")]
     assert len(output(context).encode()) <= OUTPUT_LIMIT
     assert (lines[0], lines[-1], len(marks)) == ("line 0", "line 19999", 1)
-    assert lines[marks[0]] == f"… {20_000 - (len(lines) - 1)} lines left out …"
+    assert lines[marks[0]] == f"… {20_000 - (len(lines) - 1)} lines omitted …"
     assert int(lines[marks[0] + 1].split()[1]) == marks[0] + 20_000 - (len(lines) - 1)
 
 

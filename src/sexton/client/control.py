@@ -1,4 +1,4 @@
-"""What a program may do to a job that stands: stop it for now, let it go on, run it now, run what it has missed."""
+"""What a program may do with an existing job: pause it, resume it, run it now, backfill missed fires."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Control:
         if until is not None and (until.tzinfo is None or not jobs.is_recurring(job_id)):
             raise InvalidSubmission("/until", "give an instant with an offset, and only for a recurring job")
         if note is not None and "\x00" in note:
-            raise InvalidSubmission("/note", "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+            raise InvalidSubmission("/note", "contains a NUL character (U+0000), which PostgreSQL cannot store")
         async with (await self._pools.here()).transaction() as connection:
             if not jobs.is_recurring(job_id):
                 return await editing.pause(connection, job_id, note=note, by=BY, now=now)
             if until is not None and until <= await transitions.mark(connection, now=now):
-                raise InvalidSubmission("/until", "lies in the past")
+                raise InvalidSubmission("/until", "is in the past")
             return await recurring.pause(connection, job_id, note=note, by=BY, resume_at=until, now=now)
 
     async def resume(self, job_id: UUID) -> JobView:
@@ -45,12 +45,14 @@ class Control:
             return await resume(connection, job_id, now=self._clock.database_now())
 
     async def run(self, job_id: UUID, payload: Any, bound: Callable[[str, Any], Any]) -> JobView:
-        """`bound` makes of a payload what the function of a task takes, if that is known here."""
+        """`bound` checks a payload against the function of its task, if this program has it."""
         now = self._clock.database_now()
         async with (await self._pools.here()).transaction() as connection:
             if not jobs.is_recurring(job_id):
                 if payload is not None:
-                    raise InvalidSubmission("/payload", "is for a run of a recurring job; a one-time job has its own")
+                    raise InvalidSubmission(
+                        "/payload", "is allowed only for a recurring job; a one-time job already has its payload"
+                    )
                 return await editing.hasten(connection, job_id, now=now)
             if payload is None:
                 return await recurring.fire(connection, job_id, now=now)

@@ -1,4 +1,4 @@
-"""The options of a job: what a decorator may say for all jobs of a task, and what a submission may say for one."""
+"""The options of a job: those of a decorator, for all jobs of a task, and those of a submission, for one job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sexton.domain.schedule.rule import DstRule, Jitter, Window
 
 
 class CommonOptions(TypedDict, total=False):
-    """For any job. What is `None` is not said."""
+    """For any job. `None` means that the option is not given."""
 
     queue: str | None
     priority: Priority | None
@@ -39,7 +39,7 @@ class CommonOptions(TypedDict, total=False):
 
 
 class TaskOptions(CommonOptions, total=False):
-    """For all jobs of a task; each job may say otherwise."""
+    """For all jobs of a task; each job may override them."""
 
     unique: Unique | bool | None
 
@@ -58,7 +58,7 @@ class Options(TaskOptions, total=False):
 
 
 class RuleOptions(TypedDict, total=False):
-    """When a recurring job fires, besides the rule itself, and how it behaves around it: docs/schedules.md."""
+    """When a recurring job fires, besides the rule itself, and its policies: docs/schedules.md."""
 
     timezone: str | None
     dst: DstRule | Mapping[str, Any] | None
@@ -76,11 +76,11 @@ class RuleOptions(TypedDict, total=False):
 
 
 class DeclaredOptions(RuleOptions, CommonOptions, total=False):
-    """For a schedule that is declared in code; it is the default tenant's."""
+    """For a schedule that is declared in code, for the default tenant."""
 
 
 class Declaration(DeclaredOptions, total=False):
-    """Of `@app.cron` and its like. `payload` is what each run gets; `process` as in `@app.task`."""
+    """For `@app.cron` and similar decorators. `payload` is the payload of each run; `process` as in `@app.task`."""
 
     name: str | None
     payload: Mapping[str, Any] | None
@@ -102,29 +102,29 @@ class ScheduleOptions(DeclaredOptions, total=False):
 class BackfillOptions(TypedDict, total=False):
     """Which past fires of a recurring job run, and how."""
 
-    fires: Fires  # "missing": those that have not run; "all": these too
+    fires: Fires  # "missing": fires that have not run; "all": also those that have
     spacing: Duration  # between two fires; 1 s if left out
-    overlap: BackfillOverlap  # "parallel" only where the job's own policy is
-    dry_run: bool  # only says what would run
+    overlap: BackfillOverlap  # "parallel" is allowed only if the job's own policy is parallel
+    dry_run: bool  # only shows what would run
 
 
 class TenantOptions(TypedDict, total=False):
-    """What may be set for a tenant. What is `None` is not limited."""
+    """The settings of a tenant. `None` means no limit."""
 
-    weight: int  # its share against other tenants; 1 if left out
+    weight: int  # its share relative to other tenants; default 1
     running_max: int | None  # runs at once
-    waiting_max: int | None  # runs that have not started; beyond it submissions are refused
-    submit_rate: float | None  # jobs per second; beyond it submissions are refused
+    waiting_max: int | None  # runs that have not started; above it submissions are rejected
+    submit_rate: float | None  # jobs per second; above it submissions are rejected
     submit_burst: int | None
     jitter: Duration | None
 
 
 class QueueOptions(TypedDict, total=False):
-    """What may be set for a queue; from `timeout` on, defaults of its jobs."""
+    """The settings of a queue; from `timeout` on, defaults of its jobs."""
 
     release_rate: float | None  # runs per second that may start
     release_burst: int | None
-    ageing: Duration | None  # after it a run rises one lane
+    ageing: Duration | None  # after it a run moves up one lane
     timeout: Duration | None
     jitter: Duration | None
     retry: Retry | None
@@ -136,7 +136,7 @@ class LimitOptions(TypedDict, total=False):
     running: int | None  # runs at once
     count: int | None  # starts per `per`
     per: Duration | None
-    burst: int | None  # starts that may come at once after a rest
+    burst: int | None  # starts that may come at once after an idle time
     ordered: bool  # one at a time, by due time
 
 

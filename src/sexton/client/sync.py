@@ -1,5 +1,5 @@
-"""Brings the database in line with the schedules that an app's code declares: creates, updates by name, and on request ends
-those that the code has dropped. Safe from many processes at once; what is the same already is not written again."""
+"""Synchronizes the database with the schedules that an app's code declares: creates, updates by name, and on request ends
+those that the code no longer has. Many processes may do it at once. An unchanged schedule is not written again."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _NO_ID = UUID(int=0)
 
 
 class Synced(NamedTuple):
-    """Names of schedules, by what became of them."""
+    """Names of schedules, by what was done with them."""
 
     created: list[str]
     updated: list[str]
     unchanged: list[str]
-    ended: list[str]  # left alone: over by its own rule, or ended by a person
+    ended: list[str]  # not changed: ended by its own rule, or by a user
     pruned: list[str]
 
 
 class _Rehearsal(Exception):
-    """Takes everything back."""
+    """Rolls everything back, after a dry run."""
 
 
 async def sync(
@@ -46,7 +46,7 @@ async def sync(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> Synced:
-    """`owner` names the app: only what was declared under the same name is ever pruned. `revive` begins anew what had ended."""
+    """`owner` is the name of the app: only schedules declared under it are pruned. `revive` restarts schedules that ended."""
     synced = Synced([], [], [], [], [])
     if not registry.schedules and not prune:
         return synced

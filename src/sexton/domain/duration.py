@@ -28,9 +28,7 @@ def seconds(value: Duration, *, field: str = "duration") -> float:
         case str() if _WHOLE.fullmatch(value):
             span_s = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(value))
         case _:
-            raise Invalid(
-                field, f'{value!r} is not a duration; write "250ms", "90s", "15m", "24h", "7d" or a count of seconds'
-            )
+            raise Invalid(field, f'{value!r} is not a duration; write "250ms", "90s", "15m", "24h", "7d" or a count of seconds')
     if not math.isfinite(span_s) or not 0 <= span_s <= _LONGEST_S:
         raise Invalid(field, f"{value!r} must be between zero and ten years")
     return span_s

@@ -13,8 +13,8 @@ ALL: tuple[int, ...] = tuple(range(PARTITION_COUNT))
 def assign(nodes: Iterable[UUID]) -> dict[UUID, frozenset[int]]:
     """An equal share for each node: shares differ by at most one, and few partitions move when a node starts or stops.
 
-    Rendezvous hashing with an upper limit: a partition goes to the node with the highest hash for it among those below the
-limit.
+        Rendezvous hashing with an upper limit: a partition goes to the node with the highest hash for it among those below the
+    limit.
     """
     shares: dict[UUID, set[int]] = {node: set() for node in sorted(nodes)}
     if not shares:

@@ -8,7 +8,7 @@ import msgspec
 from sexton import errors
 from sexton.wire import Problem
 
-# Those whose only argument is their message.
+# Errors whose only argument is their message.
 _TOLD: dict[str, type[errors.SextonError]] = {
     kind.code: kind
     for kind in (
@@ -58,7 +58,7 @@ def _error(problem: Problem) -> errors.SextonError:
 
 
 def _without_a_document(response: httpx.Response) -> errors.SextonError:
-    """A proxy speaks, or something else listens there."""
+    """The response comes from a proxy, or from another server."""
     said = f"{response.request.url.path} answered {response.status_code} {response.reason_phrase}"
     if response.status_code in _BUSY:
         return errors.ApiUnavailable(f"{said}; try again shortly")

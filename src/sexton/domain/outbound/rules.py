@@ -137,7 +137,7 @@ class Rules:
         if why is None:
             return None if port in self.ports else self._wrong_port(port)
         if opening:  # an entry matches, but not on this port; private addresses have no other ports
-            return f"port {port} of {host} is not allowed; add it to outbound_allow"
+            return f"port {port} of {host} is not open"
         return f"{address} is {why}" if host == str(address) else f"{host} is at {address}, which is {why}"
 
     def _opens(self, opening: Iterable[Allowed], port: int) -> bool:

@@ -58,9 +58,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def is_permanent(self, code: int) -> bool:
         if self.permanent_codes == "others":
-            return (
-                code > 0 and code not in self.retry_codes
-            )  # negative: killed by a signal, never permanent
+            return code > 0 and code not in self.retry_codes  # negative: killed by a signal, never permanent
         return code in self.permanent_codes
 
     def filled(self, payload: Any) -> list[str]:
@@ -134,9 +132,7 @@ def _pieces(template: str, *, field: str = "argv") -> Iterator[tuple[str, str | 
     end = 0
     for match in _PLACE.finditer(template):
         if match["path"] is None:
-            raise Invalid(
-                field, "write a placeholder as {payload.name}; the whole payload is on the command's standard input"
-            )
+            raise Invalid(field, "write a placeholder as {payload.name}; the whole payload is on the command's standard input")
         yield template[end : match.start()], None
         yield "", match["path"]
         end = match.end()

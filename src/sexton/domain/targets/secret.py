@@ -20,9 +20,7 @@ class SecretRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def check_name(name: str, *, field: str) -> None:
     if not is_name(name):
-        raise Invalid(
-            field, f"{name!r} is not a valid secret name; use lowercase letters, digits, - and _, such as stripe"
-        )
+        raise Invalid(field, f"{name!r} is not a valid secret name; use lowercase letters, digits, - and _, such as stripe")
 
 
 def is_name(name: str) -> bool:
