@@ -233,7 +233,7 @@ class TestWhatIsWrong:
             load_registry("typo:app")
 
     async def test_a_server_that_is_too_old(self, database: Postgres) -> None:
-        with pytest.raises(UnsupportedServer, match="PostgreSQL 14, and Sexton needs 15"):
+        with pytest.raises(UnsupportedServer, match="PostgreSQL 14, but Sexton needs 15"):
             server_version.check(140_013)
         server_version.check(150_000)
         await server_version.require_supported(database)

@@ -341,9 +341,7 @@ class TestDescriptorSets:
         async with shop() as server:
             with pytest.raises(PermanentError, match=words):
                 await caller.call(server, descriptors="shop")
-            with pytest.raises(
-                PermanentError, match="'other' are unknown to this worker; add them to SEXTON_GRPC_DESCRIPTORS"
-            ):
+            with pytest.raises(PermanentError, match="'other' are unknown to this worker; add them to SEXTON_GRPC_DESCRIPTORS"):
                 await caller.call(server, descriptors="other")
 
     async def test_files_that_need_each_other_are_refused(self, make: Callable[..., Caller], tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ async def test_services_refuse_a_clone_until_it_is_adopted(clone_url: str, start
     cluster.api("api")
     for name in ("worker", "scheduler", "api"):
         line = await refusal(cluster, name, Exit.CONFLICT)
-        assert "copied or restored from elsewhere" in line
+        assert "copied or restored from another server" in line
         assert "--adopt" in line
     cluster.worker("adopting", "--adopt")
     await cluster.until_ready("adopting")
@@ -59,8 +59,8 @@ async def test_services_refuse_an_empty_database_and_name_the_command(
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("no_such_module:app", "there is no module 'no_such_module'"),
-        ("tests.process.no_such_module:app", "there is no module 'tests.process.no_such_module'"),
+        ("no_such_module:app", "module 'no_such_module' was not found"),
+        ("tests.process.no_such_module:app", "module 'tests.process.no_such_module' was not found"),
         ("tests.process.apps:application", "has no 'application'"),
         ("tests.process.apps:nap", "not a sexton.App"),
         ("", "module:attribute"),
