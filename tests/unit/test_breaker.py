@@ -187,7 +187,7 @@ class TestAHost:
             full.admit(0.0)
         waiting = full.admit(0.0)
         assert isinstance(waiting, asyncio.Future)
-        full.tire(waiting, ROW_S)
+        full.stop_waiting(waiting, ROW_S)
         assert isinstance(waiting.result(), Parked)
 
     async def test_when_it_goes_down_the_row_is_sent_away(self) -> None:

@@ -90,8 +90,8 @@ def _where_else(module_name: str) -> str:
 
 def listening_on(settings: Settings, host: str | None, port: int | None) -> Settings:
     """The settings, overridden by the command line."""
-    said = {"api_host": host, "api_port": port}
-    return settings.model_copy(update={name: value for name, value in said.items() if value is not None})
+    overrides = {"api_host": host, "api_port": port}
+    return settings.model_copy(update={name: value for name, value in overrides.items() if value is not None})
 
 
 async def open_database(settings: Settings, *, size: int) -> Postgres:

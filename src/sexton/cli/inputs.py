@@ -43,7 +43,7 @@ def called_by(text: str) -> str | Target:
     if text.startswith(("http://", "https://")):
         from sexton.domain.targets import HttpTarget
 
-        with _invalid(text):
+        with _reported_as(text):
             return HttpTarget(text)
     if not text.startswith("{"):
         return text
@@ -52,12 +52,12 @@ def called_by(text: str) -> str | Target:
     from sexton.wire import Handler
     from sexton.wire.handlers import task_or_target
 
-    with _invalid("handler"):
+    with _reported_as("handler"):
         return task_or_target(msgspec.json.decode(text.encode(errors="surrogateescape"), type=Handler))
 
 
 @contextmanager
-def _invalid(what: str) -> Iterator[None]:
+def _reported_as(what: str) -> Iterator[None]:
     import msgspec
 
     try:

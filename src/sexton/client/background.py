@@ -30,15 +30,15 @@ class Background:
             future.cancel()
             raise
 
-    def stop(self, farewell: Coroutine[Any, Any, None]) -> None:
-        """Runs `farewell` there and ends the thread. Calls of other threads that are still in progress are cancelled."""
+    def stop(self, cleanup: Coroutine[Any, Any, None]) -> None:
+        """Runs `cleanup` there and ends the thread. Calls of other threads that are still in progress are cancelled."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is None or thread.pid != os.getpid():
-            farewell.close()
+            cleanup.close()
             return
         try:
-            asyncio.run_coroutine_threadsafe(farewell, thread.loop).result()
+            asyncio.run_coroutine_threadsafe(cleanup, thread.loop).result()
         finally:
             thread.end()
 

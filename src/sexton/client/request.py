@@ -35,7 +35,7 @@ class Template:
 
     def __init__(self, task: str | Target, options: TaskOptions, *, queue: str | None) -> None:
         self._called = task
-        self._options = said(options)
+        self._options = given_options(options)
         with submission_faults():
             self.submission = _document(task, {}, self._options)
         self._queue = self.submission.queue or queue
@@ -49,7 +49,7 @@ class Template:
     def job(self, payload: Any, options: Mapping[str, Any]) -> Submission:
         """The job, without its time."""
         with submission_faults():
-            return _document(self._called, payload, {**self._options, **said(options)})
+            return _document(self._called, payload, {**self._options, **given_options(options)})
 
     def plain_request(self, payload: Any) -> Request:
         """Without any option, as in most bulk submissions: 2 µs instead of 7."""
@@ -57,7 +57,7 @@ class Template:
             return Request(msgspec.structs.replace(self.submission, payload=encoded_payload(payload)), self._queue)
 
     def request(self, payload: Any, options: Options) -> Request:
-        given = said(options)
+        given = given_options(options)
         if not given:
             return self.plain_request(payload)
         with submission_faults():
@@ -67,7 +67,7 @@ class Template:
         return Request(document, document.queue or self._queue)
 
 
-def said(options: Mapping[str, Any] | TaskOptions | Options) -> dict[str, Any]:
+def given_options(options: Mapping[str, Any] | TaskOptions | Options) -> dict[str, Any]:
     return {name: value for name, value in cast(Mapping[str, Any], options).items() if value is not None}
 
 

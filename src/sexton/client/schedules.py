@@ -32,7 +32,7 @@ from .background import Background
 from .faults import submission_faults
 from .options import BEHAVIOUR, RULE
 from .pools import Pools
-from .request import Template, said
+from .request import Template, given_options
 
 PLAN_LIMIT = 1_000  # this many are planned before the call returns; the planners, which wake up at once, plan the rest
 _PAUSE_AFTER_LIMIT = 10_000
@@ -126,7 +126,7 @@ class Schedules:
         return msgspec.json.encode(documents).decode(), self._clock.database_now()
 
     def _document(self, template: Template, payload: Any, options: Mapping[str, Any], now: datetime) -> ScheduleDocument:
-        given = said(options)
+        given = given_options(options)
         of_rule = {name: given.pop(name) for name in RULE & given.keys()}
         behaviour = {name: given.pop(name) for name in BEHAVIOUR & given.keys()}
         job = template.job(payload, given)

@@ -47,13 +47,13 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_attempts <= 1000:
-            raise Invalid("max_attempts", f"{self.max_attempts} must lie between 1 and 1000")
+            raise Invalid("max_attempts", f"{self.max_attempts} must be between 1 and 1000")
         if not 0 <= self.jitter <= 0.25:
-            raise Invalid("jitter", f"{self.jitter} must lie between 0 and 0.25")
+            raise Invalid("jitter", f"{self.jitter} must be between 0 and 0.25")
         if not 1 <= self.factor <= 1000:
-            raise Invalid("factor", f"{self.factor} must lie between 1 and 1000")
+            raise Invalid("factor", f"{self.factor} must be between 1 and 1000")
         if not 0 <= self.replays <= 1000:
-            raise Invalid("replays", f"{self.replays} must lie between 0 and 1000")
+            raise Invalid("replays", f"{self.replays} must be between 0 and 1000")
         seconds(self.base_s, field="base")
         seconds(self.max_s, field="max")
         seconds(self.replay_after_s, field="replay_after")

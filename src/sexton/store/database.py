@@ -262,10 +262,12 @@ def translate(error: BaseException) -> Exception | None:
 def limit_exceeded(message: str, detail: str | None) -> LimitExceeded:
     """The error for SQLSTATE SX429, for any driver. Its DETAIL is JSON and names the limit."""
     try:
-        said = msgspec.json.decode(detail or "{}", type=_Exceeded)
+        exceeded = msgspec.json.decode(detail or "{}", type=_Exceeded)
     except msgspec.DecodeError:
-        said = _Exceeded()
-    return LimitExceeded(message, limit=said.limit, tenant=said.tenant, max=said.max, retry_after_s=said.retry_after_s)
+        exceeded = _Exceeded()
+    return LimitExceeded(
+        message, limit=exceeded.limit, tenant=exceeded.tenant, max=exceeded.max, retry_after_s=exceeded.retry_after_s
+    )
 
 
 class _Exceeded(msgspec.Struct):

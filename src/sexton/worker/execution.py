@@ -152,9 +152,9 @@ class Execution:
             limit_s = left_s
         if limit_s is not None:
             self._timers.append(self._bench.timers.call_later(limit_s, self._time_out))
-        silence_s = self.claimed.lease.policy.progress_within_s
-        if silence_s is not None:
-            self._timers.append(self._bench.timers.call_later(silence_s, self._check_progress))
+        limit_s = self.claimed.lease.policy.progress_within_s
+        if limit_s is not None:
+            self._timers.append(self._bench.timers.call_later(limit_s, self._check_progress))
 
     def _time_out(self) -> None:
         timeout_s, left_s = self.claimed.timeout_s, self.claimed.lease.deadline_left_s
@@ -164,15 +164,15 @@ class Execution:
             self._stop(TimedOut(f"still running after its timeout of {timeout_s:g} s"))
 
     def _check_progress(self) -> None:
-        silence_s = self.claimed.lease.policy.progress_within_s
-        if self.phase is not Phase.RUNNING or silence_s is None or self.context is None or self.started_at is None:
+        limit_s = self.claimed.lease.policy.progress_within_s
+        if self.phase is not Phase.RUNNING or limit_s is None or self.context is None or self.started_at is None:
             return
         live = live_output_of(self.context)
-        silent_s = self._bench.clock.monotonic() - (self.started_at if live is None else live.said_at)
-        if silent_s >= silence_s:
-            self._stop(TimedOut(f"stuck: no progress for {silent_s:.0f} s; the limit is {silence_s:g} s"))
+        elapsed_s = self._bench.clock.monotonic() - (self.started_at if live is None else live.said_at)
+        if elapsed_s >= limit_s:
+            self._stop(TimedOut(f"stuck: no progress for {elapsed_s:.0f} s; the limit is {limit_s:g} s"))
         else:
-            self._timers.append(self._bench.timers.call_later(silence_s - silent_s, self._check_progress))
+            self._timers.append(self._bench.timers.call_later(limit_s - elapsed_s, self._check_progress))
 
     def _stop(self, verdict: Outcome) -> None:
         if self.phase is Phase.TAKEN:

@@ -117,10 +117,10 @@ class Heartbeat:
     def watch(self) -> None:
         """If no heartbeat succeeded for most of a lease, other workers may soon claim the runs of this one, so it stops them
         first. The reports wait until the database is reachable again. Called regularly, because a heartbeat may also hang."""
-        silent_s = self._clock.monotonic() - self._beat_sent_at
+        elapsed_s = self._clock.monotonic() - self._beat_sent_at
         for execution in self._holdings.all():
             lease_s = max(self._lease_s, execution.lease_s or 0.0)
-            left_s = lease_s - silent_s
+            left_s = lease_s - elapsed_s
             if left_s > min(ASK_S, lease_s / 3) or execution.phase not in (Phase.TAKEN, Phase.RUNNING):
                 continue
             if not execution.stopping:

@@ -90,7 +90,9 @@ def tell_ended(event: Event) -> None:
 def _line(event: Ended) -> str:
     ending = typer.style(f"{event.ending:<9}", fg=_COLOURS.get(event.ending or ""))
     took = f"{event.took_s:.2f} s"
-    said = (event.reason or "").strip().partition("\n")[0]
-    reason = f"  {said if len(said) <= _REASON_LIMIT else said[: _REASON_LIMIT - 1] + '…'}" if said else ""
+    first_line = (event.reason or "").strip().partition("\n")[0]
+    reason = (
+        f"  {first_line if len(first_line) <= _REASON_LIMIT else first_line[: _REASON_LIMIT - 1] + '…'}" if first_line else ""
+    )
     # The wall clock is only shown; nothing is decided by it.
     return f"{time.strftime('%H:%M:%S')}  {ending}  {event.task:<16} {took:>8}  {event.job_id}{reason}"

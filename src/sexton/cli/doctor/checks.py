@@ -61,10 +61,10 @@ def judge(facts: Facts) -> list[Finding]:
 
 def version(facts: Facts) -> Finding:
     number = facts.server.version
-    said = f"PostgreSQL {number // 10_000}.{number % 10_000}"
+    detail = f"PostgreSQL {number // 10_000}.{number % 10_000}"
     if number < OLDEST_SERVER:
-        return Finding("version", "fail", said, "Sexton needs 15 or newer; upgrade the server")
-    return Finding("version", "ok", said)
+        return Finding("version", "fail", detail, "Sexton needs 15 or newer; upgrade the server")
+    return Finding("version", "ok", detail)
 
 
 def writable(facts: Facts) -> Finding:
@@ -123,11 +123,11 @@ def listening(facts: Facts) -> Finding:
 
 def clock(facts: Facts) -> Finding:
     skew_s = facts.process.skew_s
-    said = f"this machine and the database differ by {abs(skew_s):.2f} s (± {facts.process.skew_unsure_s:.2f} s)"
+    detail = f"this machine and the database differ by {abs(skew_s):.2f} s (± {facts.process.skew_unsure_s:.2f} s)"
     if abs(skew_s) - facts.process.skew_unsure_s > SKEW_S:
         fix = "run an NTP client on both; jobs follow the database's clock, logs do not"
-        return Finding("clock", "warn", said, fix)
-    return Finding("clock", "ok", said)
+        return Finding("clock", "warn", detail, fix)
+    return Finding("clock", "ok", detail)
 
 
 def connections(facts: Facts) -> Finding:
@@ -143,31 +143,31 @@ def connections(facts: Facts) -> Finding:
     )
     limit = int(settings.get("max_connections", "100"))
     given = limit - sum(int(settings.get(name, "0")) for name in ("superuser_reserved_connections", "reserved_connections"))
-    said = (
+    detail = (
         f"{workers} workers, {nodes} schedulers and an API may open {wanted} of {given} "
         f"(max_connections {limit}); {facts.server.connection_count} are in use"
     )
     if not process.is_direct:
-        return Finding("connections", "ok", f"{said}; behind a pooler, only the pool of the pooler counts")
+        return Finding("connections", "ok", f"{detail}; behind a pooler, only the pool of the pooler counts")
     if wanted > given:
         fix = "raise max_connections, lower SEXTON_POOL_SIZE or SEXTON_TRANSACTION_POOL_SIZE, or put a pooler in between"
-        return Finding("connections", "fail", said, fix)
+        return Finding("connections", "fail", detail, fix)
     if wanted > 0.8 * given or facts.server.connection_count > 0.9 * given:
         return Finding(
-            "connections", "warn", said, "few connections are left; raise max_connections, or lower SEXTON_POOL_SIZE"
+            "connections", "warn", detail, "few connections are left; raise max_connections, or lower SEXTON_POOL_SIZE"
         )
-    return Finding("connections", "ok", said)
+    return Finding("connections", "ok", detail)
 
 
 def durability(facts: Facts) -> Finding:
     settings = facts.server.settings
     unsafe = [name for name in ("fsync", "full_page_writes") if settings.get(name) == "off"]
     if unsafe:
-        said = f"{' and '.join(unsafe)} off: a crash of the machine may corrupt the database"
-        return Finding("durability", "fail", said, f"set {unsafe[0]} = on, unless the data may be lost")
+        detail = f"{' and '.join(unsafe)} off: a crash of the machine may corrupt the database"
+        return Finding("durability", "fail", detail, f"set {unsafe[0]} = on, unless the data may be lost")
     if settings.get("synchronous_commit") == "off":
-        said = "synchronous_commit is off: acknowledged jobs may be lost after a crash"
-        return Finding("durability", "warn", said, "set synchronous_commit = on for this database")
+        detail = "synchronous_commit is off: acknowledged jobs may be lost after a crash"
+        return Finding("durability", "warn", detail, "set synchronous_commit = on for this database")
     return Finding("durability", "ok", f"fsync on, synchronous_commit {settings.get('synchronous_commit', 'on')}")
 
 
@@ -177,27 +177,27 @@ def replication(facts: Facts) -> Finding:
     if not names or level in ("off", "local"):
         return Finding("replication", "ok", "no commit waits for a standby")
     if facts.server.sync_standby_count == 0:
-        said = f"commits wait for a synchronous standby ({names}), but none is connected: every commit hangs"
-        return Finding("replication", "fail", said, "restart the standby, or empty synchronous_standby_names")
+        detail = f"commits wait for a synchronous standby ({names}), but none is connected: every commit hangs"
+        return Finding("replication", "fail", detail, "restart the standby, or empty synchronous_standby_names")
     if level == "remote_apply":
-        said = "synchronous_commit is remote_apply: every batch waits until a standby has replayed it"
-        return Finding("replication", "warn", said, "set it to on, which is enough to lose no job")
+        detail = "synchronous_commit is remote_apply: every batch waits until a standby has replayed it"
+        return Finding("replication", "warn", detail, "set it to on, which is enough to lose no job")
     return Finding("replication", "ok", f"{facts.server.sync_standby_count} synchronous standby")
 
 
 def autovacuum(facts: Facts) -> Finding:
     settings = facts.server.settings
     if settings.get("autovacuum") == "off" or settings.get("track_counts") == "off":
-        said = "autovacuum is off: the table of live runs grows with every job and claims slow down"
-        return Finding("autovacuum", "fail", said, "set autovacuum = on and track_counts = on")
+        detail = "autovacuum is off: the table of live runs grows with every job and claims slow down"
+        return Finding("autovacuum", "fail", detail, "set autovacuum = on and track_counts = on")
     never = [table.name for table in (facts.schema.tables if facts.schema else ()) if table.is_never_vacuumed]
     if never:
         fix = f"ALTER TABLE sexton.{never[0]} RESET (autovacuum_enabled)"
         return Finding("autovacuum", "fail", f"off for {', '.join(never)}", fix)
     naptime_s = int(settings.get("autovacuum_naptime", "60"))
     if naptime_s > NAPTIME_S:
-        said = f"autovacuum runs only every {naptime_s} s"
-        return Finding("autovacuum", "warn", said, "set autovacuum_naptime to 1min or less")
+        detail = f"autovacuum runs only every {naptime_s} s"
+        return Finding("autovacuum", "warn", detail, "set autovacuum_naptime to 1min or less")
     return Finding("autovacuum", "ok", f"on, every {naptime_s} s")
 
 
@@ -218,8 +218,8 @@ def transactions(facts: Facts) -> Finding:
 def slots(facts: Facts) -> Finding:
     idle = [slot.name for slot in facts.server.slots if not slot.active]
     if idle:
-        said = f"replication slots without a reader: {', '.join(idle)}; they keep WAL and dead rows forever"
-        return Finding("slots", "warn", said, f"if it is not needed: SELECT pg_drop_replication_slot('{idle[0]}')")
+        detail = f"replication slots without a reader: {', '.join(idle)}; they keep WAL and dead rows forever"
+        return Finding("slots", "warn", detail, f"if it is not needed: SELECT pg_drop_replication_slot('{idle[0]}')")
     return Finding("slots", "ok", f"{len(facts.server.slots)} in use" if facts.server.slots else "no replication slots")
 
 
@@ -229,46 +229,46 @@ def timeouts(facts: Facts) -> Finding:
     reset = "ALTER ROLE … or ALTER DATABASE … RESET {}"
     idle_ms = int(settings.get("idle_session_timeout", "0"))
     if idle_ms:
-        said = f"idle_session_timeout of {idle_ms / 1000:g} s repeatedly ends listeners and pooled connections"
-        return Finding("timeouts", "warn", said, reset.format("idle_session_timeout"))
+        detail = f"idle_session_timeout of {idle_ms / 1000:g} s repeatedly ends listeners and pooled connections"
+        return Finding("timeouts", "warn", detail, reset.format("idle_session_timeout"))
     whole_ms = int(settings.get("transaction_timeout", "0"))
     if 0 < whole_ms < SHORT_MS:
-        said = f"transaction_timeout of {whole_ms / 1000:g} s ends large batches and handlers in ctx.transaction()"
-        return Finding("timeouts", "warn", said, reset.format("transaction_timeout"))
+        detail = f"transaction_timeout of {whole_ms / 1000:g} s ends large batches and handlers in ctx.transaction()"
+        return Finding("timeouts", "warn", detail, reset.format("transaction_timeout"))
     within_ms = int(settings.get("idle_in_transaction_session_timeout", "0"))
     if not facts.process.is_direct and 0 < within_ms < SHORT_MS:
-        said = f"idle_in_transaction_session_timeout of {within_ms / 1000:g} s ends handlers in ctx.transaction()"
-        return Finding("timeouts", "warn", said, reset.format("idle_in_transaction_session_timeout"))
+        detail = f"idle_in_transaction_session_timeout of {within_ms / 1000:g} s ends handlers in ctx.transaction()"
+        return Finding("timeouts", "warn", detail, reset.format("idle_in_transaction_session_timeout"))
     return Finding("timeouts", "ok", "none that would end a service's connections")
 
 
 def tzdata(facts: Facts) -> Finding:
     known, newest = facts.process.tzdata, None if facts.schema is None else facts.schema.tzdata
     if newest is not None and tzdata_order(newest) > tzdata_order(known):
-        said = f"time zone data is {known} here and {newest} elsewhere: a scheduler here does not plan for a while"
-        return Finding("tzdata", "warn", said, "upgrade the tzdata package here")
+        detail = f"time zone data is {known} here and {newest} elsewhere: a scheduler here does not plan for a while"
+        return Finding("tzdata", "warn", detail, "upgrade the tzdata package here")
     if facts.server.now.year - int(known[:4]) >= TZDATA_YEARS:
-        said = f"time zone data {known} is old: schedules may fire at the wrong hour"
-        return Finding("tzdata", "warn", said, "upgrade the tzdata package")
+        detail = f"time zone data {known} is old: schedules may fire at the wrong hour"
+        return Finding("tzdata", "warn", detail, "upgrade the tzdata package")
     return Finding("tzdata", "ok", known)
 
 
 def home(facts: Facts, schema: SchemaFacts) -> Finding:
     if schema.is_foreign:
-        said = "this database was copied or restored from another server, so nothing fires from it"
-        return Finding("home", "fail", said, "if it replaces the original, start a service once with --adopt")
+        detail = "this database was copied or restored from another server, so nothing fires from it"
+        return Finding("home", "fail", detail, "if it replaces the original, start a service once with --adopt")
     return Finding("home", "ok", "not a copy of another database")
 
 
 def partitions(facts: Facts, schema: SchemaFacts) -> Finding:
     short = {name: days for name, days in schema.days_ahead.items() if days < DAYS_AHEAD}
     if not schema.days_ahead or any(days <= 0 for days in short.values()):
-        said = f"no partitions for today in {', '.join(short) or 'any table'}; each statement that needs one creates it"
-        return Finding("partitions", "fail", said, "start a scheduler: its janitor creates them in advance")
+        detail = f"no partitions for today in {', '.join(short) or 'any table'}; each statement that needs one creates it"
+        return Finding("partitions", "fail", detail, "start a scheduler: its janitor creates them in advance")
     if short:
-        said = f"{', '.join(f'{name} {days:.1f} days' for name, days in short.items())} ahead"
+        detail = f"{', '.join(f'{name} {days:.1f} days' for name, days in short.items())} ahead"
         return Finding(
-            "partitions", "warn", said, "start a scheduler, or check its log: its janitor creates them 15 days ahead"
+            "partitions", "warn", detail, "start a scheduler, or check its log: its janitor creates them 15 days ahead"
         )
     return Finding("partitions", "ok", f"created {min(schema.days_ahead.values()):.0f} days ahead")
 
@@ -276,8 +276,8 @@ def partitions(facts: Facts, schema: SchemaFacts) -> Finding:
 def scheduler(facts: Facts, schema: SchemaFacts) -> Finding:
     live = sum(silent_s < NODE_ALIVE_S for silent_s in schema.node_silences_s)
     if live == 0:
-        said = "none is alive: delayed jobs start late, and the runs of dead workers are not recovered"
-        return Finding("scheduler", "warn", said, f"start one: {_starts(facts, 'sexton scheduler')}")
+        detail = "none is alive: delayed jobs start late, and the runs of dead workers are not recovered"
+        return Finding("scheduler", "warn", detail, f"start one: {_starts(facts, 'sexton scheduler')}")
     return Finding("scheduler", "ok", f"{live} alive")
 
 
@@ -286,9 +286,9 @@ def workers(facts: Facts, schema: SchemaFacts) -> Finding:
     live = sum(silent_s < lease_s for silent_s in schema.worker_silences_s)
     unserved = [queue for queue in schema.ready_queues if schema.served.get(queue, float("inf")) >= lease_s]
     if unserved:
-        said = f"ready runs in {', '.join(unserved[:5])}, but no live worker serves them"
+        detail = f"ready runs in {', '.join(unserved[:5])}, but no live worker serves them"
         fix = f"start one: {_starts(facts, f'SEXTON_WORKER_QUEUES={unserved[0]} sexton worker module:app')}"
-        return Finding("workers", "fail" if live == 0 else "warn", said, fix)
+        return Finding("workers", "fail" if live == 0 else "warn", detail, fix)
     if live == 0:
         return Finding("workers", "warn", "none is alive", f"start one: {_starts(facts, 'sexton worker module:app')}")
     return Finding("workers", "ok", f"{live} alive; every queue with ready runs is served")
@@ -302,11 +302,11 @@ def dead_rows(facts: Facts, schema: SchemaFacts) -> Finding:
     table = next((table for table in schema.tables if table.name == "runs"), None)
     if table is None:
         return Finding("dead rows", "ok", "no statistics yet")
-    said = f"{table.dead_count:,} dead and {table.live_count:,} live rows in runs"
+    detail = f"{table.dead_count:,} dead and {table.live_count:,} live rows in runs"
     if table.dead_count > DEAD_ROWS and table.dead_count > 2 * table.live_count:
         fix = "find what holds an old snapshot (transactions, slots); then VACUUM sexton.runs"
-        return Finding("dead rows", "warn", said, fix)
-    return Finding("dead rows", "ok", said)
+        return Finding("dead rows", "warn", detail, fix)
+    return Finding("dead rows", "ok", detail)
 
 
 _SERVER: Sequence[Callable[[Facts], Finding]] = (

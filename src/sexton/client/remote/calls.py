@@ -177,16 +177,16 @@ def _limit(given: Any) -> wire.LimitRule | str | None:
         checked = limit_of(given)
     if checked is None:
         return None
-    said = {name: getattr(checked, name) for name in ("key", "running", "count", "burst", "ordered")}
-    return wire.LimitRule(**said, per=checked.per_s)
+    fields = {name: getattr(checked, name) for name in ("key", "running", "count", "burst", "ordered")}
+    return wire.LimitRule(**fields, per=checked.per_s)
 
 
 def policy(retry: Retry) -> wire.RetryPolicy:
     if retry.rules:
         raise InvalidSubmission("/retry/rules", "the API does not accept rules by exception; define them in the task's code")
     usual = Retry()
-    said = {name: getattr(retry, name) for name in Retry.__struct_fields__ if getattr(retry, name) != getattr(usual, name)}
-    return wire.RetryPolicy(**{name.removesuffix("_s"): value for name, value in said.items()})
+    fields = {name: getattr(retry, name) for name in Retry.__struct_fields__ if getattr(retry, name) != getattr(usual, name)}
+    return wire.RetryPolicy(**{name.removesuffix("_s"): value for name, value in fields.items()})
 
 
 def _rule(unique: Unique) -> wire.UniqueRule:

@@ -64,7 +64,7 @@ class ClusterCalls(Sender):
                     else:
                         stream.opened()
                         async for line in lines:
-                            event = stream.heard(line)
+                            event = stream.feed(line)
                             if event is not None:
                                 persistence = self._persistence(asked)
                                 yield event

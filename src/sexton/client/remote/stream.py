@@ -28,7 +28,7 @@ class EventStream:
         """Drops an incomplete event of a broken connection: the server sends it again."""
         self._data, self._id = [], None
 
-    def heard(self, line: str) -> Event | None:
+    def feed(self, line: str) -> Event | None:
         """The event that this line completes."""
         if line == "":
             return self._complete()

@@ -51,14 +51,14 @@ class SubscriptionCalls(Sender):
         """Creates or replaces the subscription: Sexton calls the URL when runs end. `tenant`, `run_queue` and `job_id` filter
         the runs."""
         given: dict[str, Any] = {field: span(value) for field, value in settings.items() if value is not None}
-        whose = {_WHOSE[field]: given.pop(field) for field in _WHOSE if field in given}
+        filters = {_FILTERS[field]: given.pop(field) for field in _FILTERS if field in given}
         if isinstance(given.get("retry"), Retry):
             given["retry"] = policy(given["retry"])
         wrong = next((field for field in given if field not in wire.SubscriptionSettings.__struct_fields__), None)
         if wrong is not None:
             may = ", ".join(SubscriptionWords.__annotations__)
             raise InvalidSubmission(f"/{wrong}", f"cannot be set; these fields can: {may}")
-        body = msgspec.json.encode({"url": url, "filter": whose, **given})
+        body = msgspec.json.encode({"url": url, "filter": filters, **given})
         return Call("PUT", _path(name), wire.SubscriptionView, body=body, repeatable=True)
 
     @pages
@@ -102,7 +102,7 @@ class SubscriptionCalls(Sender):
         return Call("POST", path, wire.DeliveriesReplayed, body=msgspec.json.encode(asked), repeatable=dry_run)
 
 
-_WHOSE = {"tenant": "tenant", "run_queue": "queue", "job_id": "job_id"}
+_FILTERS = {"tenant": "tenant", "run_queue": "queue", "job_id": "job_id"}
 
 
 def _path(name: str, below: str = "") -> str:

@@ -56,7 +56,7 @@ def catch_up(policy: str = "latest", *, window: Duration = WINDOW_S, max_catch_u
     if policy not in ("skip", "latest", "all"):
         raise Invalid("catch_up.policy", f"{policy!r} is unknown; use skip, latest or all")
     if type(max_catch_up) is not int or not 1 <= max_catch_up <= MAX_CATCH_UP_LIMIT:
-        raise Invalid("catch_up.max_catch_up", f"{max_catch_up!r} must lie between 1 and {MAX_CATCH_UP_LIMIT:,}")
+        raise Invalid("catch_up.max_catch_up", f"{max_catch_up!r} must be between 1 and {MAX_CATCH_UP_LIMIT:,}")
     return CatchUp(
         policy="skip" if policy == "skip" else "latest" if policy == "latest" else "all",
         window_s=seconds(window, field="catch_up.window"),

@@ -80,9 +80,11 @@ def _allowed(schedule: Schedule, after: datetime, seed: str) -> Iterator[datetim
         return
     where, excluded = zone(schedule.timezone), exclusions(schedule.exclude)
     in_vain = 0
-    looks = Budget(total=True)  # shared by all searches up to the next fire: otherwise a thousand exclusions take a minute
+    search_budget = Budget(
+        total=True
+    )  # shared by all searches up to the next fire: otherwise a thousand exclusions take a minute
     while in_vain < _EXCLUSION_LIMIT:
-        for instant in _nominal(schedule, after, seed, looks):
+        for instant in _nominal(schedule, after, seed, search_budget):
             if instant > end:
                 return
             until = excluded_until(excluded, where, instant)
@@ -91,13 +93,13 @@ def _allowed(schedule: Schedule, after: datetime, seed: str) -> Iterator[datetim
                 in_vain += 1
                 break
             in_vain = 0
-            looks.refill()
+            search_budget.refill()
             yield instant
         else:
             return
 
 
-def _nominal(schedule: Schedule, after: datetime, seed: str, looks: Budget | None = None) -> Iterator[datetime]:
+def _nominal(schedule: Schedule, after: datetime, seed: str, search_budget: Budget | None = None) -> Iterator[datetime]:
     if schedule.every_s is not None:
         return _every(schedule, after)
     where = zone(schedule.timezone)
@@ -105,7 +107,9 @@ def _nominal(schedule: Schedule, after: datetime, seed: str, looks: Budget | Non
         cron = cron_text.parse(schedule.cron, dialect=schedule.dialect, seed=seed)
         return resolve(cron.walls, where, SPACED if cron.spaced else schedule.dst_pair, after)
     recurrence = rrule_text.parse(schedule.rrule or "", timezone=schedule.timezone, anchor_at=schedule.anchor_at or EPOCH)
-    return resolve(partial(recurrence.walls, budget=looks), where, SPACED if recurrence.spaced else schedule.dst_pair, after)
+    return resolve(
+        partial(recurrence.walls, budget=search_budget), where, SPACED if recurrence.spaced else schedule.dst_pair, after
+    )
 
 
 def _every(schedule: Schedule, after: datetime) -> Iterator[datetime]:

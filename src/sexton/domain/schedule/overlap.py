@@ -61,7 +61,7 @@ def overlap(policy: str = "skip", *, max_queued: int = MAX_QUEUED, max_parallel:
     """The checked policy; `Invalid` names the field and the fix."""
     for name, value in (("max_queued", max_queued), ("max_parallel", max_parallel)):
         if type(value) is not int or not 1 <= value <= _LIMIT:
-            raise Invalid(f"overlap.{name}", f"{value!r} must lie between 1 and {_LIMIT:,}")
+            raise Invalid(f"overlap.{name}", f"{value!r} must be between 1 and {_LIMIT:,}")
     match policy:
         case "skip" | "queue" | "parallel" | "replace":
             return Overlap(policy, max_queued, max_parallel)

@@ -21,7 +21,7 @@ from .cron import LAST_YEAR
 
 COUNT_LIMIT = 10_000
 _SEARCH_LIMIT = 20_000  # days or steps without a match before a rule counts as ended: 54 years of days, about 25 ms
-_SET_LIMIT = 19_000  # occurrences in one period from which BYSETPOS picks: a search looks at two periods
+_SET_LIMIT = 19_000  # occurrences in one period from which BYSETPOS picks: a search set_budget at two periods
 
 
 class Freq(IntEnum):
@@ -122,21 +122,21 @@ class Recurrence(msgspec.Struct, frozen=True):
 
     def _picked(self, start: datetime, budget: Budget, skipped: frozenset[datetime | date]) -> Iterator[datetime]:
         """BYSETPOS: only some of each period's occurrences; the period that holds `start` is read from its beginning."""
-        looks = Budget(total=True)  # from one occurrence to the next: a started period is read to its end
-        for _, members in groupby(self._every(self._period_start(start), looks, skipped), self._period):
+        set_budget = Budget(total=True)  # from one occurrence to the next: a started period is read to its end
+        for _, members in groupby(self._every(self._period_start(start), set_budget, skipped), self._period):
             if budget.left <= 0:
                 return
             found = []
             for wall in members:
                 found.append(wall)
-                budget.left -= 1 + looks.spent
-                looks.refill()
+                budget.left -= 1 + set_budget.spent
+                set_budget.refill()
                 if len(found) > _SET_LIMIT:
                     raise Invalid("rrule", f"BYSETPOS: more than {_SET_LIMIT:,} occurrences to choose from in one period")
             size = len(found)
             chosen = {place - 1 if place > 0 else size + place for place in self.positions}
             yield from (found[place] for place in sorted(chosen) if 0 <= place < size)
-        budget.left -= looks.spent
+        budget.left -= set_budget.spent
 
     def _every(self, start: datetime, budget: Budget, skipped: frozenset[datetime | date]) -> Iterator[datetime]:
         first_day, first_time = start.date(), start.replace(microsecond=0)

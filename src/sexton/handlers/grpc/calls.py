@@ -173,8 +173,8 @@ def _metadata(call: Call, context: Context, target: GrpcTarget, secrets: dict[st
         "sexton-scheduled-for": call.fire_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
     }
     trace = {} if call.trace is None else {"traceparent": _printable(call.trace)}
-    said = {key: value for key, value in target.metadata.items() if isinstance(value, str)}
-    return grpc.aio.Metadata(*(said | secrets | own | trace).items())
+    plain = {key: value for key, value in target.metadata.items() if isinstance(value, str)}
+    return grpc.aio.Metadata(*(plain | secrets | own | trace).items())
 
 
 def _bare(target: GrpcTarget, secrets: Mapping[str, str]) -> Sequence[str]:

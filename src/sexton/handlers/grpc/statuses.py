@@ -40,16 +40,16 @@ DOWN = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED})
 
 def failure(what: str, error: grpc.aio.AioRpcError, secrets: Sequence[str]) -> SextonError:
     code, details = error.code(), hidden(storable(error.details() or ""), secrets)[:DETAILS_LIMIT]
-    words = f"{what}: {code.name}" + (f": {details}" if details else "")
+    message = f"{what}: {code.name}" + (f": {details}" if details else "")
     if code in PERMANENT:
-        return PermanentError(words)
+        return PermanentError(message)
     if _is_too_large(
         code, details
     ):  # raised by this client: the call has had its effect, and another attempt would only repeat it
         return PermanentError(f"{what}: the response is too large: {details}")
     metadata = dict(error.trailing_metadata() or ())
     delay_s = _retry_after_s(metadata)
-    return TargetFailed(words) if delay_s is None else RetryLater(words, delay_s=delay_s)
+    return TargetFailed(message) if delay_s is None else RetryLater(message, delay_s=delay_s)
 
 
 def _is_too_large(code: Code, details: str) -> bool:

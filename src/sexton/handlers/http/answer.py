@@ -144,13 +144,13 @@ def judge(answer: Answer, target: HttpTarget, what: str, secrets: Sequence[str],
     if has_status(target.succeeds_on, answer.status):
         return
     shown = hidden(answer.body[:SHOWN_BYTES].decode("utf-8", "replace"), secrets, is_cut=True)
-    words = f"{what} answered {answer.status}" + (f": {' '.join(shown.split())}" if shown.strip() else "")
+    message = f"{what} answered {answer.status}" + (f": {' '.join(shown.split())}" if shown.strip() else "")
     if has_status(target.retries_on, answer.status):
         delay_s = retry_after_s(answer.headers, now)
-        raise TargetFailed(words) if delay_s is None else RetryLater(words, delay_s=delay_s)
+        raise TargetFailed(message) if delay_s is None else RetryLater(message, delay_s=delay_s)
     if answer.status // 100 == 3 and "location" in answer.headers:
-        words = f"{what} answered {answer.status}; the job follows at most {target.redirects} redirects"
-    raise PermanentError(words)
+        message = f"{what} answered {answer.status}; the job follows at most {target.redirects} redirects"
+    raise PermanentError(message)
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:

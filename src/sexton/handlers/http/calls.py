@@ -81,10 +81,10 @@ class HttpCalls:
         self._vet(url)
         now = self._clock.monotonic()
         host = self._hosts.get(_origin(url))
-        host.came(call.run_id)
+        host.arrived(call.run_id)
         admitted = host.admit(now)
         if isinstance(admitted, Parked):
-            return _ParkedHandle(self._sent_away(admitted, host, call))
+            return _ParkedHandle(self._postponed(admitted, host, call))
         visit = _Visit(host, now, admitted)
         task = asyncio.get_running_loop().create_task(self._visit(call, context, target, url, visit))
         task.add_done_callback(lambda ended: self._end(visit, ended))
@@ -98,7 +98,7 @@ class HttpCalls:
         if visit.waiting is not None:
             parked = await self._wait(visit, visit.waiting)
             if parked is not None:
-                raise self._sent_away(parked, visit.host, call)
+                raise self._postponed(parked, visit.host, call)
             visit.waiting, visit.began_at = None, self._clock.monotonic()
         what = named(target.method, url)
         sent = sending(call, context, target, self._secrets, self._dice, self._callback(call, target))
@@ -108,8 +108,8 @@ class HttpCalls:
             visit.verdict = visit.verdict or "failed"
             raise failure(what, error, target.connect_timeout_s) from None
         except asyncio.CancelledError:
-            silent_s = self._clock.monotonic() - visit.began_at
-            if silent_s >= 0.95 * min(target.connect_timeout_s, call.timeout_s or target.connect_timeout_s):
+            waited_s = self._clock.monotonic() - visit.began_at
+            if waited_s >= 0.95 * min(target.connect_timeout_s, call.timeout_s or target.connect_timeout_s):
                 visit.verdict = (
                     visit.verdict or "failed"
                 )  # no answer for that long is a failure of the host; an earlier stop is not
@@ -119,12 +119,12 @@ class HttpCalls:
             raise HandedOver
         return result_of(answer, sent.redacted)
 
-    def _sent_away(self, parked: Parked, host: Host, call: Call) -> Snooze:
-        host.sent_away(call.run_id, call.token)
+    def _postponed(self, parked: Parked, host: Host, call: Call) -> Snooze:
+        host.postpone(call.run_id, call.token)
         return Snooze(parked.delay_s, parked.reason)
 
     async def _wait(self, visit: _Visit, waiting: asyncio.Future[Parked | None]) -> Parked | None:
-        tired = asyncio.get_running_loop().call_later(ROW_S, lambda: visit.host.tire(waiting, self._clock.monotonic()))
+        tired = asyncio.get_running_loop().call_later(ROW_S, lambda: visit.host.stop_waiting(waiting, self._clock.monotonic()))
         try:
             return await waiting
         finally:
@@ -212,8 +212,8 @@ class HttpCalls:
             host.give_up(visit.waiting, now)
         elif visit.verdict == "answered":
             host.answered(now, took_s)
-            if called := host.called():
-                self._hasten(called)
+            if due_now := host.take_postponed():
+                self._hasten(due_now)
         elif visit.verdict == "failed":
             host.failed(now, took_s)
         else:
@@ -225,9 +225,9 @@ class _ParkedHandle:
 
     __slots__ = ("done",)
 
-    def __init__(self, sent_away: Snooze) -> None:
+    def __init__(self, postponed: Snooze) -> None:
         self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.done.set_exception(sent_away)
+        self.done.set_exception(postponed)
 
     @property
     def freed(self) -> asyncio.Future[Any]:

@@ -65,17 +65,17 @@ class Host:
         """It has no calls, so it may be removed; its state is learned again."""
         return not self._busy and not self._waiting_line
 
-    def came(self, run_id: UUID) -> None:
+    def arrived(self, run_id: UUID) -> None:
         """The run is back, so it is no longer postponed."""
         self._away.pop(run_id, None)
 
-    def sent_away(self, run_id: UUID, token: int) -> None:
+    def postpone(self, run_id: UUID, token: int) -> None:
         """The run was postponed."""
         self._away[run_id] = token
         if len(self._away) > AWAY_LIMIT:
             del self._away[next(iter(self._away))]
 
-    def called(self) -> list[tuple[UUID, int]]:
+    def take_postponed(self) -> list[tuple[UUID, int]]:
         """The postponed runs that may come back now because a call was answered; the longest postponed first."""
         room = self._seats - self._busy - len(self._waiting_line)
         longest = list(islice(self._away, max(0, min(CALLED_PER_ANSWER, room))))
@@ -85,7 +85,7 @@ class Host:
         """`None`: the call has a seat. A future: wait for its result. A call with a seat must report its end."""
         rest_s = self._breaker.rest_left_s(now)
         if rest_s > 0:
-            return self._sent_away(now, rest_s)
+            return self._postponed_down(now, rest_s)
         if self._busy < self._seats or self._breaker.is_open:  # a probe needs no free seat
             self._take_seat(now)
             return None
@@ -93,13 +93,13 @@ class Host:
             waiting: asyncio.Future[Parked | None] = asyncio.get_running_loop().create_future()
             self._waiting_line.append(waiting)
             return waiting
-        return self._put_off(now)
+        return self._postponed_busy(now)
 
-    def tire(self, waiting: asyncio.Future[Parked | None], now: float) -> None:
+    def stop_waiting(self, waiting: asyncio.Future[Parked | None], now: float) -> None:
         """The call has waited too long for a seat: it is postponed."""
         if not waiting.done() and waiting in self._waiting_line:
             self._waiting_line.remove(waiting)
-            waiting.set_result(self._put_off(now))
+            waiting.set_result(self._postponed_busy(now))
 
     def give_up(self, waiting: asyncio.Future[Parked | None], now: float) -> None:
         """The waiting call was asked to stop."""
@@ -148,12 +148,12 @@ class Host:
                 continue
             rest_s = self._breaker.rest_left_s(now)
             if rest_s > 0:
-                waiting.set_result(self._sent_away(now, rest_s))
+                waiting.set_result(self._postponed_down(now, rest_s))
             else:
                 self._take_seat(now)
                 waiting.set_result(None)
 
-    def _put_off(self, now: float) -> Parked:
+    def _postponed_busy(self, now: float) -> Parked:
         reason = f"{self.name} has {self._busy} calls of this worker in progress"
         spacing_s = self._call_duration_s(now) / self._seats
         if self._is_answering and now - self._last_answer_at <= SILENT_S:
@@ -162,7 +162,7 @@ class Host:
         delay_s = self._appointment_s(now, SOONEST_S, max(spacing_s, 1 / PARKED_PER_S))
         return Parked(_rounded_up(delay_s, self._together_s), reason)
 
-    def _sent_away(self, now: float, rest_s: float) -> Parked:
+    def _postponed_down(self, now: float, rest_s: float) -> Parked:
         will_ask = self._next_at <= now + rest_s  # this run is the next probe; the others come back later, together
         delay_s = self._appointment_s(now, rest_s, 1 / PARKED_PER_S)
         return Parked(delay_s if will_ask else _rounded_up(delay_s, self._together_s), f"{self.name} is down")

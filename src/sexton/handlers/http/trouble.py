@@ -24,16 +24,16 @@ def failure(what: str, error: Exception, connect_timeout_s: float) -> Exception:
         case aiohttp.ClientConnectorError() | aiohttp.ClientConnectorCertificateError():
             return TargetFailed(f"{what}: {_unconnected(error)}")
         case aiohttp.ServerDisconnectedError():
-            words = "the connection was closed without a response"
+            reason = "the connection was closed without a response"
         case aiohttp.ClientPayloadError():
-            words = "the response was incomplete"
+            reason = "the response was incomplete"
         case aiohttp.ClientResponseError():
-            words = "the response is not HTTP"
+            reason = "the response is not HTTP"
         case OSError() if error.strerror:
-            words = f"the connection broke: {error.strerror}"
+            reason = f"the connection broke: {error.strerror}"
         case _:
-            words = f"the connection broke: {type(error).__name__}"
-    return TargetFailed(f"{what}: {words}")
+            reason = f"the connection broke: {type(error).__name__}"
+    return TargetFailed(f"{what}: {reason}")
 
 
 def _unconnected(error: aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError) -> str:

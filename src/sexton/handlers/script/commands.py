@@ -56,10 +56,10 @@ class Script:
 
     def failure(self, code: int, last_words: str) -> SextonError:
         """What an exit code other than 0 means."""
-        words = f"{self._name} {how_it_ended(code)}" + (f": {last_words[:LAST_WORDS_LIMIT]}" if last_words else "")
+        message = f"{self._name} {how_it_ended(code)}" + (f": {last_words[:LAST_WORDS_LIMIT]}" if last_words else "")
         if code in self._command.retry_codes:
-            return RetryLater(words, delay_s=self._command.retry_after_s)
-        return PermanentError(words) if self._command.is_permanent(code) else ScriptFailed(words)
+            return RetryLater(message, delay_s=self._command.retry_after_s)
+        return PermanentError(message) if self._command.is_permanent(code) else ScriptFailed(message)
 
     def _order(self, call: Call, context: Context, payload: Any, secrets: dict[str, str]) -> Order:
         command = self._command
@@ -84,7 +84,7 @@ class Script:
 
     def _environment(self, call: Call, context: Context, secrets: dict[str, str]) -> dict[str, str]:
         """Contains no variable of the worker: its environment contains the database password."""
-        said = {name: value for name, value in self._command.environment.items() if isinstance(value, str)}
+        plain = {name: value for name, value in self._command.environment.items() if isinstance(value, str)}
         own = {
             "SEXTON_JOB_ID": str(call.job_id),
             "SEXTON_RUN_ID": str(call.run_id),
@@ -93,7 +93,7 @@ class Script:
             "SEXTON_IDEMPOTENCY_KEY": context.idempotency_key,
         }
         trace = {} if call.trace is None else {"TRACEPARENT": call.trace}
-        return {"PATH": PATH, "LANG": "C.UTF-8", **said, **secrets, **own, **trace}
+        return {"PATH": PATH, "LANG": "C.UTF-8", **plain, **secrets, **own, **trace}
 
 
 class ScriptHandle:

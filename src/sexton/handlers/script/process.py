@@ -132,8 +132,8 @@ class ScriptProcess:
                 os.killpg(self._script, number)
 
 
-def _refusal(words: str, number: int | None) -> SextonError:
-    return PermanentError("payload: is too long for the arguments of a command") if number == errno.E2BIG else NotStarted(words)
+def _refusal(message: str, number: int | None) -> SextonError:
+    return PermanentError("payload: is too long for a command's arguments") if number == errno.E2BIG else NotStarted(message)
 
 
 @contextmanager

@@ -33,10 +33,10 @@ def require_ours(data_dir: Path) -> None:
     """Rejects a folder that contains other files, before anything in it is changed."""
     if (data_dir / _LAST).exists() or (data_dir / _MADE).exists():
         return
-    foreign = sorted(entry.name for entry in data_dir.iterdir() if entry.name not in _OURS)
-    if foreign:
+    others = sorted(entry.name for entry in data_dir.iterdir() if entry.name not in _OURS)
+    if others:
         raise EmbeddedUnavailable(
-            f"{data_dir} contains other files ({', '.join(foreign[:3])}{', …' if len(foreign) > 3 else ''}); "
+            f"{data_dir} contains other files ({', '.join(others[:3])}{', …' if len(others) > 3 else ''}); "
             "set SEXTON_DATA_DIR to an empty or a new folder"
         )
 
