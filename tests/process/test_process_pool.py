@@ -134,8 +134,8 @@ class Heard(LiveOutput):
         super().__init__()
         self.word = asyncio.Event()
 
-    def _spoke(self) -> None:
-        super()._spoke()
+    def _mark_changed(self) -> None:
+        super()._mark_changed()
         self.word.set()
 
     async def next(self) -> str:
