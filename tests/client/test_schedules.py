@@ -105,7 +105,7 @@ def test_a_task_may_have_several_schedules_by_name() -> None:
         (lambda app: app.every("1m", on_resume="maybe"), "/on_resume", "skip, latest or all"),
         (lambda app: app.every("1m", pause_after=0), "/pause_after", "between 1 and"),
         (lambda app: app.every("1m", payload={"who": 1}), "/payload/who", "has no such argument"),
-        (lambda app: app.every("1m", timeout="long"), "/timeout", "span"),
+        (lambda app: app.every("1m", timeout="long"), "/timeout", "duration"),
     ],
 )
 def test_a_wrong_declaration_is_refused_where_it_stands(declare: Callable[[App], Any], field: str, words: str) -> None:
