@@ -40,7 +40,7 @@ class Settings(BaseSettings):
     transaction_pool_size: int = Field(default=8, ge=1, le=200)  # extra connections of a worker for ctx.transaction()
     notify: bool = True  # submissions wake idle workers; off: they poll
 
-    api_host: str = Field(default="127.0.0.1", min_length=1)  # loopback only: every caller of the API may do everything
+    api_host: str = Field(default="127.0.0.1", min_length=1)  # loopback, because every caller of the API may do everything
     api_port: int = Field(default=8474, ge=0, le=65_535)  # 0: any free port
     api_url: SecretStr | None = None  # URL of the API for the command line; none: it uses the database directly
     api_connection_limit: int = Field(default=10_000, ge=1, le=1_000_000)  # at once; above it the longest idle one is closed
@@ -63,12 +63,12 @@ class Settings(BaseSettings):
     grpc_descriptors: dict[str, Path] = {}  # descriptor set files for servers without reflection, by name
     grpc_roots: Path | None = None  # CA certificates for gRPC servers, as PEM; none: the system's
 
-    secrets_dir: Path | None = None  # one file per secret, with its name; also SEXTON_SECRET_<NAME>
+    secrets_dir: Path | None = None  # folder with one file per secret; besides SEXTON_SECRET_<NAME>
     outbound_allow: Annotated[tuple[str, ...], NoDecode] = ()  # private targets: 10.1.0.0/16, billing:9000, *.svc.local
     outbound_ports: Annotated[tuple[str, ...], NoDecode] = ("80", "443", "8080", "8443")  # of public hosts; or 8000-8999
     outbound_proxy: SecretStr | None = None  # http://proxy:3128: for all HTTP jobs; it resolves their hosts
     http_host_limit: int | None = Field(default=None, ge=1)  # calls to one host at once; none: a third of worker_concurrency
-    http_host_failures: int = Field(default=5, ge=1)  # in a row, after which calls to the host are blocked
+    http_host_failures: int = Field(default=5, ge=1)  # failures in a row after which calls to the host are blocked
     http_host_rest_s: float = Field(default=5.0, gt=0)  # first block of a failing host; it doubles each time
     http_host_rest_max_s: float = Field(default=60.0, gt=0)  # longest block of a failing host
     http_ca_file: Path | None = None  # CA certificates to trust instead of the system's
