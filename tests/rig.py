@@ -17,6 +17,8 @@ from sexton.domain.targets import Target
 from sexton.errors import DatabaseUnavailable
 from sexton.handlers.context import Call, Context, Stopped, ask_to_stop
 from sexton.handlers.handle import Handler
+from sexton.operations import cancel as cancelling
+from sexton.operations.cancel import cancel as cancel_job
 from sexton.registry import Definition, Registry
 from sexton.scheduler.janitor import Janitor
 from sexton.scheduler.sweeper import Sweeper
@@ -28,6 +30,7 @@ from sexton.telemetry.events import Event
 from sexton.worker.execution import Execution
 from sexton.worker.heartbeat import Heartbeat
 from sexton.worker.worker import Worker
+from tests.callers import TESTER
 from tests.simulation.timers import ManualTimers
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)  # a Wednesday
@@ -220,9 +223,9 @@ class Rig:
             answers = await jobs.submit(connection, [document] * count, now=self.clock.database_now())
         return [answer.id for answer in answers]
 
-    async def cancel(self, job_id: UUID) -> jobs.Cancellation:
+    async def cancel(self, job_id: UUID) -> cancelling.Cancellation:
         async with self.database.transaction() as connection:
-            return await jobs.cancel(connection, job_id, now=self.clock.database_now())
+            return await cancel_job(connection, TESTER, job_id, now=self.clock.database_now())
 
     async def execute(self, query: str, *arguments: Any) -> list[Any]:
         async with self.database.connection() as connection:

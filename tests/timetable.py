@@ -14,12 +14,15 @@ from uuid import UUID
 from sexton.domain import partition, run
 from sexton.domain.outcome import Cancelled, Outcome, Succeeded
 from sexton.domain.run import Claimed
+from sexton.operations import recurring_jobs
+from sexton.operations.caller import Caller
 from sexton.scheduler.guardian import Guardian
 from sexton.scheduler.planner import Planner
 from sexton.scheduler.promoter import Promoter
 from sexton.store.database import Database
-from sexton.store.work import jobs, recurring, runs
+from sexton.store.work import jobs, runs
 from sexton.store.work.jobs import JobView
+from tests.callers import TESTER
 from tests.rig import Rig
 from tests.store.support import claim, enlist
 
@@ -70,24 +73,24 @@ class Timetable:
 
     async def write(self, **fields: Any) -> UUID:
         async with self.rig.database.transaction() as connection:
-            (written,) = await recurring.submit(connection, [document(**fields)], now=self.now)
+            (written,) = await recurring_jobs.submit(connection, TESTER, [document(**fields)], now=self.now)
         return written.id
 
     async def edit(self, job_id: UUID, **fields: Any) -> JobView:
         async with self.rig.database.transaction() as connection:
-            return await recurring.edit(connection, job_id, document(**fields), now=self.now)
+            return await recurring_jobs.edit(connection, TESTER, job_id, document(**fields), now=self.now)
 
-    async def pause(self, job_id: UUID, **options: Any) -> JobView:
+    async def pause(self, job_id: UUID, *, by: str = "test", **options: Any) -> JobView:
         async with self.rig.database.transaction() as connection:
-            return await recurring.pause(connection, job_id, now=self.now, **options)
+            return await recurring_jobs.pause(connection, Caller(by), job_id, now=self.now, **options)
 
     async def resume(self, job_id: UUID) -> JobView:
         async with self.rig.database.transaction() as connection:
-            return await recurring.resume(connection, job_id, now=self.now)
+            return await recurring_jobs.resume(connection, TESTER, job_id, now=self.now)
 
     async def fire(self, job_id: UUID) -> JobView:
         async with self.rig.database.transaction() as connection:
-            return await recurring.fire(connection, job_id, now=self.now)
+            return await recurring_jobs.fire(connection, TESTER, job_id, now=self.now)
 
     async def show(self, job_id: UUID) -> JobView:
         async with self.rig.database.connection() as connection:

@@ -49,9 +49,10 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from sexton.handlers.context import Context
+    from sexton.operations.cancel import Cancellation
     from sexton.settings import Settings
     from sexton.store.work.dead_letters import DeadLetter, Filter
-    from sexton.store.work.jobs import Cancellation, Execution, JobView
+    from sexton.store.work.jobs import Execution, JobView
 
 _HOMES = {
     "sexton.client.app": ("App",),
@@ -117,7 +118,6 @@ _HOMES = {
         "Filter",
     ),
     "sexton.store.work.jobs": (
-        "Cancellation",
         "Execution",
         "JobView",
     ),

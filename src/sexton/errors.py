@@ -93,6 +93,12 @@ class LeaseLost(SextonError):
     code = "lease_lost"
 
 
+class WorkerLost(SextonError):
+    """The worker was declared dead, and others have what it held: drop that, and join anew."""
+
+    code = "worker_lost"
+
+
 class JobFailed(SextonError):
     """The awaited job ended without a result. `status` says how, `error` why."""
 

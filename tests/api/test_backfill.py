@@ -20,8 +20,11 @@ from sexton.clock import ManualClock
 from sexton.domain.outcome import Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import InvalidSubmission, NotAllowedIn, VersionMismatch
+from sexton.operations import plan
+from sexton.operations.admit import admit
+from sexton.operations.caller import SCHEDULER
 from sexton.store.database import Postgres
-from sexton.store.work import admission, planning, schedules
+from sexton.store.work import schedules
 from tests import transitions
 from tests.api.support import Api, opened, problem
 from tests.store import support
@@ -43,14 +46,13 @@ class Timed(Api):
     async def begin(self, connection: asyncpg.Connection[Any]) -> Any:
         now = self.clock.database_now()
         worker_id = await support.enlist(connection, now=now)
-        await admission.admit(self.database, ALL, limit=100, now=now)
+        await admit(self.database, SCHEDULER, ALL, limit=100, now=now)
         (claimed,) = await support.claim(connection, worker_id, now=now)
         return claimed
 
 
 @pytest.fixture
 async def api(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncIterator[Timed]:
-    await transitions.install(connection)
     await connection.execute("SELECT sexton.make_partitions($1, $1)", NOON)
     clock = ManualClock(NOON - timedelta(hours=3))
     async with opened(database, clock=clock) as api:
@@ -60,7 +62,7 @@ async def api(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncI
         now = clock.database_now()
         await schedules.recall(connection, partitions=ALL, limit=10, now=now)
         seen = await schedules.to_plan(connection, partitions=ALL, limit=10, now=now)
-        await planning.write(connection, seen, now=now)
+        await plan.write(connection, SCHEDULER, seen, now=now)
         yield timed
     assert await transitions.violations(connection) == {}
 

@@ -15,13 +15,15 @@ import msgspec
 import pytest
 
 from sexton import wire
-from sexton.api.requests import recurring
-from sexton.api.resources import batch, previews
+from sexton.api.resources import batch
 from sexton.clock import ManualClock
 from sexton.domain.outcome import Succeeded
 from sexton.domain.partition import ALL
+from sexton.operations import forecast, plan, recurring_jobs
+from sexton.operations.admit import admit
+from sexton.operations.caller import SCHEDULER
 from sexton.store.database import Postgres
-from sexton.store.work import admission, planning, schedules
+from sexton.store.work import schedules
 from tests import transitions
 from tests.api.support import Api, opened, problem
 from tests.store import support
@@ -47,7 +49,6 @@ class Timed(Api):
 
 @pytest.fixture
 async def api(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncIterator[Timed]:
-    await transitions.install(connection)
     clock = ManualClock(NOON)
     async with opened(database, clock=clock) as api:
         timed = Timed(api.app, api.http, api.database, api.events)
@@ -197,7 +198,7 @@ async def test_a_batch_of_schedules_that_takes_too_long_to_judge_is_refused(
 
 
 async def test_a_large_batch_is_left_to_the_planners(api: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurring, "PLAN_LIMIT", 1)
+    monkeypatch.setattr(recurring_jobs, "PLAN_LIMIT", 1)
     first = (await api.http.post("/v1/jobs/batch", json=[JOB, JOB])).json()["items"][0]["id"]
     assert decoded(await api.http.get(f"/v1/jobs/{first}")).next_fire_at is None
     await _fire(api, minutes=0)
@@ -295,7 +296,7 @@ async def test_a_previewed_edit_tells_what_comes_and_goes_and_changes_nothing(ap
     assert (told.added[0], told.removed[0]) == (after(hours=8), after(hours=6))
     assert decoded(await api.http.get(path)).version == 1
     dense = (await api.http.patch(f"{path}?preview=true", json={"every": "1s"})).json()
-    assert len(dense["added"]) <= previews.EDIT_LIMIT
+    assert len(dense["added"]) <= forecast.EDIT_LIMIT
     assert datetime.fromisoformat(dense["until"]) == after(seconds=1000)
 
 
@@ -426,7 +427,7 @@ async def test_a_preview_of_nothing_or_too_much_is_refused(api: Timed, monkeypat
     problem(await api.http.post(path, json={"job_id": once}), 422, "invalid", "/job_id")
     problem(await api.http.post(path, json={"job_id": NOBODY}), 404, "not_found")
     problem(await api.http.post(path, json={"cron": "0 0 30 2 *"}), 422, "invalid", "/cron")
-    monkeypatch.setattr(previews, "SEARCH_S", -1.0)
+    monkeypatch.setattr(forecast, "SEARCH_S", -1.0)
     problem(await api.http.post(path, json={"cron": "@daily"}), 422, "invalid", "/count")
 
 
@@ -455,5 +456,5 @@ async def _fire(api: Timed, *, minutes: float) -> None:
     await api.at(minutes=minutes)
     async with api.database.transaction() as connection:
         seen = await schedules.to_plan(connection, partitions=ALL, limit=10, now=after(minutes=minutes))
-        await planning.write(connection, seen, now=after(minutes=minutes))
-    await admission.admit(api.database, ALL, limit=10, now=after(minutes=minutes))
+        await plan.write(connection, SCHEDULER, seen, now=after(minutes=minutes))
+    await admit(api.database, SCHEDULER, ALL, limit=10, now=after(minutes=minutes))

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sexton.api.remote import claims as acquiring
 from sexton.api.remote import long_polling
 from sexton.domain.job import submission
+from sexton.operations import remote_claims
 from sexton.store.database import Postgres
 from sexton.store.fleet import workers
 from sexton.store.work import callbacks, jobs, runs
@@ -281,7 +281,7 @@ class TestWhatItHolds:
         await hand.one()
         await hand.beat(holding=[])
         assert await states(api) == [("running", 1, 0)]
-        await age(api, acquiring.UNHEARD_S)
+        await age(api, remote_claims.UNHEARD_S)
         await hand.beat(holding=[])
         assert await states(api) == [("ready", 0, 0)]
 

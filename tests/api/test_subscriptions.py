@@ -12,8 +12,8 @@ from sexton.domain.outcome import ErrorInfo, Failed, Outcome, Succeeded
 from sexton.domain.targets import HTTP_TASK
 from sexton.errors import Contention
 from sexton.ids import entropy
+from sexton.operations import subscriptions
 from sexton.store.work import runs
-from sexton.store.work import subscriptions as store
 from tests.api.support import Api, enlist, problem
 
 URL = "https://hooks.example/sexton"
@@ -236,13 +236,13 @@ async def test_a_removal_that_failed_halfway_can_be_asked_for_again(api: Api, mo
     """C15, F2: as the answer says."""
     await subscribe(api)
     await tell(api, Failed(ErrorInfo("OSError", "reset")))
-    cancel = store.cancel
+    cancel = subscriptions.cancel
 
     async def contended(*args: Any, **options: Any) -> int:
-        monkeypatch.setattr(store, "cancel", cancel)
+        monkeypatch.setattr(subscriptions, "cancel", cancel)
         raise Contention("canceling statement due to lock timeout")
 
-    monkeypatch.setattr(store, "cancel", contended)
+    monkeypatch.setattr(subscriptions, "cancel", contended)
     problem(await api.http.delete("/v1/subscriptions/orders"), 503, "contention")
     assert (await api.http.delete("/v1/subscriptions/orders")).json()["cancelled_count"] == 1
     problem(await api.http.delete("/v1/subscriptions/orders"), 404, "not_found")

@@ -27,9 +27,11 @@ from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.recurrence import Recurrence
 from sexton.domain.schedule.rule import Schedule
 from sexton.errors import DataRefused
+from sexton.operations import recurring_jobs
 from sexton.settings import Settings
-from sexton.store.work import declared, jobs, recurring
+from sexton.store.work import declared, jobs
 from sexton.telemetry.events import Event, ServiceFailed
+from tests.callers import TESTER
 
 OWNER = "shop.tasks:app"
 
@@ -344,7 +346,7 @@ async def test_what_a_person_paused_stays_paused(app: App) -> None:
     await sync(database, app.registry, OWNER)
     a = await shown(app, "a")
     async with database.transaction() as connection:
-        await recurring.pause(connection, a.id, note="no mail today")
+        await recurring_jobs.pause(connection, TESTER, a.id, note="no mail today")
     declaring(app, a="2h")
     assert names(await sync(database, app.registry, OWNER)) == {"updated": ["a"]}
     view = await shown(app, "a")

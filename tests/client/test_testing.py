@@ -11,7 +11,8 @@ import pytest
 
 from sexton import App, Context, Retry, testing
 from sexton.errors import UnknownTask
-from sexton.store.work import recurring
+from sexton.operations import recurring_jobs
+from tests.callers import TESTER
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ async def test_a_pause_that_ends_by_itself_ends_in_moved_time(app: App) -> None:
         scheduled = await tick.schedule(every="1h")
         async with (await app.database()).transaction() as connection:
             resume_at = pipeline.now + timedelta(hours=3)
-            await recurring.pause(connection, scheduled.id, resume_at=resume_at, now=pipeline.now)
+            await recurring_jobs.pause(connection, TESTER, scheduled.id, resume_at=resume_at, now=pipeline.now)
         assert await pipeline.live_through("3h") == []
         assert len(await pipeline.live_through("1h")) == 1
 

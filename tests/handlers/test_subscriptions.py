@@ -24,12 +24,15 @@ from sexton.domain.subscription import Kind, subscription
 from sexton.domain.targets import HTTP_TASK, HttpTarget, SecretRef
 from sexton.handlers.context import Context
 from sexton.ids import entropy
+from sexton.operations import subscriptions
 from sexton.registry import Definition, Registry
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.store.views.search import JobFilter
-from sexton.store.work import jobs, runs, subscriptions
+from sexton.store.work import jobs, runs
+from sexton.store.work import subscriptions as subscription_rows
 from sexton.worker.worker import Worker
+from tests.callers import TESTER
 from tests.client import test_remote
 from tests.handlers.http_target import Caller, Received, Server, answer, serving
 from tests.rig import NOW, Rig
@@ -74,7 +77,7 @@ class House:
         target = HttpTarget(url, signed_with=("hooks",))
         async with self.database.connection() as connection:
             given = subscription("orders", target, kinds=kinds, retry=FAST, **said)
-            await subscriptions.put(connection, given, now=self.clock.database_now())
+            await subscriptions.put(connection, TESTER, given, now=self.clock.database_now())
 
     async def submit(self, **payload: Any) -> str:
         async with self.database.connection() as connection:
@@ -97,9 +100,9 @@ class House:
                 await self.worker.reporter.wake.rest(1.0)
                 await self.worker.reporter.run_once()
 
-    async def log(self) -> list[subscriptions.Delivery]:
+    async def log(self) -> list[subscription_rows.Delivery]:
         async with self.database.connection() as connection:
-            return list((await subscriptions.deliveries(connection, "orders", JobFilter(), limit=100)).rows)
+            return list((await subscription_rows.deliveries(connection, "orders", JobFilter(), limit=100)).rows)
 
 
 @pytest.fixture
@@ -157,7 +160,7 @@ async def test_a_receiver_that_fails_is_told_again_and_in_the_end_by_a_replay_un
     for _ in range(2):  # of what was buried, then of what arrived
         async with house.database.transaction() as connection:
             every = [entry.job.id for entry in log]
-            assert len(await subscriptions.replay(connection, "orders", every, now=house.clock.database_now())) == 2
+            assert len(await subscriptions.replay(connection, TESTER, "orders", every, now=house.clock.database_now())) == 2
         await house.drain()
     assert {entry.response_status for entry in await house.log()} == {204}
     assert {received.headers["webhook-id"] for received in server.received} == ids
@@ -207,7 +210,7 @@ async def test_the_janitor_hands_on_what_was_held(database: Postgres) -> None:
     rig = Rig(database)
     given = subscription("orders", HttpTarget("https://hooks.example"), kinds=["completed"])
     async with database.connection() as connection:
-        await subscriptions.put(connection, given, now=NOW)
+        await subscriptions.put(connection, TESTER, given, now=NOW)
     await rig.execute(f"ALTER TABLE sexton.jobs ADD CONSTRAINT broken CHECK (task <> '{HTTP_TASK}') NOT VALID")
     job_id = await rig.submit()
     worker = await rig.worker()

@@ -13,9 +13,12 @@ from sexton.clock import ManualClock
 from sexton.domain import partition
 from sexton.domain.schedule import check, jitter_of
 from sexton.errors import DatabaseUnavailable, NotAllowedIn
+from sexton.operations import plan, recurring_jobs
+from sexton.operations.caller import SCHEDULER
 from sexton.scheduler.planner import REST_S
-from sexton.store.work import planning, recurring, schedules
+from sexton.store.work import schedules
 from sexton.telemetry.events import FiresMissed, Planned, ServiceFailed
+from tests.callers import TESTER
 from tests.rig import NOW, Between, Rig
 from tests.timetable import Timetable, document
 
@@ -91,7 +94,9 @@ async def test_without_the_compare_and_set_a_fire_that_has_ended_comes_again(rig
             for wait_s in (10, 15 * 60):
                 rig.move(wait_s)
                 await table.turn()
-            await planning.write(connection, seen, now=table.now)  # it stood still for a quarter of an hour in the middle
+            await plan.write(
+                connection, SCHEDULER, seen, now=table.now
+            )  # it stood still for a quarter of an hour in the middle
         await table.turn()
         return [start.fire_at for start in table.starts]
 
@@ -128,7 +133,7 @@ async def test_a_plan_of_an_old_version_is_not_written(rig: Rig) -> None:
         seen = await schedules.to_plan(connection, partitions=partition.ALL, limit=10, now=table.now)
         assert [one.id for one in seen] == [job_id]
         await table.edit(job_id, schedule={"cron": "0 * * * *"})
-        assert (await planning.write(connection, seen, now=table.now)).ids == []
+        assert (await plan.write(connection, SCHEDULER, seen, now=table.now)).ids == []
     assert table.minutes(await table.waiting(job_id)) == [60]
 
 
@@ -154,7 +159,7 @@ async def test_an_edit_that_leaves_the_cursor_where_it_is_still_refuses_an_old_p
         assert locked is not None
         assert edited is not None
         assert (edited.version, edited.cursor_at) == (locked.version + 1, locked.cursor_at)
-        written = (await planning.write(connection, seen, now=table.now)).ids
+        written = (await plan.write(connection, SCHEDULER, seen, now=table.now)).ids
     rows = await rig.execute("SELECT overlap FROM sexton.runs WHERE job_id = $1 AND fire_at > $2", job_id, table.now)
     if safeguard == "there":
         assert (written, rows) == ([], [])
@@ -183,7 +188,7 @@ async def test_a_plan_seen_before_a_pause_or_a_cancel_is_not_written(rig: Rig, c
     async with rig.database.connection() as connection:
         seen = await schedules.to_plan(connection, partitions=partition.ALL, limit=10, now=table.now)
         await (table.pause(job_id) if change == "pause" else rig.cancel(job_id))
-        assert (await planning.write(connection, seen, now=table.now)).ids == []
+        assert (await plan.write(connection, SCHEDULER, seen, now=table.now)).ids == []
     assert await table.live(job_id) == []
 
 
@@ -203,14 +208,14 @@ async def test_a_schedule_that_breaks_the_planner_does_not_hold_up_the_others(
 ) -> None:
     table = Timetable(rig)
     first, second = await table.write(name="cursed"), await table.write()
-    plan_of = planning.plan_of
+    plan_of = plan.plan_of
 
     def curse(seen: schedules.ToPlan, **options: Any) -> schedules.Plan:
         if seen.name == "cursed":
             raise ZeroDivisionError("nobody foresaw this")
         return plan_of(seen, **options)
 
-    monkeypatch.setattr(planning, "plan_of", curse)
+    monkeypatch.setattr(plan, "plan_of", curse)
     rig.move(15 * 60)
     await table.planner.run_once()
     assert (len(await table.waiting(first)), len(await table.waiting(second))) == (1, 2)
@@ -228,7 +233,7 @@ async def test_a_rule_that_was_mended_meanwhile_is_not_ended_for_what_it_was(rig
         (written,) = await schedules.submit(connection, [document(schedule={"cron": "61 * * * *"})], now=NOW)
         seen = await schedules.to_plan(connection, partitions=partition.ALL, limit=10, now=NOW)
         await table.edit(written.id)
-        await planning.write(connection, seen, now=NOW)
+        await plan.write(connection, SCHEDULER, seen, now=NOW)
     assert (await table.show(written.id)).status == "pending"
 
 
@@ -422,7 +427,7 @@ async def test_a_submission_sent_twice_under_one_name_is_one_schedule(rig: Rig) 
 
     async def send() -> list[schedules.Written]:
         async with rig.database.transaction() as connection:
-            return await recurring.submit(connection, [document(name=f"n{n}") for n in range(20)], now=NOW)
+            return await recurring_jobs.submit(connection, TESTER, [document(name=f"n{n}") for n in range(20)], now=NOW)
 
     first, second = await asyncio.gather(send(), send())
     assert [one.id for one in first] == [one.id for one in second]

@@ -11,8 +11,10 @@ import pytest
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.retry import Retry
+from sexton.operations import replay
 from sexton.store.work import dead_letters, jobs, retention
 from sexton.store.work.dead_letters import Filter
+from tests.callers import TESTER
 from tests.store.support import BROKEN, FLAKY, NOW, after, bury, claim, enlist, finish, plain, run_row, status, submit
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ async def test_a_replay_consumes_the_letter_and_gives_a_fresh_budget(connection:
         max_lost=1,
     )
     now = after(hours=5)
-    (risen,) = await dead_letters.replay(connection, [await _only_letter(connection)], now=now)
+    (risen,) = await replay.replay(connection, TESTER, [await _only_letter(connection)], now=now)
     assert risen.job_id == job_id
     assert await dead_letters.find(connection, Filter()) == []
     assert await status(connection, job_id) == "pending"
@@ -95,7 +97,7 @@ async def test_a_letter_may_be_buried_and_replayed_again_and_again(connection: C
     job_id = await bury(connection, worker_id)
     for number in range(1, 4):
         now = after(minutes=number)
-        await dead_letters.replay(connection, [await _only_letter(connection)], now=now)
+        await replay.replay(connection, TESTER, [await _only_letter(connection)], now=now)
         (claimed,) = await claim(connection, worker_id, now=now)
         assert (claimed.lease.origin, claimed.lease.seq) == ("replay", number)
         await finish(connection, claimed.lease, BROKEN, now=now)
@@ -108,10 +110,10 @@ async def test_two_replays_at_once_raise_one_run(connection: Conn, rival: Conn) 
     await bury(connection, worker_id)
     letter_id = await _only_letter(connection)
     async with connection.transaction():
-        first = await dead_letters.replay(connection, [letter_id], now=NOW)
-        assert await dead_letters.replay(rival, [letter_id], now=NOW) == []
+        first = await replay.replay(connection, TESTER, [letter_id], now=NOW)
+        assert await replay.replay(rival, TESTER, [letter_id], now=NOW) == []
     assert len(first) == 1
-    assert await dead_letters.replay(rival, [letter_id], now=NOW) == []
+    assert await replay.replay(rival, TESTER, [letter_id], now=NOW) == []
 
 
 async def test_a_letter_named_twice_rises_once(connection: Conn) -> None:
@@ -119,7 +121,7 @@ async def test_a_letter_named_twice_rises_once(connection: Conn) -> None:
     worker_id = await enlist(connection)
     await bury(connection, worker_id)
     letter_id = await _only_letter(connection)
-    assert len(await dead_letters.replay(connection, [letter_id, letter_id, uuid4()], now=NOW)) == 1
+    assert len(await replay.replay(connection, TESTER, [letter_id, letter_id, uuid4()], now=NOW)) == 1
 
 
 async def test_a_discard_and_a_replay_at_once_cannot_both_win(connection: Conn, rival: Conn) -> None:
@@ -128,7 +130,7 @@ async def test_a_discard_and_a_replay_at_once_cannot_both_win(connection: Conn, 
     await bury(connection, worker_id)
     letter_id = await _only_letter(connection)
     risen, gone = await asyncio.gather(
-        dead_letters.replay(connection, [letter_id], now=NOW), dead_letters.discard(rival, [letter_id])
+        replay.replay(connection, TESTER, [letter_id], now=NOW), replay.discard(rival, TESTER, [letter_id])
     )
     assert len(risen) + len(gone) == 1
 
@@ -138,7 +140,7 @@ async def test_many_rise_in_one_statement_in_the_order_of_their_burial(connectio
     worker_id = await enlist(connection)
     ids = [await bury(connection, worker_id, now=after(seconds=n)) for n in range(20)]
     letters = await dead_letters.find(connection, Filter(task="a"))
-    risen = await dead_letters.replay(connection, [letter.id for letter in letters], now=after(minutes=1))
+    risen = await replay.replay(connection, TESTER, [letter.id for letter in letters], now=after(minutes=1))
     assert {one.job_id for one in risen} == set(ids)
     claimed = await claim(connection, worker_id, now=after(minutes=1))
     assert [one.lease.job_id for one in claimed] == ids
@@ -148,7 +150,7 @@ async def test_a_replay_keeps_the_idempotency_key(connection: Conn) -> None:
     """C7, A10: a duplicate submission during the replay is still a duplicate."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id, key="k")
-    await dead_letters.replay(connection, [await _only_letter(connection)], now=NOW)
+    await replay.replay(connection, TESTER, [await _only_letter(connection)], now=NOW)
     assert await submit(connection, key="k") == job_id
     (claimed,) = await claim(connection, worker_id)
     assert claimed.idempotency_key == "k"
@@ -158,7 +160,7 @@ async def test_a_replay_may_let_the_key_go(connection: Conn) -> None:
     """C7."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id, key="k")
-    await dead_letters.replay(connection, [await _only_letter(connection)], keep_key=False, now=NOW)
+    await replay.replay(connection, TESTER, [await _only_letter(connection)], keep_key=False, now=NOW)
     assert await submit(connection, key="k") != job_id
 
 
@@ -167,7 +169,7 @@ async def test_letting_a_key_go_spares_the_job_that_has_it_now(connection: Conn)
     worker_id = await enlist(connection)
     await bury(connection, worker_id, key="k", key_ttl="1h")
     heir = await submit(connection, key="k", payload={"n": 2}, now=after(hours=2))
-    await dead_letters.replay(connection, [await _only_letter(connection)], keep_key=False, now=after(hours=2))
+    await replay.replay(connection, TESTER, [await _only_letter(connection)], keep_key=False, now=after(hours=2))
     assert await submit(connection, key="k", payload={"n": 2}, now=after(hours=2)) == heir
 
 
@@ -178,7 +180,7 @@ async def test_a_letter_whose_job_is_gone_stays(connection: Conn) -> None:
     await bury(connection, worker_id)
     await connection.execute("DELETE FROM sexton.jobs")
     letter_id = await _only_letter(connection)
-    assert await dead_letters.replay(connection, [letter_id], now=NOW) == []
+    assert await replay.replay(connection, TESTER, [letter_id], now=NOW) == []
     assert await _only_letter(connection) == letter_id
 
 
@@ -189,9 +191,9 @@ async def test_a_letter_whose_job_lives_again_stays(connection: Conn) -> None:
     job_id = await bury(connection, worker_id)
     letter_id = await _only_letter(connection)
     await connection.execute("CREATE TABLE sexton.test_only_copy AS SELECT * FROM sexton.dead_letters")
-    await dead_letters.replay(connection, [letter_id], now=NOW)
+    await replay.replay(connection, TESTER, [letter_id], now=NOW)
     await connection.execute("INSERT INTO sexton.dead_letters SELECT * FROM sexton.test_only_copy")
-    assert await dead_letters.replay(connection, [letter_id], now=after(seconds=1)) == []
+    assert await replay.replay(connection, TESTER, [letter_id], now=after(seconds=1)) == []
     assert await run_row(connection, job_id) is not None
 
 
@@ -202,7 +204,7 @@ async def test_a_rolled_back_replay_leaves_the_letter(connection: Conn) -> None:
     letter_id = await _only_letter(connection)
     transaction = connection.transaction()
     await transaction.start()
-    await dead_letters.replay(connection, [letter_id], now=NOW)
+    await replay.replay(connection, TESTER, [letter_id], now=NOW)
     await transaction.rollback()
     assert await _only_letter(connection) == letter_id
     assert await status(connection, job_id) == "failed"
@@ -221,7 +223,7 @@ async def test_transient_failures_come_back_by_themselves_within_bounds(connecti
         assert await dead_letters.due_for_replay(connection, limit=10, now=now) == []
         now = now + (after(seconds=600) - NOW)
         assert await dead_letters.due_for_replay(connection, limit=10, now=now) == [letter_id]
-        await dead_letters.replay(connection, [letter_id], now=now)
+        await replay.replay(connection, TESTER, [letter_id], now=now)
     (claimed,) = await claim(connection, worker_id, now=now)
     await finish(connection, claimed.lease, FLAKY, now=now)
     assert await dead_letters.due_for_replay(connection, limit=10, now=after(days=9)) == []
@@ -239,8 +241,8 @@ async def test_a_discarded_letter_is_gone_and_its_job_stays_failed(connection: C
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     letter_id = await _only_letter(connection)
-    assert await dead_letters.discard(connection, [letter_id, uuid4()]) == [letter_id]
-    assert await dead_letters.discard(connection, [letter_id]) == []
+    assert await replay.discard(connection, TESTER, [letter_id, uuid4()]) == [letter_id]
+    assert await replay.discard(connection, TESTER, [letter_id]) == []
     assert await status(connection, job_id) == "failed"
 
 
@@ -260,7 +262,7 @@ async def test_a_replayed_job_is_not_dropped_with_its_week(connection: Conn, dat
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     assert await retention.drop_partitions(database, "jobs", keep_s=0, now=after(days=60)) == []
-    await dead_letters.replay(connection, [await _only_letter(connection)], now=after(days=60))
+    await replay.replay(connection, TESTER, [await _only_letter(connection)], now=after(days=60))
     assert await retention.drop_partitions(database, "jobs", keep_s=0, now=after(days=60)) == []
     (claimed,) = await claim(connection, worker_id, now=after(days=60))
     await finish(connection, claimed.lease, Succeeded(), now=after(days=60))
@@ -272,6 +274,6 @@ async def test_submissions_in_the_meantime_do_not_matter(connection: Conn) -> No
     worker_id = await enlist(connection)
     buried = await bury(connection, worker_id)
     (earlier,) = await jobs.submit(connection, [submission("a", {})], now=after(seconds=1))
-    await dead_letters.replay(connection, [await _only_letter(connection)], now=after(seconds=2))
+    await replay.replay(connection, TESTER, [await _only_letter(connection)], now=after(seconds=2))
     claimed = await claim(connection, worker_id, now=after(seconds=2))
     assert [one.lease.job_id for one in claimed] == [earlier.id, buried]

@@ -16,10 +16,13 @@ import pytest
 
 from sexton.domain import run
 from sexton.domain.job import submission
-from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
+from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut, status_of
 from sexton.domain.retry import Retry
+from sexton.operations import cancel
+from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.fleet import workers
 from sexton.store.work import dead_letters, jobs, runs
+from tests.callers import TESTER
 from tests.store.support import (
     BROKEN,
     FLAKY,
@@ -90,7 +93,7 @@ async def test_a_report_counts_once(connection: Conn, outcome: Any) -> None:
     assert await snapshot(connection) == before
     recorded, held = await runs.fate(connection, claimed)
     assert recorded is not None
-    assert (recorded.status, held) == (run.status_of(outcome), False)
+    assert (recorded.status, held) == (status_of(outcome), False)
 
 
 async def test_fate_tells_what_stands_and_a_loss_is_never_ones_own_word(connection: Conn) -> None:
@@ -308,7 +311,7 @@ async def test_a_try_that_never_began_has_no_start(connection: Conn) -> None:
     """A9: cancelled while waiting."""
     job_id = await submit(connection, delay="1h")
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=after(seconds=5))
+        await cancel_job(connection, TESTER, job_id, now=after(seconds=5))
     (execution,) = await jobs.executions(connection, job_id)
     assert (execution.started_at, execution.ended_at, execution.worker_id) == (None, after(seconds=5), None)
 
@@ -342,7 +345,7 @@ async def test_a_run_twice_in_one_batch_is_reported_once(connection: Conn) -> No
         assert len(await jobs.executions(connection, job_id)) == 1, (one, other)
         if answers[0].state is not None:
             async with connection.transaction():
-                await jobs.cancel(connection, job_id, now=NOW)
+                await cancel_job(connection, TESTER, job_id, now=NOW)
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
@@ -385,7 +388,7 @@ async def test_a_requested_cancel_means_no_further_attempt(connection: Conn, out
     """A5, rule "losses have their own budget": whatever the outcome; and what succeeded first has succeeded."""
     claimed = await _taken(connection)
     async with connection.transaction():
-        assert await jobs.cancel(connection, claimed.lease.job_id, now=NOW) == jobs.Cancellation(0, 1)
+        assert await cancel_job(connection, TESTER, claimed.lease.job_id, now=NOW) == cancel.Cancellation(0, 1)
     answer = await finish(connection, claimed.lease, outcome)
     assert answer is not None
     assert answer.state is None
@@ -399,7 +402,7 @@ async def test_a_retry_in_flight_loses_against_a_cancel_that_commits_first(conne
     try ends it."""
     claimed = await _taken(connection)
     async with connection.transaction():
-        await jobs.cancel(connection, claimed.lease.job_id, now=NOW)
+        await cancel_job(connection, TESTER, claimed.lease.job_id, now=NOW)
         report = await blocked_task(connection, rival, finish(rival, claimed.lease, outcome))
     assert await report is None
     assert await runs.fate(connection, claimed) == runs.Fate(recorded=None, held=True)
@@ -414,7 +417,7 @@ async def test_an_end_in_flight_goes_through_beside_a_cancel(
     """A5: one ending, and a cancelled job is no dead letter."""
     claimed = await _taken(connection)
     async with connection.transaction():
-        await jobs.cancel(connection, claimed.lease.job_id, now=NOW)
+        await cancel_job(connection, TESTER, claimed.lease.job_id, now=NOW)
         report = await blocked_task(connection, rival, finish(rival, claimed.lease, outcome))
     assert await report is not None
     assert await status(connection, claimed.lease.job_id) == expected

@@ -9,8 +9,11 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Lost, Succeeded
+from sexton.operations import recurring_jobs
+from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.fleet import workers
-from sexton.store.work import jobs, recurring, runs
+from sexton.store.work import runs
+from tests.callers import TESTER
 from tests.store.support import NOW, after, blocked_task, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ async def test_a_beat_carries_the_request_to_cancel(connection: Conn) -> None:
     job_id = await submit(connection)
     await claim(connection, worker_id)
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=NOW)
+        await cancel_job(connection, TESTER, job_id, now=NOW)
     held = await _beat(connection, worker_id)
     assert held is not None
     assert [one.cancel_requested for one in held] == [True]
@@ -96,7 +99,7 @@ async def test_a_beat_sees_what_waits_for_room(connection: Conn, state: str) -> 
 async def test_a_beat_sees_a_schedule_that_nobody_plans(connection: Conn) -> None:
     """Rule "overdue work is anyone's"."""
     worker_id = await enlist(connection)
-    await recurring.submit(connection, [{"task": "a", "schedule": {"cron": "0 * * * *"}}], now=NOW)
+    await recurring_jobs.submit(connection, TESTER, [{"task": "a", "schedule": {"cron": "0 * * * *"}}], now=NOW)
     for seconds, expected in ((3540, False), (3610, True)):
         beaten = await workers.beat(
             connection,

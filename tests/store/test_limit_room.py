@@ -11,7 +11,9 @@ import pytest
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.sharing import QueueSettings, TenantSettings
-from sexton.store.sharing import parked_runs, queues, tenants
+from sexton.operations import queues, tenants
+from sexton.store.sharing import parked_runs
+from tests.callers import TESTER
 
 from .support import NOW, after, claim, enlist, finish, submit, submit_many
 
@@ -38,22 +40,22 @@ async def _ready_count(connection: Connection) -> int:
 
 
 async def _pause_tenant(connection: Connection) -> None:
-    await tenants.pause(connection, "a", now=NOW)
+    await tenants.pause(connection, TESTER, "a", now=NOW)
 
 
 async def _fill_tenant(connection: Connection) -> None:
-    await tenants.put(connection, "a", TenantSettings(running_max=1), now=NOW)
+    await tenants.put(connection, TESTER, "a", TenantSettings(running_max=1), now=NOW)
     busy = await enlist(connection)
     await submit(connection, tenant="a")
     assert len(await claim(connection, busy)) == 1
 
 
 async def _pause_queue(connection: Connection) -> None:
-    await queues.pause(connection, "other", now=NOW)
+    await queues.pause(connection, TESTER, "other", now=NOW)
 
 
 async def _empty_bucket(connection: Connection) -> None:
-    await queues.put(connection, "other", QueueSettings(release_rate=0.001, release_burst=1), now=NOW)
+    await queues.put(connection, TESTER, "other", QueueSettings(release_rate=0.001, release_burst=1), now=NOW)
     busy = await enlist(connection, queues=QUEUES)
     await submit(connection, queue="other")
     assert len(await claim(connection, busy, queues=QUEUES)) == 1
@@ -113,7 +115,7 @@ async def test_the_end_of_one_lets_the_next_past_what_cannot_start(connection: C
 async def test_however_many_cannot_start_they_are_passed_and_few_of_them_are_let_through(connection: Connection) -> None:
     """C10: of the same tenant and lane, due before. What is ready stays few: the claim that finds it parks what is too much."""
     worker_id = await enlist(connection, queues=QUEUES)
-    await queues.pause(connection, "other", now=NOW)
+    await queues.pause(connection, TESTER, "other", now=NOW)
     await submit_many(connection, [submission("a", {}, queue="other", limit=TWO) for _ in range(1500)])
     for n in range(20):
         job_id = await submit(connection, limit="k", priority="low", now=after(seconds=n))
@@ -127,13 +129,13 @@ async def test_however_many_cannot_start_they_are_passed_and_few_of_them_are_let
 async def test_what_could_not_start_runs_when_it_can_within_the_limit(connection: Connection) -> None:
     """C10"""
     worker_id = await enlist(connection, queues=QUEUES)
-    await queues.pause(connection, "other", now=NOW)
+    await queues.pause(connection, TESTER, "other", now=NOW)
     await submit_many(connection, [submission("a", {}, queue="other", limit=TWO) for _ in range(5)])
     await submit_many(connection, [submission("a", {}, limit=TWO) for _ in range(5)], now=after(seconds=1))
     ended = 0
     for n in range(12):
         if n == 2:
-            await queues.resume(connection, "other")
+            await queues.resume(connection, TESTER, "other")
         taken = await _take(connection, worker_id, now=after(seconds=5 + n))
         assert len(taken) <= 2
         for run in taken:
@@ -145,8 +147,8 @@ async def test_what_could_not_start_runs_when_it_can_within_the_limit(connection
 async def test_those_who_pass_take_turns_by_weight_and_lanes_in_order(connection: Connection) -> None:
     """C9: a tenant that is paused has no turn."""
     worker_id = await enlist(connection)
-    await tenants.put(connection, "c", TenantSettings(weight=2), now=NOW)
-    await tenants.pause(connection, "a", now=NOW)
+    await tenants.put(connection, TESTER, "c", TenantSettings(weight=2), now=NOW)
+    await tenants.pause(connection, TESTER, "a", now=NOW)
     await submit_many(connection, [submission("a", {}, tenant="a", limit={"key": "k", "running": 1}) for _ in range(3)])
     await parked_runs.release(connection, now=NOW)
     for tenant in "bcd":
@@ -165,7 +167,7 @@ async def test_those_who_pass_take_turns_by_weight_and_lanes_in_order(connection
 async def test_a_tenant_gets_no_more_of_the_room_than_it_can_use(connection: Connection) -> None:
     """C9, C10: two of three places under the key stay for others."""
     worker_id = await enlist(connection)
-    await tenants.put(connection, "a", TenantSettings(running_max=1), now=NOW)
+    await tenants.put(connection, TESTER, "a", TenantSettings(running_max=1), now=NOW)
     await submit_many(connection, [submission("a", {}, tenant="a", limit={"key": "k", "running": 3}) for _ in range(9)])
     await parked_runs.release(connection, now=NOW)
     await submit_many(connection, [submission("a", {}, tenant="b", limit="k") for _ in range(9)], now=after(seconds=1))

@@ -17,9 +17,13 @@ from sexton.domain.outcome import Lost, Released, Succeeded
 from sexton.domain.retry import Retry
 from sexton.domain.run import report
 from sexton.errors import LimitExceeded, SextonError
+from sexton.operations import limits, one_time_jobs, recurring_jobs
+from sexton.operations.caller import Caller
+from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.database import translated_errors
-from sexton.store.sharing import limits, parked_runs
-from sexton.store.work import editing, jobs, recurring, runs, schedules
+from sexton.store.sharing import parked_runs
+from sexton.store.work import jobs, runs, schedules
+from tests.callers import TESTER
 
 from .support import BROKEN, FLAKY, NOW, after, blocked_task, claim, enlist, finish, submit
 
@@ -278,7 +282,7 @@ async def test_a_key_that_is_made_ordered_has_one_at_a_time_though_several_held_
     await _limited(connection, 3, {"key": "acme", "running": 3})
     taken = await _take(connection, worker_id)
     assert len(taken) == 3
-    await limits.put(connection, standing_limit("acme", ordered=True), now=NOW)
+    await limits.put(connection, TESTER, standing_limit("acme", ordered=True), now=NOW)
     for run in taken[:2]:
         await finish(connection, run.lease, FLAKY)
     await finish(connection, taken[2].lease, Released("draining"))
@@ -331,13 +335,13 @@ async def test_the_first_in_line_of_an_ordered_key_makes_way_when_it_is_cancelle
     first, second, third = await _limited(connection, 3, IN_ORDER)
     await parked_runs.release(connection, now=NOW)
     assert await _states(connection, [first, second, third]) == ["ready", "parked", "parked"]
-    await jobs.cancel(connection, first, now=NOW)
+    await cancel_job(connection, TESTER, first, now=NOW)
     await parked_runs.release(connection, now=NOW)
     assert await _states(connection, [second]) == ["ready"]
-    await editing.pause(connection, second, note=None, by="test", now=NOW)
+    await one_time_jobs.pause(connection, Caller("test"), second, note=None, now=NOW)
     (run,) = await _take(connection, worker_id)
     assert run.lease.job_id == third
-    await editing.resume(connection, second, now=after(seconds=1))
+    await one_time_jobs.resume(connection, TESTER, second, now=after(seconds=1))
     assert await _take(connection, worker_id) == []
     await finish(connection, run.lease, Succeeded())
     (run,) = await _take(connection, worker_id)
@@ -352,11 +356,11 @@ async def test_one_that_is_paused_between_two_tries_makes_way_as_well(connection
     await finish(connection, run.lease, FLAKY)
     assert await _states(connection, [first, second]) == ["waiting", "parked"]
     assert await _held(connection, "acme") == 1
-    await editing.pause(connection, first, note=None, by="test", now=NOW)
+    await one_time_jobs.pause(connection, Caller("test"), first, note=None, now=NOW)
     assert await _held(connection, "acme") == 0
     (run,) = await _take(connection, worker_id)
     assert run.lease.job_id == second
-    await editing.resume(connection, first, now=after(hours=1))
+    await one_time_jobs.resume(connection, TESTER, first, now=after(hours=1))
     assert await _take(connection, worker_id, now=after(hours=1)) == []
     await finish(connection, run.lease, Succeeded(), now=after(hours=1))
     (run,) = await _take(connection, worker_id, now=after(hours=1))
@@ -383,7 +387,7 @@ async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection:
     good."""
     worker_id, first, second = await _held_back_between_two_tries(connection)
     if not stays_ordered:
-        await limits.put(connection, standing_limit("acme", running=1, count=1, per="1m"), now=after(seconds=5))
+        await limits.put(connection, TESTER, standing_limit("acme", running=1, count=1, per="1m"), now=after(seconds=5))
     (run,) = await _take(connection, worker_id, now=after(minutes=5))
     assert (run.lease.job_id, run.lease.attempt) == (first, 2)
     assert await _take(connection, worker_id, now=after(minutes=10)) == []  # the slot is taken
@@ -395,10 +399,10 @@ async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection:
 async def test_one_that_is_paused_while_its_rate_holds_it_back_makes_way(connection: Connection) -> None:
     """C10: its place as well as its slot."""
     worker_id, first, second = await _held_back_between_two_tries(connection)
-    await editing.pause(connection, first, note=None, by="test", now=after(seconds=6))
+    await one_time_jobs.pause(connection, Caller("test"), first, note=None, now=after(seconds=6))
     (run,) = await _take(connection, worker_id, now=after(minutes=5))
     assert run.lease.job_id == second
-    await editing.resume(connection, first, now=after(minutes=6))
+    await one_time_jobs.resume(connection, TESTER, first, now=after(minutes=6))
     assert await _take(connection, worker_id, now=after(minutes=10)) == []
     await finish(connection, run.lease, Succeeded(), now=after(minutes=11))
     (run,) = await _take(connection, worker_id, now=after(minutes=12))
@@ -430,7 +434,7 @@ async def test_a_lower_number_does_not_wait_for_a_claim_that_waits_for_it(connec
     async with rival.transaction():
         await rival.fetch("SELECT FROM sexton.slots WHERE key = 'a' FOR UPDATE")  # as a claim has it
         async with asyncio.timeout(3), connection.transaction():
-            await limits.put(connection, standing_limit("a", count=10, per="1s"), now=NOW)
+            await limits.put(connection, TESTER, standing_limit("a", count=10, per="1s"), now=NOW)
 
 
 async def test_a_tenant_runs_no_more_than_its_limit_and_others_take_what_it_leaves(connection: Connection) -> None:
@@ -584,7 +588,7 @@ async def test_a_schedule_takes_its_jitter_timeout_and_limit_from_its_queue_and_
     for queue, given, jitter_s in (("default", None, 30.0), ("slow", None, 60.0), ("slow", {"max": 5.0}, 5.0)):
         rule: dict[str, Any] = {"every": 3600} | ({} if given is None else {"jitter": given})
         document = {"task": "a", "tenant": "acme", "queue": queue, "schedule": rule, "limit": STRIPE}
-        (written,) = await recurring.submit(connection, [document], now=NOW)
+        (written,) = await recurring_jobs.submit(connection, TESTER, [document], now=NOW)
         (row,) = await connection.fetch(
             """SELECT (schedule->'jitter'->>'max')::float8 AS jitter_s, j.timeout_s, limit_key, due_at - fire_at AS spread
                FROM sexton.jobs_recurring j JOIN sexton.runs r ON r.job_id = j.id WHERE j.id = $1""",
@@ -600,7 +604,7 @@ async def test_the_limit_of_a_schedule_is_made_at_the_moment_of_the_statement(co
     made_at = {}
     for moment, key in ((NOW, "first"), (after(hours=1), "second")):
         document = {"task": "a", "name": "nightly", "schedule": {"every": 60}, "limit": {"key": key, "running": 1}}
-        await recurring.submit(connection, [document], now=moment)
+        await recurring_jobs.submit(connection, TESTER, [document], now=moment)
         made_at[key] = moment
     rows = await connection.fetch("SELECT key, updated_at FROM sexton.limits")
     assert {row["key"]: row["updated_at"] for row in rows} == made_at
@@ -609,13 +613,13 @@ async def test_the_limit_of_a_schedule_is_made_at_the_moment_of_the_statement(co
 async def test_a_fire_that_waits_for_a_limit_is_live_to_its_siblings_and_taken_back_by_a_pause(connection: Connection) -> None:
     """C10, rule "lock, then decide"."""
     await submit(connection, limit=STRIPE | {"running": 1})
-    (written,) = await recurring.submit(
-        connection, [{"task": "a", "schedule": {"every": 60}, "limit": {"key": "stripe"}}], now=NOW
+    (written,) = await recurring_jobs.submit(
+        connection, TESTER, [{"task": "a", "schedule": {"every": 60}, "limit": {"key": "stripe"}}], now=NOW
     )
     due = await connection.fetch("SELECT id FROM sexton.runs WHERE job_id = $1 ORDER BY due_at", written.id)
     assert await schedules.admit(connection, [due[0]["id"]]) == ["default"]
     assert await _states(connection, [due[0]["id"]]) == ["parked"]
     (sibling, *_) = await schedules.crowd(connection, [written.id], now=NOW)
     assert sibling.is_live
-    await recurring.pause(connection, written.id, now=NOW)
+    await recurring_jobs.pause(connection, TESTER, written.id, now=NOW)
     assert await _states(connection, [due[0]["id"]]) == [None]

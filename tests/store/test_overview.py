@@ -10,11 +10,12 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
+from sexton.operations import one_time_jobs
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.fleet import workers
 from sexton.store.sql import statements
 from sexton.store.views import overview
-from sexton.store.work import editing
+from tests.callers import TESTER
 from tests.store.support import BROKEN, NOW, after, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ async def _busy(connection: Conn) -> None:
     await submit(connection, delay="1h")
     await submit(connection, delay="2h", queue="mail", tenant="acme")
     async with connection.transaction():
-        await editing.pause(connection, await submit(connection), now=NOW)
+        await one_time_jobs.pause(connection, TESTER, await submit(connection), now=NOW)
 
 
 async def test_stats_tell_how_much_of_what_there_is(connection: Conn) -> None:

@@ -16,11 +16,14 @@ import pytest
 from sexton.domain import run
 from sexton.domain.job import Submission, Unique, submission
 from sexton.domain.outcome import Snoozed, Succeeded
+from sexton.operations import replay
+from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.fleet import workers
 from sexton.store.sharing import parked_runs
 from sexton.store.sql import statements
 from sexton.store.work import dead_letters, jobs, retention, runs
+from tests.callers import TESTER
 from tests.store.support import BROKEN, NOW, after, claim, enlist, submit_many
 
 if TYPE_CHECKING:
@@ -265,12 +268,12 @@ async def test_cancel_replay_and_sweep_read_only_what_they_find(as_service: Conn
     async def everything(moment: datetime) -> None:
         ids = await submit_many(as_service, [submission("a", {}, priority="critical", start_within="1s")] * 6, now=moment)
         async with as_service.transaction():
-            await jobs.cancel(as_service, ids[0], now=moment)
+            await cancel_job(as_service, TESTER, ids[0], now=moment)
         claimed = await claim(as_service, worker_id, limit=4, now=moment)
         assert {one.lease.job_id for one in claimed} <= set(ids)
         await runs.finish(as_service, [run.report(one.lease, BROKEN, Random(1)) for one in claimed[:2]], now=moment)
         letters = await dead_letters.find(as_service, dead_letters.Filter())
-        await dead_letters.replay(as_service, [letter.id for letter in letters], now=moment)
+        await replay.replay(as_service, TESTER, [letter.id for letter in letters], now=moment)
         beaten = await workers.beat(
             as_service, worker_id, running_count=0, draining=False, refused_count=0, queues=["default"], now=moment
         )

@@ -12,7 +12,9 @@ import pytest
 from sexton.domain.job import Unique
 from sexton.domain.outcome import Succeeded
 from sexton.errors import Contention
+from sexton.operations import replay
 from sexton.store.work import dead_letters, jobs, retention
+from tests.callers import TESTER
 from tests.store.support import NOW, after, bury, claim, enlist, finish, run_row, status, submit
 
 if TYPE_CHECKING:
@@ -162,7 +164,7 @@ async def test_a_week_that_a_dead_letter_needs_stays(connection: Conn, database:
     for parent in ("jobs", "endings"):
         assert f"{parent}_{NOW:%Gw%V}" not in await retention.drop_partitions(database, parent, keep_s=0, now=after(days=60))
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
-    assert len(await dead_letters.replay(connection, [letter.id], now=after(days=60))) == 1
+    assert len(await replay.replay(connection, TESTER, [letter.id], now=after(days=60))) == 1
 
 
 async def test_a_replay_in_flight_keeps_its_week(connection: Conn, rival: Conn, database: Postgres) -> None:
@@ -171,7 +173,7 @@ async def test_a_replay_in_flight_keeps_its_week(connection: Conn, rival: Conn, 
     await bury(connection, worker_id)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
     async with rival.transaction():
-        await dead_letters.replay(rival, [letter.id], now=after(days=60))
+        await replay.replay(rival, TESTER, [letter.id], now=after(days=60))
         assert f"jobs_{NOW:%Gw%V}" not in await retention.drop_partitions(database, "jobs", keep_s=0, now=after(days=60))
     assert f"jobs_{NOW:%Gw%V}" not in await retention.drop_partitions(database, "jobs", keep_s=0, now=after(days=60))
 

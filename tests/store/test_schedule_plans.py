@@ -12,9 +12,11 @@ import asyncpg
 import pytest
 
 from sexton.domain.partition import ALL
+from sexton.operations import recurring_jobs
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
-from sexton.store.work import recurring, schedules
+from sexton.store.work import schedules
+from tests.callers import TESTER
 from tests.store.support import NOW, after
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ async def _rows_read(connection: Conn) -> int:
 async def test_one_job_among_many_costs_what_it_costs_alone(as_service: Conn, step: str) -> None:
     """B11: what functions do inside is read from the counters of the server."""
     document = {"task": "a", "schedule": {"cron": "0 * * * *"}}
-    (written,) = await recurring.submit(as_service, [document], now=NOW)
+    (written,) = await recurring_jobs.submit(as_service, TESTER, [document], now=NOW)
     await as_service.execute(SCHEDULES, NOW)
     await as_service.execute(
         RUNS.replace("FROM sexton.jobs_recurring j", "FROM sexton.jobs_recurring j WHERE j.name IS NOT NULL"), after(hours=1)
@@ -143,7 +145,7 @@ async def test_one_job_among_many_costs_what_it_costs_alone(as_service: Conn, st
             seen = await schedules.to_plan_now(as_service, [written.id], now=now)
             assert len(seen) == 1
         case "edit":
-            await recurring.edit(as_service, written.id, {**document, "payload": {"n": 2}}, now=now)
+            await recurring_jobs.edit(as_service, TESTER, written.id, {**document, "payload": {"n": 2}}, now=now)
         case _:
-            await recurring.pause(as_service, written.id, now=now)
+            await recurring_jobs.pause(as_service, TESTER, written.id, now=now)
     assert await _rows_read(as_service) - before < 60

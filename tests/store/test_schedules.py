@@ -11,7 +11,12 @@ import pytest
 from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import NotAllowedIn, VersionMismatch
-from sexton.store.work import jobs, planning, recurring, runs, schedules
+from sexton.operations import plan as planning
+from sexton.operations import recurring_jobs
+from sexton.operations.caller import SCHEDULER, Caller
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.store.work import jobs, runs, schedules
+from tests.callers import TESTER
 from tests.store.support import claim, enlist, finish
 
 if TYPE_CHECKING:
@@ -32,7 +37,7 @@ def document(**fields: Any) -> dict[str, Any]:
 
 async def write(connection: Conn, now: datetime = NOON, **fields: Any) -> UUID:
     async with connection.transaction():
-        (written,) = await recurring.submit(connection, [document(**fields)], now=now)
+        (written,) = await recurring_jobs.submit(connection, TESTER, [document(**fields)], now=now)
     return written.id
 
 
@@ -43,7 +48,7 @@ async def fires(connection: Conn, job_id: UUID) -> list[tuple[str, datetime]]:
 
 async def plan(connection: Conn, now: datetime) -> planning.Planned:
     seen = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
-    return await planning.write(connection, seen, now=now)
+    return await planning.write(connection, SCHEDULER, seen, now=now)
 
 
 async def test_its_next_fire_is_written_with_the_job(connection: Conn) -> None:
@@ -69,8 +74,8 @@ async def test_only_one_of_two_planners_moves_the_cursor(connection: Conn) -> No
     now = after(minutes=15)
     seen = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
     again = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
-    assert (await planning.write(connection, seen, now=now)).ids == [job_id]
-    assert (await planning.write(connection, again, now=now)).ids == []
+    assert (await planning.write(connection, SCHEDULER, seen, now=now)).ids == [job_id]
+    assert (await planning.write(connection, SCHEDULER, again, now=now)).ids == []
     assert len(await fires(connection, job_id)) == 2
 
 
@@ -79,8 +84,8 @@ async def test_a_name_stands_once_and_is_brought_up_to_date(connection: Conn) ->
     first = await write(connection, name="report")
     again = await schedules.submit(connection, [document(name="report")], now=after(seconds=1))
     assert again == [(first, False, False)]
-    changed = await recurring.submit(
-        connection, [document(name="report", schedule={"cron": "0 13 * * *"})], now=after(minutes=1)
+    changed = await recurring_jobs.submit(
+        connection, TESTER, [document(name="report", schedule={"cron": "0 13 * * *"})], now=after(minutes=1)
     )
     assert changed == [(first, False, True)]
     assert await fires(connection, first) == [("waiting", after(hours=1))]
@@ -101,11 +106,11 @@ async def test_a_pause_takes_back_what_nobody_has_begun_and_a_resume_tells_of_th
     """A6, rule "job row first"."""
     job_id = await write(connection)
     async with connection.transaction():
-        shown = await recurring.pause(connection, job_id, note="maintenance", by="ann", now=after(minutes=1))
+        shown = await recurring_jobs.pause(connection, Caller("ann"), job_id, note="maintenance", now=after(minutes=1))
     assert (shown.status, shown.note, shown.next_fire_at) == ("paused", "maintenance", None)
     assert await plan(connection, after(hours=1)) == planning.Planned([], None, 0)
     async with connection.transaction():
-        shown = await recurring.resume(connection, job_id, now=after(hours=1))
+        shown = await recurring_jobs.resume(connection, TESTER, job_id, now=after(hours=1))
     assert (shown.status, shown.next_fire_at) == ("pending", after(hours=1, minutes=15))
     (row,) = await connection.fetch("SELECT status, reason, result FROM sexton.executions WHERE job_id = $1", job_id)
     assert (row["status"], row["reason"]) == ("paused", "4 fires: its job was paused")
@@ -115,8 +120,8 @@ async def test_a_pause_before_the_first_planning_forgets_no_fire(connection: Con
     """A6, B6: submitted in SQL while nobody planned."""
     (written,) = await schedules.submit(connection, [document()], now=NOON)
     async with connection.transaction():
-        await recurring.pause(connection, written.id, now=after(minutes=20))
-        await recurring.resume(connection, written.id, now=after(minutes=40))
+        await recurring_jobs.pause(connection, TESTER, written.id, now=after(minutes=20))
+        await recurring_jobs.resume(connection, TESTER, written.id, now=after(minutes=40))
     (row,) = await connection.fetch("SELECT reason, fire_at FROM sexton.executions WHERE job_id = $1", written.id)
     assert (row["reason"], row["fire_at"]) == ("2 fires: its job was paused", after(minutes=15))
 
@@ -125,8 +130,8 @@ async def test_an_edit_takes_effect_on_the_next_fire_and_needs_the_present_versi
     """A7."""
     job_id = await write(connection)
     with pytest.raises(VersionMismatch):
-        await recurring.edit(connection, job_id, document(payload={"n": 2}), version=7, now=NOON)
-    shown = await recurring.edit(connection, job_id, document(payload={"n": 2}), version=1, now=after(minutes=1))
+        await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 2}), version=7, now=NOON)
+    shown = await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 2}), version=1, now=after(minutes=1))
     assert (shown.version, shown.payload_json, shown.next_fire_at) == (2, '{"n": 2}', after(minutes=15))
     assert await fires(connection, job_id) == [("waiting", after(minutes=15))]
 
@@ -134,10 +139,10 @@ async def test_an_edit_takes_effect_on_the_next_fire_and_needs_the_present_versi
 async def test_a_cancelled_schedule_is_over(connection: Conn) -> None:
     job_id = await write(connection)
     async with connection.transaction():
-        assert (await jobs.cancel(connection, job_id, now=NOON)).ended_count == 1
+        assert (await cancel_job(connection, TESTER, job_id, now=NOON)).ended_count == 1
     assert (await jobs.show(connection, job_id)).status == "cancelled"
     with pytest.raises(NotAllowedIn):
-        await jobs.cancel(connection, job_id, now=NOON)
+        await cancel_job(connection, TESTER, job_id, now=NOON)
     assert await fires(connection, job_id) == []
 
 
@@ -181,8 +186,8 @@ async def test_a_run_that_has_begun_is_neither_taken_back_nor_fired_again(connec
     await promote(connection, after(minutes=15))
     (claimed,) = await claim(connection, worker_id, now=after(minutes=15))
     async with connection.transaction():
-        await recurring.pause(connection, job_id, now=after(minutes=15))
-        await recurring.resume(connection, job_id, now=after(minutes=15, seconds=1))
+        await recurring_jobs.pause(connection, TESTER, job_id, now=after(minutes=15))
+        await recurring_jobs.resume(connection, TESTER, job_id, now=after(minutes=15, seconds=1))
     assert await fires(connection, job_id) == [("running", after(minutes=15)), ("waiting", after(minutes=30))]
     await finish(connection, claimed.lease, Succeeded(), now=after(minutes=16))
     assert (await jobs.show(connection, job_id)).status == "pending"
@@ -196,7 +201,7 @@ async def test_every_attempt_of_a_run_is_of_the_version_it_was_planned_for(conne
     (first,) = await claim(connection, worker_id, now=after(minutes=15))
     await finish(connection, first.lease, Released("drain"), now=after(minutes=15))
     async with connection.transaction():
-        await recurring.edit(connection, job_id, document(payload={"n": 2}), now=after(minutes=15))
+        await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 2}), now=after(minutes=15))
     (second,) = await claim(connection, worker_id, now=after(minutes=15))
     assert (second.job_version, second.payload_json) == (1, '{"n": 1}')
     await finish(connection, second.lease, Succeeded(), now=after(minutes=16))

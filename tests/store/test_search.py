@@ -16,12 +16,15 @@ from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.retry import Retry
 from sexton.errors import NotFound
+from sexton.operations import definition_change, one_time_jobs
+from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
 from sexton.store.uuid7 import floor, instant
 from sexton.store.views import search
 from sexton.store.views.search import ExecutionFilter, JobFilter
-from sexton.store.work import editing, jobs, retention, runs
+from sexton.store.work import jobs, retention, runs
+from tests.callers import TESTER
 from tests.store.support import BROKEN, FLAKY, NOW, after, bury, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -93,9 +96,9 @@ async def _some_of_everything(connection: Conn) -> list[jobs.JobView]:
         ids.append(job_id)
         async with connection.transaction():
             if fate == "stops":
-                await jobs.cancel(connection, job_id, now=moment)
+                await cancel_job(connection, TESTER, job_id, now=moment)
             elif fate == "rests":
-                await editing.pause(connection, job_id, now=moment)
+                await one_time_jobs.pause(connection, TESTER, job_id, now=moment)
             elif fate != "later":
                 (claimed,) = await claim(connection, worker_id, queues=["default", "mail"], tasks=["a", "b"], now=moment)
                 if fate != "runs":
@@ -165,7 +168,9 @@ async def test_a_walk_beside_submissions_and_cancellations_loses_and_repeats_not
                 break
             await submit_many(rival, [submission("a", {}, delay="1h")] * 5, now=after(seconds=step))
             async with rival.transaction():
-                await jobs.cancel(rival, (await submit_many(rival, [submission("a", {})], now=after(seconds=step)))[0], now=NOW)
+                await cancel_job(
+                    rival, TESTER, (await submit_many(rival, [submission("a", {})], now=after(seconds=step)))[0], now=NOW
+                )
         assert len(seen) == len(set(seen))
         assert set(before_all) <= set(seen)
 
@@ -174,11 +179,11 @@ async def test_a_job_that_changes_between_two_pages_is_judged_as_it_is_when_show
     """A8: no page shows a job whose status is not the one that was asked for."""
     job_id = await submit(connection, delay="1h")
     async with connection.transaction():
-        await editing.pause(connection, job_id, now=NOW)
+        await one_time_jobs.pause(connection, TESTER, job_id, now=NOW)
 
     async def cancel() -> None:
         async with rival.transaction():
-            await jobs.cancel(rival, job_id, now=NOW)
+            await cancel_job(rival, TESTER, job_id, now=NOW)
 
     meddled = Meddled(connection, statements("sexton.store.views.search")["paused"], cancel)
     assert (await search.find_jobs(meddled, JobFilter(status="paused"), limit=5)).rows == []
@@ -209,8 +214,8 @@ async def test_tags_and_versions_leave_with_their_jobs(connection: Conn, databas
     """D5: nothing keeps growing that nobody can see any more."""
     old = await submit(connection, tags=["red"])
     async with connection.transaction():
-        await editing.edit(connection, old, editing.Changes(name="x"), now=NOW)
-        await jobs.cancel(connection, old, now=NOW)
+        await one_time_jobs.edit(connection, TESTER, old, definition_change.Changes(name="x"), now=NOW)
+        await cancel_job(connection, TESTER, old, now=NOW)
     new = await submit(connection, tags=["red"], now=after(days=14))
     for parent in ("executions", "endings", "jobs"):
         await retention.drop_partitions(database, parent, keep_s=0, now=after(days=13))
@@ -273,7 +278,7 @@ async def test_a_replayed_job_still_shows_the_try_that_buried_it(connection: Con
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     async with connection.transaction():
-        shown = await editing.retry(connection, job_id, now=NOW)
+        shown = await one_time_jobs.retry(connection, TESTER, job_id, now=NOW)
     assert shown.last_execution is not None
     assert (shown.status, shown.attempt, shown.last_execution.status) == ("pending", 0, "failed")
 

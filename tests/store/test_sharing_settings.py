@@ -15,11 +15,20 @@ from sexton.domain.partition import ALL
 from sexton.domain.retry import Retry
 from sexton.domain.sharing import queue_settings, tenant_settings
 from sexton.errors import InvalidSubmission, LimitExceeded, NotAllowedIn
+from sexton.operations import limits, queues, tenants
+from sexton.operations.caller import Caller
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.explain import explain
+from sexton.operations.explain.link import Link
 from sexton.store.database import _SERVER_SETTINGS, translated_errors
 from sexton.store.fleet import workers
-from sexton.store.sharing import limits, parked_runs, queues, tenants
-from sexton.store.views import overview, why
+from sexton.store.sharing import limits as limit_rows
+from sexton.store.sharing import parked_runs
+from sexton.store.sharing import queues as queue_rows
+from sexton.store.sharing import tenants as tenant_rows
+from sexton.store.views import overview
 from sexton.store.work import jobs
+from tests.callers import TESTER
 from tests.store.support import NOW, after, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -61,31 +70,33 @@ async def start(connection: Conn, worker_id: UUID, now: Any = NOW) -> list[Any]:
 class TestTenants:
     async def test_settings_are_replaced_as_a_whole_and_a_pause_stays(self, connection: Conn) -> None:
         """C8, C9, F4."""
-        assert await tenants.get(connection, "acme") is None
-        await tenants.put(connection, "acme", tenant_settings(weight=3, running_max=5, submit_rate=2.5, jitter="30s"), now=NOW)
-        found = await tenants.get(connection, "acme")
-        assert found == tenants.Tenant("acme", 3, 5, None, 2.5, 3, 30.0, None, None, None, NOW)
-        await tenants.pause(connection, "acme", by="ann", note="unpaid", now=after(seconds=1))
-        await tenants.put(connection, "acme", tenant_settings(), now=after(seconds=2))
-        found = await tenants.get(connection, "acme")
+        assert await tenant_rows.get(connection, "acme") is None
+        await tenants.put(
+            connection, TESTER, "acme", tenant_settings(weight=3, running_max=5, submit_rate=2.5, jitter="30s"), now=NOW
+        )
+        found = await tenant_rows.get(connection, "acme")
+        assert found == tenant_rows.Tenant("acme", 3, 5, None, 2.5, 3, 30.0, None, None, None, NOW)
+        await tenants.pause(connection, Caller("ann"), "acme", note="unpaid", now=after(seconds=1))
+        await tenants.put(connection, TESTER, "acme", tenant_settings(), now=after(seconds=2))
+        found = await tenant_rows.get(connection, "acme")
         assert found is not None
         assert (found.weight, found.running_max, found.submit_rate, found.submit_burst) == (1, None, None, None)
         assert (found.paused_at, found.paused_by, found.note) == (after(seconds=1), "ann", "unpaid")
 
     async def test_a_pause_is_of_whoever_came_first_and_the_note_is_the_last(self, connection: Conn) -> None:
         """C11."""
-        await tenants.pause(connection, "acme", by="ann", note="a", now=NOW)
-        await tenants.pause(connection, "acme", by="bob", note="b", now=after(hours=1))
-        found = await tenants.get(connection, "acme")
+        await tenants.pause(connection, Caller("ann"), "acme", note="a", now=NOW)
+        await tenants.pause(connection, Caller("bob"), "acme", note="b", now=after(hours=1))
+        found = await tenant_rows.get(connection, "acme")
         assert found is not None
         assert (found.paused_at, found.paused_by, found.note) == (NOW, "ann", "b")
-        await tenants.resume(connection, "acme")
-        found = await tenants.get(connection, "acme")
+        await tenants.resume(connection, TESTER, "acme")
+        found = await tenant_rows.get(connection, "acme")
         assert found is not None
         assert (found.paused_at, found.paused_by, found.note) == (None, None, None)
-        assert await tenants.remove(connection, "acme")
-        assert not await tenants.remove(connection, "acme")
-        assert await tenants.get(connection, "acme") is None
+        assert await tenants.remove(connection, TESTER, "acme")
+        assert not await tenants.remove(connection, TESTER, "acme")
+        assert await tenant_rows.get(connection, "acme") is None
 
     async def test_what_lets_more_start_wakes_workers_and_schedulers(
         self, connection: Conn, heard: list[tuple[str, str]]
@@ -93,18 +104,18 @@ class TestTenants:
         """C8, C11: or it would take a poll to notice."""
         await submit(connection, tenant="acme", queue="mail")
         await _told(connection, heard)
-        await tenants.pause(connection, "acme", now=NOW)
+        await tenants.pause(connection, TESTER, "acme", now=NOW)
         assert await _told(connection, heard) == set()
         woken = {("sexton_ready", "mail"), ("sexton_due", "")}
-        await tenants.resume(connection, "acme")
+        await tenants.resume(connection, TESTER, "acme")
         assert await _told(connection, heard) == woken
-        await tenants.put(connection, "acme", tenant_settings(running_max=5), now=NOW)
+        await tenants.put(connection, TESTER, "acme", tenant_settings(running_max=5), now=NOW)
         assert await _told(connection, heard) == woken
-        await tenants.remove(connection, "acme")
+        await tenants.remove(connection, TESTER, "acme")
         assert await _told(connection, heard) == woken
-        await queues.resume(connection, "print")
+        await queues.resume(connection, TESTER, "print")
         assert await _told(connection, heard) == {("sexton_ready", "print"), ("sexton_due", "")}
-        await limits.put(connection, standing_limit("a", running=1), now=NOW)
+        await limits.put(connection, TESTER, standing_limit("a", running=1), now=NOW)
         assert await _told(connection, heard) == {("sexton_due", "")}
 
     async def test_what_waits_already_counts_when_the_waiting_are_limited_first(self, connection: Conn) -> None:
@@ -115,7 +126,7 @@ class TestTenants:
         await submit(connection, tenant="acme")
         await submit(connection, tenant="acme", delay="1h")
         await submit(connection, tenant="other")
-        await tenants.put(connection, "acme", tenant_settings(waiting_max=3), now=NOW)
+        await tenants.put(connection, TESTER, "acme", tenant_settings(waiting_max=3), now=NOW)
         counted = await connection.fetch("SELECT id FROM sexton.runs WHERE counted")
         assert len(counted) == 2
         assert running.lease.run_id not in {row["id"] for row in counted}
@@ -128,10 +139,10 @@ class TestTenants:
 
     async def test_a_change_of_the_rate_gives_nobody_a_wave(self, connection: Conn) -> None:
         """C9: the tokens that are there stay, and no more."""
-        await tenants.put(connection, "acme", tenant_settings(submit_rate=1, submit_burst=5), now=NOW)
+        await tenants.put(connection, TESTER, "acme", tenant_settings(submit_rate=1, submit_burst=5), now=NOW)
         for _ in range(5):
             await submit(connection, tenant="acme")
-        await tenants.put(connection, "acme", tenant_settings(submit_rate=10, submit_burst=100), now=NOW)
+        await tenants.put(connection, TESTER, "acme", tenant_settings(submit_rate=10, submit_burst=100), now=NOW)
         with pytest.raises(LimitExceeded) as raised, translated_errors():
             await submit(connection, tenant="acme")
         assert (raised.value.limit, raised.value.max) == ("submit_rate", 10)
@@ -140,10 +151,10 @@ class TestTenants:
 
     async def test_many_are_listed_by_name(self, connection: Conn) -> None:
         for name in ("c", "a", "b"):
-            await tenants.put(connection, name, tenant_settings(weight=2), now=NOW)
-        assert [one.name for one in await tenants.known(connection, limit=2)] == ["a", "b"]
-        assert [one.name for one in await tenants.known(connection, after="b")] == ["c"]
-        assert set(await tenants.get_many(connection, ["a", "x"])) == {"a"}
+            await tenants.put(connection, TESTER, name, tenant_settings(weight=2), now=NOW)
+        assert [one.name for one in await tenant_rows.known(connection, limit=2)] == ["a", "b"]
+        assert [one.name for one in await tenant_rows.known(connection, after="b")] == ["c"]
+        assert set(await tenant_rows.get_many(connection, ["a", "x"])) == {"a"}
 
     async def test_one_tenant_is_counted_beside_a_large_one(self, connection: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
         """E6: what it has ready is found by index, however much others have."""
@@ -162,25 +173,25 @@ class TestQueues:
         """C11."""
         retry = Retry.after("1s", "5s")
         chosen = queue_settings(release_rate=50, ageing="10m", timeout=0, jitter="5s", retry=retry)
-        await queues.put(connection, "mail", chosen, now=NOW)
-        found = await queues.get(connection, "mail")
+        await queues.put(connection, TESTER, "mail", chosen, now=NOW)
+        found = await queue_rows.get(connection, "mail")
         assert found is not None
         assert (found.release_rate, found.release_burst, found.ageing_s, found.timeout_s, found.jitter_s) == (50, 5, 600, 0, 5)
         assert found.retry == retry
-        await queues.pause(connection, "mail", by="ann", note="down", now=after(seconds=1))
-        await queues.put(connection, "mail", queue_settings(), now=after(seconds=2))
-        found = await queues.get(connection, "mail")
-        assert found == queues.Queue(
+        await queues.pause(connection, Caller("ann"), "mail", note="down", now=after(seconds=1))
+        await queues.put(connection, TESTER, "mail", queue_settings(), now=after(seconds=2))
+        found = await queue_rows.get(connection, "mail")
+        assert found == queue_rows.Queue(
             "mail", None, None, None, None, None, None, after(seconds=1), "ann", "down", after(seconds=2)
         )
-        await queues.resume(connection, "mail")
-        assert [one.paused_at for one in await queues.known(connection)] == [None]
-        assert await queues.remove(connection, "mail")
-        assert not await queues.remove(connection, "mail")
+        await queues.resume(connection, TESTER, "mail")
+        assert [one.paused_at for one in await queue_rows.known(connection)] == [None]
+        assert await queues.remove(connection, TESTER, "mail")
+        assert not await queues.remove(connection, TESTER, "mail")
 
     async def test_defaults_of_a_queue_are_those_of_its_jobs_that_say_nothing(self, connection: Conn) -> None:
         """C11."""
-        await queues.put(connection, "mail", queue_settings(timeout="7s", retry=Retry.never()), now=NOW)
+        await queues.put(connection, TESTER, "mail", queue_settings(timeout="7s", retry=Retry.never()), now=NOW)
         plain = await jobs.show(connection, await submit(connection, queue="mail"))
         said = await jobs.show(connection, await submit(connection, queue="mail", timeout="1s", retry=Retry(max_attempts=9)))
         assert (plain.timeout_s, said.timeout_s) == (7.0, 1.0)
@@ -191,12 +202,12 @@ class TestQueues:
         """C11."""
         worker_id = await enlist(connection)
         await submit(connection, tenant="acme")
-        await queues.pause(connection, "default", now=NOW)
+        await queues.pause(connection, TESTER, "default", now=NOW)
         assert await claim(connection, worker_id) == []
-        await queues.resume(connection, "default")
-        await tenants.pause(connection, "acme", now=NOW)
+        await queues.resume(connection, TESTER, "default")
+        await tenants.pause(connection, TESTER, "acme", now=NOW)
         assert await claim(connection, worker_id) == []
-        await tenants.resume(connection, "acme")
+        await tenants.resume(connection, TESTER, "acme")
         assert len(await claim(connection, worker_id)) == 1
 
 
@@ -206,25 +217,25 @@ class TestLimits:
         worker_id = await enlist(connection)
         ids = await limited(connection, "stripe", 3, running=1)
         (held,) = await start(connection, worker_id)
-        found = await limits.get(connection, "stripe", now=NOW)
+        found = await limit_rows.get(connection, "stripe", now=NOW)
         assert found is not None
         assert (found.running, found.held_count, found.parked_count, found.capped, found.tokens) == (1, 1, 2, False, None)
-        assert found.holders == [limits.Holder(held.lease.run_id, ids[0], "a", "default", worker_id, "w", NOW)]
-        (listed,) = await limits.find(connection, now=NOW)
+        assert found.holders == [limit_rows.Holder(held.lease.run_id, ids[0], "a", "default", worker_id, "w", NOW)]
+        (listed,) = await limit_rows.find(connection, now=NOW)
         assert (listed.key, listed.held_count, listed.parked_count, listed.holders) == ("stripe", 1, 2, [])
         await finish(connection, held.lease, Succeeded())
-        found = await limits.get(connection, "stripe", now=NOW)
+        found = await limit_rows.get(connection, "stripe", now=NOW)
         assert found is not None
         assert (found.held_count, found.holders) == (0, [])
-        assert await limits.get(connection, "none", now=NOW) is None
+        assert await limit_rows.get(connection, "none", now=NOW) is None
 
     async def test_the_numbers_in_a_job_only_create_a_limit(self, connection: Conn) -> None:
         """C10: whoever sets it afterwards has the last word."""
         await limited(connection, "stripe", running=5)
-        await limits.put(connection, standing_limit("stripe", running=2), by="ann", now=NOW)
+        await limits.put(connection, Caller("ann"), standing_limit("stripe", running=2), now=NOW)
         await limited(connection, "stripe", running=9)
         await limited(connection, "stripe")
-        found = await limits.get(connection, "stripe", now=NOW)
+        found = await limit_rows.get(connection, "stripe", now=NOW)
         assert found is not None
         assert (found.running, found.made_by) == (2, "ann")
         with pytest.raises(InvalidSubmission, match="there is no limit") as raised, translated_errors():
@@ -233,27 +244,27 @@ class TestLimits:
 
     async def test_limits_are_listed_by_key_and_prefix(self, connection: Conn) -> None:
         for key in ("b:2", "a", "b:1", "c"):
-            await limits.put(connection, standing_limit(key, running=1), now=NOW)
-        assert [one.key for one in await limits.find(connection, limit=2)] == ["a", "b:1"]
-        assert [one.key for one in await limits.find(connection, after="b:1")] == ["b:2", "c"]
-        assert [one.key for one in await limits.find(connection, prefix="b:")] == ["b:1", "b:2"]
+            await limits.put(connection, TESTER, standing_limit(key, running=1), now=NOW)
+        assert [one.key for one in await limit_rows.find(connection, limit=2)] == ["a", "b:1"]
+        assert [one.key for one in await limit_rows.find(connection, after="b:1")] == ["b:2", "c"]
+        assert [one.key for one in await limit_rows.find(connection, prefix="b:")] == ["b:1", "b:2"]
 
     async def test_a_limit_that_runs_wait_for_is_not_removed(self, connection: Conn) -> None:
         """C10: what would hold them back?"""
         ids = await limited(connection, "stripe", 2, running=1)
         with pytest.raises(NotAllowedIn, match="2 runs wait"):
-            await limits.remove(connection, "stripe")
+            await limits.remove(connection, TESTER, "stripe")
         await parked_runs.release(connection, now=NOW)  # one is let through, and waits for a worker
         with pytest.raises(NotAllowedIn, match="2 runs wait"):
-            await limits.remove(connection, "stripe")
+            await limits.remove(connection, TESTER, "stripe")
         async with connection.transaction():
-            await jobs.cancel(connection, ids[1], now=NOW)
+            await cancel_job(connection, TESTER, ids[1], now=NOW)
         with pytest.raises(NotAllowedIn, match="1 run waits"):
-            await limits.remove(connection, "stripe")
+            await limits.remove(connection, TESTER, "stripe")
         async with connection.transaction():
-            await jobs.cancel(connection, ids[0], now=NOW)
-        assert await limits.remove(connection, "stripe")
-        assert not await limits.remove(connection, "stripe")
+            await cancel_job(connection, TESTER, ids[0], now=NOW)
+        assert await limits.remove(connection, TESTER, "stripe")
+        assert not await limits.remove(connection, TESTER, "stripe")
         assert await connection.fetch("SELECT FROM sexton.slots") == []
 
     async def test_who_holds_a_limit_keeps_it_when_the_number_is_lowered(self, connection: Conn) -> None:
@@ -262,8 +273,8 @@ class TestLimits:
         await limited(connection, "stripe", 4, running=3)
         held = await start(connection, worker_id)
         assert len(held) == 3
-        await limits.put(connection, standing_limit("stripe", running=1), now=NOW)
-        found = await limits.get(connection, "stripe", now=NOW)
+        await limits.put(connection, TESTER, standing_limit("stripe", running=1), now=NOW)
+        found = await limit_rows.get(connection, "stripe", now=NOW)
         assert found is not None
         assert (found.running, found.held_count, len(found.holders)) == (1, 3, 3)
         for one in held[:2]:
@@ -277,8 +288,8 @@ class TestLimits:
         worker_id = await enlist(connection)
         await limited(connection, "api", 12, count=10, per="10s", burst=2)
         assert len(await start(connection, worker_id)) == 2
-        await limits.put(connection, standing_limit("api", count=100, per="10s", burst=50), now=NOW)
-        found = await limits.get(connection, "api", now=NOW)
+        await limits.put(connection, TESTER, standing_limit("api", count=100, per="10s", burst=50), now=NOW)
+        found = await limit_rows.get(connection, "api", now=NOW)
         assert found is not None
         assert found.tokens == 0
         assert found.next_token_s == pytest.approx(0.1)
@@ -289,21 +300,21 @@ class TestLimits:
         worker_id = await enlist(connection)
         await limited(connection, "stripe", 4, running=4)
         await start(connection, worker_id)
-        found = await limits.get(connection, "stripe", holders=2, now=NOW)
+        found = await limit_rows.get(connection, "stripe", holders=2, now=NOW)
         assert found is not None
         assert (found.held_count, len(found.holders)) == (4, 2)
 
 
 class TestWhy:
-    async def told(self, connection: Conn, job_id: UUID, now: Any = NOW) -> tuple[str, dict[str, why.Link]]:
-        explained = await why.explain(connection, job_id, now=now)
+    async def told(self, connection: Conn, job_id: UUID, now: Any = NOW) -> tuple[str, dict[str, Link]]:
+        explained = await explain(connection, TESTER, job_id, now=now)
         return explained.answer, {link.check: link for link in explained.chain}
 
     async def test_a_paused_queue_is_named_with_who_paused_it(self, connection: Conn) -> None:
         """B7, C11."""
         await enlist(connection)
         job_id = await submit(connection)
-        await queues.pause(connection, "default", by="ann", note="the server is down", now=NOW)
+        await queues.pause(connection, Caller("ann"), "default", note="the server is down", now=NOW)
         answer, links = await self.told(connection, job_id)
         assert answer == "Its queue 'default' is paused since 2026-03-04 12:00:00Z by ann: the server is down."
         assert links["queue_pause"].evidence["paused_by"] == "ann"
@@ -311,7 +322,7 @@ class TestWhy:
     async def test_a_paused_tenant_and_one_at_its_limit_are_named(self, connection: Conn) -> None:
         """B7, C9."""
         worker_id = await enlist(connection)
-        await tenants.put(connection, "acme", tenant_settings(running_max=1), now=NOW)
+        await tenants.put(connection, TESTER, "acme", tenant_settings(running_max=1), now=NOW)
         _, job_id = await submit_many(connection, [submission("a", {}, tenant="acme")] * 2)
         (held,) = await claim(connection, worker_id)
         answer, links = await self.told(connection, job_id)
@@ -319,7 +330,7 @@ class TestWhy:
         assert links["tenant_limit"].evidence == {"tenant": "acme", "running_max": 1, "running_count": 1}
         await finish(connection, held.lease, Succeeded())
         assert (await self.told(connection, job_id))[1]["tenant_limit"].ok
-        await tenants.pause(connection, "acme", by="ann", now=NOW)
+        await tenants.pause(connection, Caller("ann"), "acme", now=NOW)
         answer, _ = await self.told(connection, job_id)
         assert answer == "Its tenant 'acme' is paused since 2026-03-04 12:00:00Z by ann."
 
@@ -349,7 +360,7 @@ class TestWhy:
     async def test_the_pace_of_a_queue_is_named(self, connection: Conn) -> None:
         """B7, C11."""
         worker_id = await enlist(connection)
-        await queues.put(connection, "default", queue_settings(release_rate=0.1), now=NOW)
+        await queues.put(connection, TESTER, "default", queue_settings(release_rate=0.1), now=NOW)
         _, job_id = await submit_many(connection, [submission("a", {})] * 2)
         assert len(await claim(connection, worker_id)) == 1
         answer, _ = await self.told(connection, job_id)
@@ -362,9 +373,9 @@ async def test_a_look_at_a_limit_costs_the_same_beside_much_work(database_url: s
     """B8: by index, and bounded; planned on empty tables."""
     connection = await asyncpg.connect(database_url, server_settings={**_SERVER_SETTINGS, "statement_timeout": "120s"})
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER USER")
-    await limits.put(connection, standing_limit("few", running=5), now=NOW)
-    await limits.get(connection, "few", now=NOW)
-    await limits.find(connection, now=NOW)
+    await limits.put(connection, TESTER, standing_limit("few", running=5), now=NOW)
+    await limit_rows.get(connection, "few", now=NOW)
+    await limit_rows.find(connection, now=NOW)
     await connection.execute(
         """INSERT INTO sexton.runs
              (id, job_id, fire_at, due_at, lane, partition, at_most_once, state, origin, queue, tenant, task, limit_key)
@@ -374,7 +385,7 @@ async def test_a_look_at_a_limit_costs_the_same_beside_much_work(database_url: s
         NOW,
         timeout=120,
     )
-    await limits.put(connection, standing_limit("many0", running=5), now=NOW)
+    await limits.put(connection, TESTER, standing_limit("many0", running=5), now=NOW)
 
     async def read() -> int:
         await connection.execute("SELECT pg_stat_force_next_flush()")
@@ -385,11 +396,11 @@ async def test_a_look_at_a_limit_costs_the_same_beside_much_work(database_url: s
         return int(row["n"])
 
     before = await read()
-    await limits.get(connection, "few", now=NOW)
+    await limit_rows.get(connection, "few", now=NOW)
     assert await read() - before == 0
-    assert [one.parked_count for one in await limits.find(connection, now=NOW)] == [0, 1_000]
+    assert [one.parked_count for one in await limit_rows.find(connection, now=NOW)] == [0, 1_000]
     assert await read() - before <= 1_001
-    found = await limits.get(connection, "many0", now=NOW)
+    found = await limit_rows.get(connection, "many0", now=NOW)
     assert found is not None
     assert (found.parked_count, found.capped) == (10_000, True)
     assert await read() - before <= 1_001 + 10_001

@@ -19,12 +19,16 @@ from sexton.domain.retry import Retry
 from sexton.domain.sharing import tenant_settings
 from sexton.domain.subscription import KINDS, Runs, subscription
 from sexton.domain.targets import HTTP_TASK, HttpTarget
+from sexton.operations import definition_change, one_time_jobs, recurring_jobs, subscriptions, tenants
+from sexton.operations import plan as planning
+from sexton.operations.caller import SCHEDULER
 from sexton.store import uuid7
 from sexton.store.database import _SERVER_SETTINGS
-from sexton.store.sharing import tenants
 from sexton.store.sql import statements
 from sexton.store.views.search import JobFilter
-from sexton.store.work import dead_letters, editing, jobs, planning, recurring, runs, schedules, subscriptions
+from sexton.store.work import dead_letters, jobs, runs, schedules
+from sexton.store.work import subscriptions as subscription_rows
+from tests.callers import TESTER
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -38,7 +42,7 @@ DONE = Succeeded()
 
 async def listen(connection: Conn, name: str = "all", *, now: datetime = NOW, **said: Any) -> None:
     runs_of = Runs(**{field: said.pop(field) for field in ("tenant", "queue", "job_id") if field in said})
-    await subscriptions.put(connection, subscription(name, said.pop("target", HOOK), runs=runs_of, **said), now=now)
+    await subscriptions.put(connection, TESTER, subscription(name, said.pop("target", HOOK), runs=runs_of, **said), now=now)
 
 
 async def told(connection: Conn, name: str = "all") -> list[dict[str, Any]]:
@@ -244,7 +248,7 @@ async def test_a_plain_http_job_is_told_like_any_other(connection: Conn) -> None
     await finish(connection, claimed.lease, DONE)
     mine = [event for event in await told(connection) if event.get("type") == "run.completed"]
     assert [event["data"]["job_id"] for event in mine] == [str(answer.id)]
-    log = await subscriptions.deliveries(connection, "all", JobFilter(), limit=10)
+    log = await subscription_rows.deliveries(connection, "all", JobFilter(), limit=10)
     assert [one.delivers.kind for one in log.rows] == ["completed"]
 
 
@@ -253,11 +257,11 @@ async def test_a_gap_of_a_schedule_is_one_event_with_its_count(connection: Conn)
     await listen(connection)
     async with connection.transaction():
         document = {"task": "a", "name": "report", "schedule": {"cron": "*/15 * * * *"}}
-        (job,) = await recurring.submit(connection, [document], now=NOW)
+        (job,) = await recurring_jobs.submit(connection, TESTER, [document], now=NOW)
     await connection.execute("DELETE FROM sexton.runs")
     later = after(hours=2, minutes=1)
     seen = await schedules.to_plan(connection, partitions=ALL, limit=100, now=later)
-    planned = await planning.write(connection, seen, now=later)
+    planned = await planning.write(connection, SCHEDULER, seen, now=later)
     (event,) = await told(connection)
     data = event["data"]
     assert event["type"] == "run.missed"
@@ -277,7 +281,7 @@ async def test_a_fire_of_a_recurring_job_is_told_by_its_run(connection: Conn) ->
     """C15: per run."""
     await listen(connection)
     async with connection.transaction():
-        (job,) = await recurring.submit(connection, [{"task": "a", "schedule": {"cron": "*/15 * * * *"}}], now=NOW)
+        (job,) = await recurring_jobs.submit(connection, TESTER, [{"task": "a", "schedule": {"cron": "*/15 * * * *"}}], now=NOW)
     await connection.execute("UPDATE sexton.runs SET state = 'ready' WHERE job_id = $1", job.id)
     worker_id = await enlist(connection)
     (claimed,) = await claim(connection, worker_id, now=after(minutes=15))
@@ -303,7 +307,7 @@ async def test_no_limit_of_its_tenant_holds_for_a_delivery(connection: Conn) -> 
     """C15, C9: else a full backlog would keep runs from ending. And deliveries take nothing of what the tenant may submit."""
     await listen(connection)
     limits = tenant_settings(waiting_max=1, submit_rate=0.001, submit_burst=1)
-    await tenants.put(connection, "acme", limits, now=NOW)
+    await tenants.put(connection, TESTER, "acme", limits, now=NOW)
     worker_id = await enlist(connection)
     await submit(connection, tenant="acme")
     (claimed,) = await claim(connection, worker_id)
@@ -321,19 +325,19 @@ async def test_a_delivery_that_cannot_be_submitted_keeps_no_run_from_ending_and_
     job_id = await ended(connection, BROKEN)
     assert (await jobs.show(connection, job_id)).status == "failed"
     assert await kinds(connection) == []
-    assert await subscriptions.submit_held(connection, limit=10, now=after(minutes=1)) == (0, 2)
+    assert await subscription_rows.submit_held(connection, limit=10, now=after(minutes=1)) == (0, 2)
     await connection.execute("ALTER TABLE sexton.jobs DROP CONSTRAINT broken")
-    assert await subscriptions.submit_held(connection, limit=10, now=after(minutes=2)) == (2, 0)
+    assert await subscription_rows.submit_held(connection, limit=10, now=after(minutes=2)) == (2, 0)
     assert await kinds(connection) == ["dead_lettered", "failed"]
-    assert await subscriptions.submit_held(connection, limit=10, now=after(minutes=3)) == (0, 0)
+    assert await subscription_rows.submit_held(connection, limit=10, now=after(minutes=3)) == (0, 0)
 
 
 async def test_nobody_hears_of_what_ended_before_or_after(connection: Conn) -> None:
     await ended(connection, DONE)
     await listen(connection)
     await ended(connection, DONE)
-    assert await subscriptions.remove(connection, "all")
-    assert not await subscriptions.remove(connection, "all")
+    assert await subscription_rows.remove(connection, "all")
+    assert not await subscription_rows.remove(connection, "all")
     await ended(connection, DONE)
     assert len(await told(connection)) == 1
 
@@ -341,16 +345,16 @@ async def test_nobody_hears_of_what_ended_before_or_after(connection: Conn) -> N
 async def test_it_comes_back_as_it_was_put_and_is_replaced_whole(connection: Conn) -> None:
     await listen(connection, tenant="acme", kinds=["missed", "failed"], paused=True)
     await listen(connection, now=after(seconds=5), queue="mail", paused=True)
-    known = await subscriptions.get(connection, "all")
+    known = await subscription_rows.get(connection, "all")
     assert known is not None
     assert (tuple(known.kinds), known.tenant, known.queue) == (KINDS, None, "mail")
     assert (known.paused_at, known.created_at, known.updated_at) == (NOW, NOW, after(seconds=5))
     assert known.delivery.policy is not None
     assert known.delivery.policy.target == HOOK
     await listen(connection, "b")
-    assert [one.name for one in await subscriptions.find(connection)] == ["all", "b"]
-    assert [one.name for one in await subscriptions.find(connection, after="all", limit=1)] == ["b"]
-    assert await subscriptions.get(connection, "c") is None
+    assert [one.name for one in await subscription_rows.find(connection)] == ["all", "b"]
+    assert [one.name for one in await subscription_rows.find(connection, after="all", limit=1)] == ["b"]
+    assert await subscription_rows.get(connection, "c") is None
 
 
 async def test_the_database_itself_refuses_a_kind_it_does_not_know(connection: Conn) -> None:
@@ -378,7 +382,7 @@ async def test_a_replay_sends_the_same_message_again_whether_it_was_delivered_or
     ids = await delivered(connection, DONE, BROKEN, FLAKY)
     before = {row["job_id"]: row["fire_at"] for row in await connection.fetch("SELECT job_id, fire_at FROM sexton.executions")}
     async with connection.transaction():
-        assert await subscriptions.replay(connection, "all", ids, now=after(hours=1)) == sorted(ids[:2])
+        assert await subscriptions.replay(connection, TESTER, "all", ids, now=after(hours=1)) == sorted(ids[:2])
     worker_id = await enlist(connection, tasks=[HTTP_TASK], now=after(hours=1))
     again = await claim(connection, worker_id, tasks=[HTTP_TASK], now=after(hours=1))
     assert {one.lease.job_id: one.fire_at for one in again} == {job_id: before[job_id] for job_id in ids[:2]}
@@ -386,7 +390,7 @@ async def test_a_replay_sends_the_same_message_again_whether_it_was_delivered_or
         await finish(connection, one.lease, DONE, now=after(hours=1))
     assert await dead_letters.find(connection, dead_letters.Filter()) == []
     async with connection.transaction():
-        assert await subscriptions.replay(connection, "all", ids[:1], now=after(hours=2)) == ids[:1]
+        assert await subscriptions.replay(connection, TESTER, "all", ids[:1], now=after(hours=2)) == ids[:1]
     (row,) = await connection.fetch("SELECT seq FROM sexton.runs WHERE job_id = $1", ids[0])
     assert row["seq"] == 2
 
@@ -398,7 +402,7 @@ async def test_a_replay_goes_where_the_subscription_points_now(connection: Conn)
     elsewhere = msgspec.structs.replace(HOOK, url="https://new.example/hook")
     await listen(connection, target=elsewhere)
     async with connection.transaction():
-        await subscriptions.replay(connection, "all", [job_id], now=NOW)
+        await subscriptions.replay(connection, TESTER, "all", [job_id], now=NOW)
     worker_id = await enlist(connection, tasks=[HTTP_TASK])
     (again,) = await claim(connection, worker_id, tasks=[HTTP_TASK])
     assert again.lease.policy.target == elsewhere
@@ -411,8 +415,8 @@ async def test_only_its_own_deliveries_are_replayed(connection: Conn) -> None:
     other = await ended(connection, DONE)
     await listen(connection, "b")
     async with connection.transaction():
-        assert await subscriptions.replay(connection, "b", [job_id, other], now=NOW) == []
-        assert await subscriptions.replay(connection, "gone", [job_id], now=NOW) == []
+        assert await subscriptions.replay(connection, TESTER, "b", [job_id, other], now=NOW) == []
+        assert await subscriptions.replay(connection, TESTER, "gone", [job_id], now=NOW) == []
 
 
 async def test_two_replays_at_once_send_it_once(connection: Conn, rival: Conn) -> None:
@@ -420,9 +424,9 @@ async def test_two_replays_at_once_send_it_once(connection: Conn, rival: Conn) -
     await listen(connection)
     (job_id,) = await delivered(connection, DONE)
     async with connection.transaction():
-        assert await subscriptions.replay(connection, "all", [job_id], now=NOW) == [job_id]
+        assert await subscriptions.replay(connection, TESTER, "all", [job_id], now=NOW) == [job_id]
     async with rival.transaction():
-        assert await subscriptions.replay(rival, "all", [job_id], now=NOW) == []
+        assert await subscriptions.replay(rival, TESTER, "all", [job_id], now=NOW) == []
 
 
 async def test_undelivered_ones_are_found_and_cancelled(connection: Conn) -> None:
@@ -431,14 +435,14 @@ async def test_undelivered_ones_are_found_and_cancelled(connection: Conn) -> Non
     waiting = [await ended(connection, DONE) for _ in range(3)]
     worker_id = await enlist(connection, tasks=[HTTP_TASK])
     (running,) = await claim(connection, worker_id, tasks=[HTTP_TASK], limit=1)
-    found = await subscriptions.undelivered(connection, "all", limit=2)
-    more = await subscriptions.undelivered(connection, "all", before=found.looked_until, limit=10)
+    found = await subscription_rows.undelivered(connection, "all", limit=2)
+    more = await subscription_rows.undelivered(connection, "all", before=found.looked_until, limit=10)
     assert more.looked_until is None
     ids = [*found.job_ids, *more.job_ids]
     assert len(ids) == len(waiting)
     async with connection.transaction():
-        assert await subscriptions.cancel(connection, ids, reason="gone", now=NOW) == 3
-    log = await subscriptions.deliveries(connection, "all", JobFilter(status="cancelled"), limit=10)
+        assert await subscriptions.cancel(connection, TESTER, ids, reason="gone", now=NOW) == 3
+    log = await subscription_rows.deliveries(connection, "all", JobFilter(status="cancelled"), limit=10)
     assert len(log.rows) == 2
     (row,) = await connection.fetch("SELECT id FROM sexton.runs WHERE cancel_requested_at IS NOT NULL")
     assert row["id"] == running.run_id
@@ -450,14 +454,14 @@ async def test_the_log_says_what_came_back(connection: Conn) -> None:
     refused = Failed(ErrorInfo("HttpError", "POST https://hooks.example/sexton answered 410: gone"), permanent=True)
     ids = await delivered(connection, DONE, refused, FLAKY)
     await connection.execute("UPDATE sexton.executions SET result = '{\"status\": 204}' WHERE job_id = $1", ids[0])
-    log = await subscriptions.deliveries(connection, "all", JobFilter(), limit=10)
+    log = await subscription_rows.deliveries(connection, "all", JobFilter(), limit=10)
     assert {one.job.id: (one.job.status, one.response_status) for one in log.rows} == {
         ids[0]: ("completed", 204),
         ids[1]: ("failed", 410),
         ids[2]: ("pending", None),
     }
-    page = await subscriptions.deliveries(connection, "all", JobFilter(), limit=2)
-    rest = await subscriptions.deliveries(connection, "all", JobFilter(), before=page.next_before, limit=2)
+    page = await subscription_rows.deliveries(connection, "all", JobFilter(), limit=2)
+    rest = await subscription_rows.deliveries(connection, "all", JobFilter(), before=page.next_before, limit=2)
     assert [one.job.id for one in (*page.rows, *rest.rows)] == sorted(ids, reverse=True)
 
 
@@ -466,12 +470,13 @@ async def test_an_edited_delivery_stays_one(connection: Conn) -> None:
     await listen(connection)
     await ended(connection, DONE)
     (row,) = await connection.fetch("SELECT id FROM sexton.jobs WHERE task = $1", HTTP_TASK)
-    await editing.edit(connection, row["id"], editing.Changes(timeout_s=5.0, retry=Retry.never()), now=after(seconds=1))
+    changes = definition_change.Changes(timeout_s=5.0, policy={"retry": Retry.never()})
+    await one_time_jobs.edit(connection, TESTER, row["id"], changes, now=after(seconds=1))
     worker_id = await enlist(connection, tasks=[HTTP_TASK])
     (claimed,) = await claim(connection, worker_id, tasks=[HTTP_TASK])
     await finish(connection, claimed.lease, BROKEN)
     assert await kinds(connection) == ["completed"]
-    assert len((await subscriptions.deliveries(connection, "all", JobFilter(), limit=10)).rows) == 1
+    assert len((await subscription_rows.deliveries(connection, "all", JobFilter(), limit=10)).rows) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""C2: a job that calls something outside keeps what it calls: from its submission to the claim, and through edits."""
+"""C2: a job that calls a target keeps what it calls: from its submission to the claim, and through edits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from sexton.domain.fault import Invalid
 from sexton.domain.job import submission
 from sexton.domain.retry import Retry
 from sexton.domain.targets import HTTP_TASK, GrpcTarget, HttpTarget, ScriptTarget, SecretRef, Target
-from sexton.store.work import editing
-from sexton.store.work.editing import Changes
+from sexton.operations import one_time_jobs
+from sexton.operations.caller import Caller
+from sexton.operations.definition_change import Changes
 from tests.store.support import NOW, claim, enlist, submit
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ async def test_a_claim_brings_what_is_to_be_called(connection: Conn, target: Tar
 async def test_an_edit_leaves_the_target_as_it_is(connection: Conn) -> None:
     job_id = await submit(connection, BILLING, retry=Retry(max_attempts=2))
     async with connection.transaction():
-        await editing.edit(connection, job_id, Changes(retry=Retry(max_attempts=9)), by="ada", now=NOW)
+        await one_time_jobs.edit(connection, Caller("ada"), job_id, Changes(policy={"retry": Retry(max_attempts=9)}), now=NOW)
     (claimed,) = await claim(connection, await enlist(connection, tasks=[HTTP_TASK]), tasks=[HTTP_TASK])
     assert (claimed.lease.policy.target, claimed.lease.policy.retry.max_attempts) == (BILLING, 9)
 

@@ -12,8 +12,11 @@ import pytest
 from sexton.domain import run
 from sexton.domain.outcome import Cancelled, Lost, Missed, Released, Snoozed, Succeeded
 from sexton.domain.states import TRANSITIONS, Event, RunState, Status
-from sexton.store.work import dead_letters, editing, jobs, recurring, runs, schedules
+from sexton.operations import definition_change, one_time_jobs, recurring_jobs, replay
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.store.work import dead_letters, runs, schedules
 from tests import transitions
+from tests.callers import TESTER
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, run_row, submit
 
 if TYPE_CHECKING:
@@ -159,13 +162,13 @@ async def test_every_transition_of_the_table_happens_through_the_store(connectio
         assert overdue.lease.job_id == missed
         await finish(connection, overdue.lease, Missed("too late"), now=after(hours=2))
     (letter, *_) = await dead_letters.find(connection, dead_letters.Filter())
-    await dead_letters.replay(connection, [letter.id], now=NOW)
+    await replay.replay(connection, TESTER, [letter.id], now=NOW)
     edited = await submit(connection)
     for delay_s in (60.0, 0.0):
-        await editing.edit(connection, edited, editing.Changes(delay_s=delay_s), now=NOW)
-        await editing.pause(connection, edited, now=NOW)
-        await editing.resume(connection, edited, now=NOW)
-    await editing.pause(connection, edited, now=NOW)
+        await one_time_jobs.edit(connection, TESTER, edited, definition_change.Changes(delay_s=delay_s), now=NOW)
+        await one_time_jobs.pause(connection, TESTER, edited, now=NOW)
+        await one_time_jobs.resume(connection, TESTER, edited, now=NOW)
+    await one_time_jobs.pause(connection, TESTER, edited, now=NOW)
     await _cancel(connection, edited)
     await _recur(connection)
     await _limit(connection, worker_id)
@@ -178,8 +181,8 @@ async def test_every_transition_of_the_table_happens_through_the_store(connectio
 
 async def _recur(connection: Conn) -> None:
     """A schedule each second, of which each fire finds the one before in the way."""
-    (schedule,) = await recurring.submit(
-        connection, [{"task": "a", "schedule": {"every": 1}, "policy": {"start_within_s": 60}}], now=NOW
+    (schedule,) = await recurring_jobs.submit(
+        connection, TESTER, [{"task": "a", "schedule": {"every": 1}, "policy": {"start_within_s": 60}}], now=NOW
     )
     waiting = [
         row["id"] for row in await connection.fetch("SELECT id FROM sexton.runs WHERE job_id = $1 ORDER BY due_at", schedule.id)
@@ -196,7 +199,7 @@ async def _recur(connection: Conn) -> None:
     for run_id, outcome in ((missed, Missed("too late")), (cancelled, Cancelled())):
         (lease,) = [one for one in await runs.of_job(connection, schedule.id) if one.run_id == run_id]
         await finish(connection, lease, outcome)
-    await recurring.pause(connection, schedule.id, now=NOW)
+    await recurring_jobs.pause(connection, TESTER, schedule.id, now=NOW)
 
 
 async def _limit(connection: Conn, worker_id: UUID) -> None:
@@ -207,20 +210,22 @@ async def _limit(connection: Conn, worker_id: UUID) -> None:
     (claimed,) = [one for one in await claim(connection, worker_id) if one.lease.job_id in (first, second)]
     other = second if claimed.lease.job_id == first else first
     await finish(connection, claimed.lease, Snoozed(0))
-    await editing.edit(connection, other, editing.Changes(delay_s=60.0), now=NOW)
-    await editing.edit(connection, other, editing.Changes(delay_s=0.0), now=NOW)
-    await editing.pause(connection, other, now=NOW)
-    await editing.resume(connection, other, now=NOW)
+    await one_time_jobs.edit(connection, TESTER, other, definition_change.Changes(delay_s=60.0), now=NOW)
+    await one_time_jobs.edit(connection, TESTER, other, definition_change.Changes(delay_s=0.0), now=NOW)
+    await one_time_jobs.pause(connection, TESTER, other, now=NOW)
+    await one_time_jobs.resume(connection, TESTER, other, now=NOW)
     for job_id in (first, second):
         await _cancel(connection, job_id)
-    (schedule,) = await recurring.submit(connection, [{"task": "a", "schedule": {"every": 1}, "limit": limit}], now=NOW)
+    (schedule,) = await recurring_jobs.submit(
+        connection, TESTER, [{"task": "a", "schedule": {"every": 1}, "limit": limit}], now=NOW
+    )
     fires = await connection.fetch("SELECT id FROM sexton.runs WHERE job_id = $1 ORDER BY due_at", schedule.id)
     await schedules.block(connection, [fires[0]["id"]])
     await schedules.admit(connection, [fires[0]["id"]])
-    await recurring.pause(connection, schedule.id, now=NOW)
+    await recurring_jobs.pause(connection, TESTER, schedule.id, now=NOW)
 
 
 async def _cancel(connection: Conn, job_id: object) -> None:
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=NOW)  # type: ignore[arg-type]
+        await cancel_job(connection, TESTER, job_id, now=NOW)  # type: ignore[arg-type]
     assert await run_row(connection, job_id) is None  # type: ignore[arg-type]

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.partition import ALL
+from sexton.operations import recurring_jobs
+from sexton.operations.admit import admit
+from sexton.operations.caller import SCHEDULER
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.store import clock as database_clock
 from sexton.store.views import transitions
-from sexton.store.work import admission, jobs, recurring
+from tests.callers import TESTER
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -26,7 +31,7 @@ async def _types(connection: Conn, mark: datetime) -> list[str]:
 async def test_every_transition_is_told_in_order(connection: Conn) -> None:
     """A13: submitted, started, and how the try ended."""
     worker_id = await enlist(connection)
-    mark = await transitions.mark(connection, now=NOW)
+    mark = await database_clock.now(connection, now=NOW)
     assert mark == NOW
     assert await transitions.since(connection, mark) == []
 
@@ -44,7 +49,7 @@ async def test_every_transition_is_told_in_order(connection: Conn) -> None:
     assert abs(retrying.at - after(seconds=3)) < timedelta(milliseconds=1)
 
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=after(seconds=4))
+        await cancel_job(connection, TESTER, job_id, now=after(seconds=4))
     *_, ended = await transitions.since(connection, mark)
     assert (ended.type, ended.status, ended.ending, ended.attempt) == ("ended", "cancelled", "cancelled", 1)
 
@@ -96,7 +101,7 @@ async def test_a_job_that_never_started_is_told_as_ended_only(connection: Conn) 
     """A13: a cancelled one has no start."""
     job_id = await submit(connection, delay="1h")
     async with connection.transaction():
-        await jobs.cancel(connection, job_id, now=NOW)
+        await cancel_job(connection, TESTER, job_id, now=NOW)
     assert await _types(connection, NOW) == ["submitted", "ended"]
 
 
@@ -105,11 +110,11 @@ async def test_recurring_jobs_are_told_too_and_each_of_their_runs_has_an_end(dat
     worker_id = await enlist(connection)
     async with connection.transaction():
         document = {"task": "a", "tenant": "acme", "schedule": {"every": "1s"}}
-        (written,) = await recurring.submit(connection, [document], now=after(seconds=1))
+        (written,) = await recurring_jobs.submit(connection, TESTER, [document], now=after(seconds=1))
     (told,) = await transitions.since(connection, NOW)
     assert (told.type, told.at, told.job_id, told.tenant) == ("submitted", after(seconds=1), written.id, "acme")
     for second, outcome in ((2, Succeeded()), (3, BROKEN), (4, FLAKY)):
-        await admission.admit(database, ALL, limit=100, now=after(seconds=second))
+        await admit(database, SCHEDULER, ALL, limit=100, now=after(seconds=second))
         (claimed,) = await claim(connection, worker_id, now=after(seconds=second))
         await finish(connection, claimed.lease, outcome, now=after(seconds=second, milliseconds=500))
     told_of = [

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sexton.store.work import recurring, zones
+from sexton.operations import recurring_jobs
+from sexton.store.work import zones
+from tests.callers import TESTER
 from tests.store.support import NOW
 from tests.tzdata import FakeRelease, rules, using
 
@@ -54,7 +56,7 @@ async def test_older_data_are_kept_while_something_is_planned_by_them(connection
     """Rule "one instant, one fire": which wall time has fired can only be told by them."""
     with using(A):
         await zones.take_over(connection, now=NOW)
-        await recurring.submit(connection, [{"task": "a", "schedule": {"cron": "0 9 * * *"}}], now=NOW)
+        await recurring_jobs.submit(connection, TESTER, [{"task": "a", "schedule": {"cron": "0 9 * * *"}}], now=NOW)
     with using(B):
         await zones.take_over(connection, now=NOW)
         await zones.forget(connection, now=LATER)

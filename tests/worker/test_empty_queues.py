@@ -6,7 +6,7 @@ from typing import Any
 
 from sexton.worker.empty_queues import HINT_S
 from sexton.worker.heartbeat import OVERDUE_S
-from sexton.worker.intake import RESCUE_S
+from sexton.worker.intake import OVERDUE_LOOK_S
 from tests.rig import Between, HandWorker, Rig
 
 
@@ -106,7 +106,7 @@ async def test_what_no_scheduler_promoted_is_found_by_a_beat(rig: Rig) -> None:
     while await rig.state(job_id) != "running":
         rig.move(2.0)
         late_s += 2.0
-        assert late_s <= 1 + OVERDUE_S + RESCUE_S + 2.0
+        assert late_s <= 1 + OVERDUE_S + OVERDUE_LOOK_S + 2.0
         await hand.beat()
         await hand.take()
         await hand.take()

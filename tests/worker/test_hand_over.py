@@ -9,17 +9,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sexton.api.answers.problems import Refused
-from sexton.api.remote.reporting import Item, Reporting
 from sexton.domain.outcome import ErrorInfo, Failed, Succeeded
 from sexton.domain.retry import Retry
 from sexton.domain.signed_lease import SignedLease
-from sexton.errors import DatabaseUnavailable, HandedOver
+from sexton.errors import DatabaseUnavailable, HandedOver, SextonError
+from sexton.operations.lease_reports import Item, LeaseReports
 from sexton.scheduler.sweeper import Sweeper
 from sexton.store.fleet import remote_workers
 from sexton.store.work import callbacks
 from sexton.telemetry.events import Ended, LeaseLost, WorkerLost
 from sexton.telemetry.events import HandedOver as HandedOverEvent
+from tests.callers import TESTER
 from tests.rig import LEASE_S, Between, HandWorker, Rig
 
 TIMEOUT_S = 600.0
@@ -54,10 +54,10 @@ async def hear(rig: Rig, lease: SignedLease, **said: Any) -> callbacks.Heard | N
 
 async def end(rig: Rig, lease: SignedLease, outcome: Any = None) -> str:
     """What the callback was answered: the recorded status, or the code of the problem."""
-    reporting = Reporting(rig.database, clock=rig.clock, emit=rig.heard, dice=Random(1))  # type: ignore[arg-type]
+    reports = LeaseReports(rig.database, clock=rig.clock, emit=rig.heard, dice=Random(1))
     try:
-        return (await reporting.settle(Item(lease, outcome or Succeeded()))).status
-    except Refused as problem:
+        return (await reports.settle(TESTER, Item(lease, outcome or Succeeded()))).status
+    except SextonError as problem:
         return problem.code
 
 
@@ -278,16 +278,8 @@ class TestItsCancel:
 class TestRemoteWorkers:
     async def attend(self, rig: Rig, worker_id: UUID, lease_s: float) -> None:
         async with rig.database.connection() as connection:
-            await remote_workers.attend(
-                connection,
-                worker_id,
-                name="far",
-                queues=["default"],
-                tasks=["a"],
-                concurrency=1,
-                lease_s=lease_s,
-                now=rig.clock.database_now(),
-            )
+            worker = remote_workers.RemoteWorker(worker_id, "far", ["default"], ["a"], 1, 1, lease_s, None)
+            await remote_workers.attend(connection, worker, now=rig.clock.database_now())
 
     async def test_one_is_dead_after_its_own_lease_and_not_the_clusters(self, rig: Rig) -> None:
         """C6, rule "dead only when watched": a poller is heard less often than a worker of ours."""

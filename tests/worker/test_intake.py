@@ -8,15 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from sexton.dispatch.postgres import PostgresTransport
-from sexton.domain.queue_order import queue_order
 from sexton.errors import DatabaseUnavailable
 from sexton.store.postgres.wakeups import READY
 from sexton.store.sharing import parked_runs
 from sexton.telemetry.events import Claimed, LeaseLost
 from sexton.worker import intake
 from sexton.worker.execution import Phase
-from sexton.worker.intake import AHEAD_LIMIT, AHEAD_S, GATHER_S, LAST_LOOK_S, RESCUE_S, STALE_S, TURN_S
+from sexton.worker.intake import AHEAD_LIMIT, AHEAD_S, GATHER_S, LAST_LOOK_S, OVERDUE_LOOK_S, STALE_S, TURN_S
+from sexton.worker.overdue import OverdueWork
 from tests.rig import LEASE_S, Between, HandWorker, Rig, settle
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class TestIdle:
         await hand.take()
         assert len({await hand.take() for _ in range(5)}) == 5
 
-    async def test_what_no_scheduler_promoted_is_rescued(self, rig: Rig) -> None:
+    async def test_what_no_scheduler_promoted_is_promoted_by_an_idle_worker(self, rig: Rig) -> None:
         """B2, rule "overdue work is anyone's": with no scheduler at all, an idle worker promotes what is five seconds late, and
         takes it at once."""
         hand = await rig.worker()
@@ -118,15 +117,14 @@ class TestIdle:
         await hand.take()
         assert await rig.state(job_id) == "running"
 
-    async def test_what_is_rescued_is_told_to_the_workers_of_its_queue(self, rig: Rig, connection: Conn) -> None:
+    async def test_what_an_idle_worker_made_ready_is_told_to_the_workers_of_its_queue(self, rig: Rig, connection: Conn) -> None:
         """B10: runs that a limit held back, and that this worker does not serve."""
         heard: list[str] = []
         await connection.add_listener(READY, lambda _connection, _pid, _channel, queue: heard.append(str(queue)))
-        transport = PostgresTransport(rig.database, queue_order("default"), grace_s=1.0, clock=rig.clock)
         await rig.submit(queue="mail", limit={"key": "stripe", "running": 1})
         await connection.fetch("SELECT 1")
         heard.clear()
-        await transport.rescue()
+        await OverdueWork(rig.database, None, clock=rig.clock).see_to()
         await connection.fetch("SELECT 1")
         assert heard == ["mail"]
 
@@ -138,7 +136,7 @@ class TestIdle:
             rig.move(1)
             await hand.beat()
             await hand.take()
-        assert between.statements.count("promote") == 20 / RESCUE_S
+        assert between.statements.count("promote") == 20 / OVERDUE_LOOK_S
 
     async def test_nothing_is_taken_while_a_beat_is_overdue(self, rig: Rig) -> None:
         """C4: after an outage the first thing is to be heard again; what were taken before would go straight back."""

@@ -17,6 +17,7 @@ from sexton.clock import SystemClock
 from sexton.domain.job import submission
 from sexton.errors import DatabaseUnavailable, SextonError
 from sexton.handlers.context import Context
+from sexton.operations.cancel import cancel as cancel_job
 from sexton.registry import Definition, Registry
 from sexton.settings import Settings
 from sexton.store.database import Postgres
@@ -24,6 +25,7 @@ from sexton.store.fleet import workers as fleet
 from sexton.store.work import jobs
 from sexton.telemetry.events import DatabaseAwaited, Drained, Ended, Event, ServiceFailed, WorkerJoined
 from sexton.worker.process import WorkerProcess
+from tests.callers import TESTER
 from tests.rig import LONG_S, Between, Kind
 
 Function = Callable[..., Any]
@@ -193,7 +195,7 @@ async def test_a_cancel_reaches_a_running_handler_at_once(start: Start, database
     async with asyncio.timeout(LONG_S):
         await entered.wait()
     async with database.transaction() as connection:
-        await jobs.cancel(connection, job_id)
+        await cancel_job(connection, TESTER, job_id)
     assert (await worker.heard(Ended)).status == "cancelled"
     assert (await worker.show(job_id)).status == "cancelled"
 

@@ -8,6 +8,8 @@ from litestar.datastructures import State
 
 from sexton.clock import Clock
 from sexton.ids import Rng
+from sexton.operations.lease_reports import LeaseReports
+from sexton.operations.remote_claims import RemoteClaims
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.telemetry.events import Emit
@@ -20,10 +22,8 @@ from .group_commit import GroupCommit
 from .known_tasks import KnownTasks
 from .live_stream import LiveStream
 from .remote import runs, workers
-from .remote.claims import RemoteClaims
 from .remote.leases import Leases
 from .remote.long_polling import LongPolling
-from .remote.reporting import Reporting
 from .resources import (
     backfills,
     batch,
@@ -70,19 +70,19 @@ def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, 
     # The other half of the connections is for those who do not wait.
     long_polling = LongPolling(database, clock=clock, emit=emit, dice=dice, limit=max(1, settings.api_connection_limit // 2))
     state = ApiState(
-        database=database,
-        settings=settings,
-        clock=clock,
-        emit=emit,
-        dice=dice,
+        database,
+        settings,
+        clock,
+        emit,
+        dice,
         group_commit=GroupCommit(database, clock, notify=settings.notify),
         known_tasks=KnownTasks(database, clock),
         live_stream=LiveStream(database, clock=clock, emit=emit, dice=dice),
         load_shedder=load_shedder,
         leases=Leases(database),
         long_polling=long_polling,
-        remote_claims=RemoteClaims(database, settings, long_polling, load_shedder, clock=clock, emit=emit, dice=dice),
-        reporting=Reporting(database, clock=clock, emit=emit, dice=dice),
+        remote_claims=RemoteClaims(database, grace_s=settings.worker_grace_s, clock=clock, emit=emit, dice=dice),
+        lease_reports=LeaseReports(database, clock=clock, emit=emit, dice=dice),
     )
     app = Litestar(
         route_handlers=[handler for resource in _RESOURCES for handler in resource.HANDLERS],

@@ -16,12 +16,16 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain.job import Submission
 from sexton.errors import Contention, DataRefused, InvalidSubmission, KeyBusy, KeyReused, LimitExceeded
+from sexton.operations.caller import Caller
+from sexton.operations.submit import submit_and_show
 from sexton.store.database import Database
 from sexton.store.work import jobs
 from sexton.wire import Fault
 
 from .answers.problems import Refused
+from .state import ACTOR
 
+GROUP = Caller(ACTOR)  # for all whose submissions share a transaction; each of these carries who submitted it
 GROUP_LIMIT = 500
 WAITING_LIMIT = 10_000  # jobs; more than this is seconds of work, and the caller should hear of it
 _ALONE_LIMIT = 2  # transactions at once for the jobs of a group that failed
@@ -109,7 +113,7 @@ class GroupCommit:
     async def _store(self, submissions: Sequence[Submission]) -> list[Stored | Exception]:
         """One round trip, which is a transaction by itself."""
         async with self._database.connection() as connection:
-            answers = await jobs.submit_and_show(connection, submissions, notify=self._notify, now=self._clock.database_now())
+            answers = await submit_and_show(connection, GROUP, submissions, notify=self._notify, now=self._clock.database_now())
         found = {job.id: job for _, job in answers if job is not None}
         old = await self._look_up({one.id for one, _ in answers} - found.keys())
         if not isinstance(old, Exception):

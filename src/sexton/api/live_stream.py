@@ -10,6 +10,7 @@ from typing import Protocol
 from sexton.clock import Clock
 from sexton.ids import Rng
 from sexton.service import Wake, repeat
+from sexton.store import clock as database_clock
 from sexton.store.database import Database
 from sexton.store.views import transitions
 from sexton.store.views.transitions import Transition
@@ -101,7 +102,7 @@ class LiveStream:
         async with self._starting:
             if self._task is None:
                 async with self._database.connection() as connection:
-                    self._mark = self._began_at = await transitions.mark(connection, now=self._clock.database_now())
+                    self._mark = self._began_at = await database_clock.now(connection, now=self._clock.database_now())
                 self._told.clear()
                 self._task = asyncio.create_task(
                     repeat(self, Wake(), clock=self._clock, emit=self._emit, dice=self._dice), name=self.name

@@ -9,6 +9,9 @@ from litestar import Request
 
 from sexton.clock import Clock
 from sexton.ids import Rng
+from sexton.operations.caller import Caller
+from sexton.operations.lease_reports import LeaseReports
+from sexton.operations.remote_claims import RemoteClaims
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.telemetry.events import Emit
@@ -18,12 +21,11 @@ if TYPE_CHECKING:
     from .group_commit import GroupCommit
     from .known_tasks import KnownTasks
     from .live_stream import LiveStream
-    from .remote.claims import RemoteClaims
     from .remote.leases import Leases
     from .remote.long_polling import LongPolling
-    from .remote.reporting import Reporting
 
 ApiRequest = Request[Any, Any, Any]
+ACTOR = "api"  # kept as `submitted_by` and `paused_by`
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class ApiState:
     leases: Leases
     long_polling: LongPolling
     remote_claims: RemoteClaims
-    reporting: Reporting
+    lease_reports: LeaseReports
 
     def answer_all(self) -> None:
         """Whoever only waits here is answered at once."""
@@ -59,3 +61,8 @@ def state_of(request: ApiRequest) -> ApiState:
 
 def request_id_of(request: ApiRequest) -> str:
     return str(request.scope.get("request_id", ""))
+
+
+def caller_of(request: ApiRequest) -> Caller:
+    """On whose behalf the request is answered. Every request may do everything today."""
+    return Caller(ACTOR, request_id=request_id_of(request))

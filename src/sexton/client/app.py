@@ -12,17 +12,20 @@ from sexton.clock import Clock, SwitchableClock, SystemClock
 from sexton.domain.duration import Duration
 from sexton.domain.targets import Target
 from sexton.errors import InvalidSubmission
+from sexton.operations.backfill import Backfill, Stopped
+from sexton.operations.cancel import Cancellation, cancel
 from sexton.registry import Definition, Registry
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.store.work import jobs
-from sexton.store.work.backfill import Backfill, Stopped
-from sexton.store.work.jobs import Cancellation, Execution, JobView
+from sexton.store.work.jobs import Execution, JobView
 
 from .arguments import Parameters
 from .background import Background
+from .caller import APP
 from .control import Control
 from .dead_letters import DeadLetters
+from .job_options import TaskOptions
 from .location import open_database
 from .options import (
     RESERVED,
@@ -32,7 +35,6 @@ from .options import (
     DeclaredOptions,
     Options,
     ScheduleOptions,
-    TaskOptions,
 )
 from .pools import Pools
 from .request import DEFAULT_QUEUE, Request, Template
@@ -183,7 +185,7 @@ class App(Sharing):
     async def cancel(self, job_id: UUID) -> Cancellation:
         """Runs that have not started never start; running ones are asked to stop. `NotAllowedIn` if the job has ended."""
         async with (await self._pools.here()).transaction() as connection:
-            return await jobs.cancel(connection, job_id, now=self.clock.database_now())
+            return await cancel(connection, APP, job_id, now=self.clock.database_now())
 
     async def pause(self, job_id: UUID, *, note: str | None = None, until: datetime | None = None) -> JobView:
         """No run of it starts until it is resumed; running ones continue. A recurring job resumes automatically at `until`."""

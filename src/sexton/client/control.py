@@ -8,18 +8,18 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from sexton.clock import Clock
+from sexton.domain.fault import Invalid
 from sexton.domain.job import encoded_payload
 from sexton.errors import InvalidSubmission
-from sexton.store.views import transitions
-from sexton.store.work import backfill, editing, jobs, recurring
-from sexton.store.work.backfill import Backfill, Stopped
-from sexton.store.work.jobs import JobView
+from sexton.operations import backfill, jobs
+from sexton.operations.backfill import Backfill, Stopped
+from sexton.store.uuid7 import is_recurring
+from sexton.store.work.jobs import JobView, show
 
+from .caller import APP
 from .faults import submission_faults
 from .options import BackfillOptions
 from .pools import Pools
-
-BY = "app"
 
 
 class Control:
@@ -27,38 +27,29 @@ class Control:
         self._pools, self._clock = pools, clock
 
     async def pause(self, job_id: UUID, *, note: str | None, until: datetime | None) -> JobView:
-        now = self._clock.database_now()
-        if until is not None and (until.tzinfo is None or not jobs.is_recurring(job_id)):
+        if until is not None and (until.tzinfo is None or not is_recurring(job_id)):
             raise InvalidSubmission("/until", "give an instant with an offset, and only for a recurring job")
         if note is not None and "\x00" in note:
             raise InvalidSubmission("/note", "contains a NUL character (U+0000), which PostgreSQL cannot store")
         async with (await self._pools.here()).transaction() as connection:
-            if not jobs.is_recurring(job_id):
-                return await editing.pause(connection, job_id, note=note, by=BY, now=now)
-            if until is not None and until <= await transitions.mark(connection, now=now):
-                raise InvalidSubmission("/until", "is in the past")
-            return await recurring.pause(connection, job_id, note=note, by=BY, resume_at=until, now=now)
+            try:
+                return await jobs.pause(connection, APP, job_id, note=note, resume_at=until, now=self._clock.database_now())
+            except Invalid as fault:
+                raise InvalidSubmission("/until", fault.message) from None
 
     async def resume(self, job_id: UUID) -> JobView:
-        resume = recurring.resume if jobs.is_recurring(job_id) else editing.resume
         async with (await self._pools.here()).transaction() as connection:
-            return await resume(connection, job_id, now=self._clock.database_now())
+            return await jobs.resume(connection, APP, job_id, now=self._clock.database_now())
 
     async def run(self, job_id: UUID, payload: Any, bound: Callable[[str, Any], Any]) -> JobView:
         """`bound` checks a payload against the function of its task, if this program has it."""
         now = self._clock.database_now()
         async with (await self._pools.here()).transaction() as connection:
-            if not jobs.is_recurring(job_id):
-                if payload is not None:
-                    raise InvalidSubmission(
-                        "/payload", "is allowed only for a recurring job; a one-time job already has its payload"
-                    )
-                return await editing.hasten(connection, job_id, now=now)
             if payload is None:
-                return await recurring.fire(connection, job_id, now=now)
+                return await jobs.run_now(connection, APP, job_id, now=now)
             with submission_faults():
-                given = encoded_payload(bound((await jobs.show(connection, job_id)).task, payload))
-                return await recurring.fire(connection, job_id, payload=given, now=now)
+                given = encoded_payload(bound((await show(connection, job_id)).task, payload))
+                return await jobs.run_now(connection, APP, job_id, payload=given, now=now)
 
     async def backfill(
         self,
@@ -72,10 +63,18 @@ class Control:
         now, monotonic = self._clock.database_now(), self._clock.monotonic
         async with (await self._pools.here()).transaction() as connection:
             with submission_faults():
-                return await backfill.write(
-                    connection, job_id, from_at=from_at, until=until, version=version, monotonic=monotonic, now=now, **options
+                return await backfill.start(
+                    connection,
+                    APP,
+                    job_id,
+                    from_at=from_at,
+                    until=until,
+                    version=version,
+                    monotonic=monotonic,
+                    now=now,
+                    **options,
                 )
 
     async def stop_backfill(self, job_id: UUID) -> Stopped:
         async with (await self._pools.here()).transaction() as connection:
-            return await backfill.stop(connection, job_id, now=self._clock.database_now())
+            return await backfill.stop(connection, APP, job_id, now=self._clock.database_now())

@@ -8,9 +8,11 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.errors import NotFound
+from sexton.operations.replay import discard, replay
 from sexton.store.work import dead_letters
 from sexton.store.work.dead_letters import DeadLetter, Filter, Risen
 
+from .caller import APP
 from .pools import Pools
 
 PAGE = 1000
@@ -47,7 +49,7 @@ class DeadLetters:
             letter_ids += page
             if not dry_run:
                 async with (await self._pools.here()).transaction() as connection:
-                    risen += await dead_letters.replay(connection, page, keep_key=keep_key, now=self._clock.database_now())
+                    risen += await replay(connection, APP, page, keep_key=keep_key, now=self._clock.database_now())
         return Replayed(letter_ids, risen)
 
     async def discard(self, chosen: Chosen, *, dry_run: bool = False) -> Sequence[UUID]:
@@ -58,7 +60,7 @@ class DeadLetters:
                 gone += page
             else:
                 async with (await self._pools.here()).transaction() as connection:
-                    gone += await dead_letters.discard(connection, page)
+                    gone += await discard(connection, APP, page)
         return gone
 
     async def _pages(self, chosen: Chosen) -> AsyncIterator[Sequence[UUID]]:

@@ -25,16 +25,17 @@ from sexton.domain.schedule.overlap import overlap as checked_overlap
 from sexton.domain.schedule.recurrence import Recurrence, seed_of
 from sexton.domain.schedule.rule import Schedule
 from sexton.errors import InvalidSubmission
+from sexton.operations.recurring_jobs import submit_many
 from sexton.store.postgres import caller_connection
-from sexton.store.work import recurring, schedules
+from sexton.store.work import schedules
 
 from .background import Background
+from .caller import APP
 from .faults import submission_faults
 from .options import BEHAVIOUR, RULE
 from .pools import Pools
 from .request import Template, given_options
 
-PLAN_LIMIT = 1_000  # this many are planned before the call returns; the planners, which wake up at once, plan the rest
 _PAUSE_AFTER_LIMIT = 10_000
 _RULES_LIMIT = 4_096
 _LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
@@ -107,13 +108,8 @@ class Schedules:
 
     async def _over_own_pool(self, documents: Sequence[ScheduleDocument]) -> list[Scheduled]:
         now = self._clock.database_now()
-        write = recurring.submit if len(documents) <= PLAN_LIMIT else schedules.submit
-        answers: list[Scheduled] = []
         async with (await self._pools.here()).transaction() as connection:
-            for start in range(0, len(documents), BATCH_LIMIT):
-                written = await write(connection, documents[start : start + BATCH_LIMIT], now=now)
-                answers += [Scheduled(*one) for one in written]
-        return answers
+            return [Scheduled(*one) for one in await submit_many(connection, APP, documents, now=now)]
 
     def _arguments(self, documents: Sequence[ScheduleDocument]) -> tuple[Any, ...]:
         """Of the single statement on the caller's connection. The planner is notified when the caller commits."""

@@ -7,20 +7,23 @@ from datetime import datetime
 from typing import Unpack
 
 from sexton.clock import SwitchableClock
-from sexton.domain.limit import standing_limit
+from sexton.domain.limit import LimitOptions, standing_limit
 from sexton.domain.sharing import plain_name, queue_settings, tenant_settings
 from sexton.errors import NotFound
+from sexton.operations import limits, queues, tenants
+from sexton.operations.caller import Caller
 from sexton.store.database import Connection
-from sexton.store.sharing import limits, queues, tenants
+from sexton.store.sharing import limits as limit_rows
+from sexton.store.sharing import queues as queue_rows
+from sexton.store.sharing import tenants as tenant_rows
 from sexton.store.sharing.limits import Standing
 from sexton.store.sharing.queues import Queue
 from sexton.store.sharing.tenants import Tenant
 
+from .caller import APP
 from .faults import submission_faults
-from .options import LimitOptions, QueueOptions, TenantOptions
+from .options import QueueOptions, TenantOptions
 from .pools import Pools
-
-BY = "app"
 
 
 class Sharing:
@@ -44,20 +47,20 @@ class Sharing:
         with submission_faults():
             limit = standing_limit(key, **numbers)
         async with (await self._pools.here()).transaction() as connection:
-            await limits.put(connection, limit, by=BY, now=self._now())
+            await limits.put(connection, APP, limit, now=self._now())
 
     async def tenant(self, name: str) -> Tenant | None:
         async with (await self._pools.here()).connection() as connection:
-            return await tenants.get(connection, name)
+            return await tenant_rows.get(connection, name)
 
     async def queue(self, name: str) -> Queue | None:
         async with (await self._pools.here()).connection() as connection:
-            return await queues.get(connection, name)
+            return await queue_rows.get(connection, name)
 
     async def limit(self, key: str) -> Standing | None:
         """With the runs that hold it, and how many wait."""
         async with (await self._pools.here()).connection() as connection:
-            return await limits.get(connection, key, now=self._now())
+            return await limit_rows.get(connection, key, now=self._now())
 
     async def pause_tenant(self, name: str, *, note: str | None = None) -> None:
         """None of its runs starts until it is resumed; running ones continue."""
@@ -69,11 +72,11 @@ class Sharing:
 
     async def resume_tenant(self, name: str) -> None:
         async with (await self._pools.here()).transaction() as connection:
-            await tenants.resume(connection, name)
+            await tenants.resume(connection, APP, name)
 
     async def resume_queue(self, name: str) -> None:
         async with (await self._pools.here()).transaction() as connection:
-            await queues.resume(connection, name)
+            await queues.resume(connection, APP, name)
 
     async def remove_tenant(self, name: str) -> None:
         """It has the defaults again; its jobs stay. `NotFound` if nothing was set."""
@@ -92,17 +95,17 @@ class Sharing:
             plain_name(name)
             settings = check()
         async with (await self._pools.here()).transaction() as connection:
-            await put(connection, name, settings, now=self._now())
+            await put(connection, APP, name, settings, now=self._now())
 
     async def _pause(self, pause: Callable[..., Awaitable[object]], name: str, note: str | None) -> None:
         with submission_faults():
             plain_name(name)
         async with (await self._pools.here()).transaction() as connection:
-            await pause(connection, name, by=BY, note=note, now=self._now())
+            await pause(connection, APP, name, note=note, now=self._now())
 
-    async def _remove(self, remove: Callable[[Connection, str], Awaitable[bool]], name: str, missing: str) -> None:
+    async def _remove(self, remove: Callable[[Connection, Caller, str], Awaitable[bool]], name: str, missing: str) -> None:
         async with (await self._pools.here()).transaction() as connection:
-            if not await remove(connection, name):
+            if not await remove(connection, APP, name):
                 raise NotFound(missing)
 
     def _now(self) -> datetime | None:

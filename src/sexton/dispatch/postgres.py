@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from sexton.clock import Clock
-from sexton.domain import partition
 from sexton.domain.claim_cursors import ClaimCursors, Look, Looking, WholeLooks
 from sexton.domain.fairness import QueueTurns, Turns
 from sexton.domain.queue_order import QueueOrder
 from sexton.domain.run import Claimed
-from sexton.store.database import Connection, Database
-from sexton.store.sharing import parked_runs
-from sexton.store.work import admission, planning, runs, schedules
-
-RESCUE_OVERDUE_S = 5.0
-RESCUE_LIMIT = 1000
+from sexton.store.database import Database
+from sexton.store.work import runs
 
 
 class PostgresTransport:
@@ -40,7 +35,6 @@ class PostgresTransport:
         if beside is None:
             self._whole_looks |= {True: WholeLooks(), False: WholeLooks()}
         self._looking = {ahead: Looking(whole_looks) for ahead, whole_looks in self._whole_looks.items()}
-        self._looked_at_keys = parked_runs.FIRST
 
     async def take(self, worker_id: UUID, tasks: Sequence[str], limit: int, *, ahead: bool) -> list[Claimed]:
         marks, looking, began_s = self._cursors[ahead], self._looking[ahead], self._clock.monotonic()
@@ -61,35 +55,3 @@ class PostgresTransport:
         was_behind = marks.note(claimed)
         looking.note(look, began_s, self._clock.monotonic(), is_full=len(claimed) >= limit, was_behind=was_behind)
         return claimed
-
-    async def rescue(self) -> int:
-        async with self._database.connection() as connection:
-            done = await runs.promote(
-                connection,
-                partitions=partition.ALL,
-                limit=RESCUE_LIMIT,
-                overdue_s=RESCUE_OVERDUE_S,
-                now=self._clock.database_now(),
-            )
-            if done.promoted_count:
-                await runs.announce(connection, done.queues)
-            await self._plan(connection)
-            promoted_count = done.promoted_count
-            if done.to_release:
-                released = await parked_runs.release(connection, after=self._looked_at_keys, now=self._clock.database_now())
-                self._looked_at_keys = released.stopped_at
-                promoted_count += released.released_count
-                if released.queues:
-                    await runs.announce(connection, released.queues)
-        if not done.to_decide:
-            return promoted_count
-        admitted = await admission.admit(self._database, partition.ALL, limit=RESCUE_LIMIT, now=self._clock.database_now())
-        return promoted_count + admitted.admitted_count
-
-    async def _plan(self, connection: Connection) -> None:
-        now = self._clock.database_now()
-        seen = await schedules.to_plan(
-            connection, partitions=partition.ALL, limit=RESCUE_LIMIT, overdue_s=RESCUE_OVERDUE_S, now=now
-        )
-        if seen:
-            await planning.write(connection, seen, now=now, unforeseen=lambda _error: None)

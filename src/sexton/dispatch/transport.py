@@ -13,6 +13,3 @@ class Transport(Protocol):
     async def take(self, worker_id: UUID, tasks: Sequence[str], limit: int, *, ahead: bool) -> list[Claimed]:
         """Leases up to `limit` ready runs of these tasks. `ahead` is for work that no slot is free for yet: it leaves out runs
         whose claim is already their start."""
-
-    async def rescue(self) -> int:
-        """Makes ready what should long have been, whoever was to do it; answers with how many."""

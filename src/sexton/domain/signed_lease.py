@@ -1,4 +1,4 @@
-"""A lease as one text, for holders over HTTP: a remote worker, or a target that calls back.
+"""A lease as one text, for its holder over HTTP: a remote worker, or a target that calls back.
 
 It contains the job and the token of the claim, and is signed together with the run's id: a caller cannot make one for another
 run, and a lease of an earlier claim never passes for a later one. The key belongs to the cluster; no response and no log may

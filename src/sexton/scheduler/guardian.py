@@ -7,8 +7,10 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain.schedule.zone import tzdata_order, tzdata_version
+from sexton.operations import recurring_jobs, replan
+from sexton.operations.caller import SCHEDULER
 from sexton.store.database import Connection, Database
-from sexton.store.work import recurring, schedules, zones
+from sexton.store.work import schedules, zones
 from sexton.telemetry.events import Emit, Repaired, ZonesFollowed, ZonesOlder
 
 REST_S = 60.0
@@ -66,7 +68,7 @@ class Guardian:
         async with self._database.transaction() as connection:
             now = self._clock.database_now()
             behind = await zones.behind(connection, after=self._replanned, limit=REPLAN_LIMIT)
-            changed = await zones.replan(connection, behind, now=now) if behind else []
+            changed = await replan.replan(connection, SCHEDULER, behind, now=now) if behind else []
             if not behind:
                 await zones.forget(connection, now=now)
         if changed:
@@ -85,4 +87,4 @@ class Guardian:
 
     async def _resume(self, job_id: UUID) -> None:
         async with self._database.transaction() as connection:
-            await recurring.resume_due(connection, job_id, now=self._clock.database_now())
+            await recurring_jobs.resume_due(connection, SCHEDULER, job_id, now=self._clock.database_now())

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from sexton.clock import Clock
 from sexton.errors import Contention
+from sexton.operations.caller import SCHEDULER
+from sexton.operations.replay import replay_due
 from sexton.store.database import Database
 from sexton.store.fleet import workers
 from sexton.store.sharing import parked_runs
@@ -71,6 +73,4 @@ class Janitor:
 
     async def _replay_transient(self) -> None:
         async with self._database.transaction() as connection:
-            now = self._clock.database_now()
-            due = await dead_letters.due_for_replay(connection, limit=REPLAY_LIMIT, now=now)
-            await dead_letters.replay(connection, due, now=now)
+            await replay_due(connection, SCHEDULER, limit=REPLAY_LIMIT, now=self._clock.database_now())

@@ -11,8 +11,10 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.schedule.zone import tzdata_version
+from sexton.operations import due, recurring_jobs, replan
+from sexton.operations.caller import SCHEDULER
 from sexton.store.database import Connection, Database
-from sexton.store.work import failures, planning, recurring, runs, schedules, zones
+from sexton.store.work import failures, schedules
 from sexton.store.work.schedules import ToPlan
 from sexton.telemetry.events import Emit, FiresMissed, PausedAfterFailures, Planned, ServiceFailed, ZonesFollowed
 
@@ -21,7 +23,6 @@ from .look_around import OVERDUE_S, LookAround
 REST_S = 2.0
 WOKEN_REST_S = 60.0  # where the sweeper's look wakes it
 RECALL_S = 10.0  # between two looks for fires that nobody promoted
-DUE_SOON_S = 3.0
 
 
 class Planner:
@@ -53,25 +54,25 @@ class Planner:
             failing = await self._failing(connection, seen)
         for job_id in failing:
             await self._pause(job_id)
-        if behind := zones.those_behind(seen):
+        if behind := replan.those_behind(seen):
             await self._follow(behind)
         return 0.0 if len(seen) >= self._limit else self._rest_s
 
     async def _plan(self, connection: Connection, partitions: Collection[int], *, overdue_s: float) -> list[ToPlan]:
-        now = self._clock.database_now()
-        seen = await schedules.to_plan(connection, partitions=partitions, limit=self._limit, overdue_s=overdue_s, now=now)
-        if not seen:
-            return []
-        behind = set(zones.those_behind(seen))
-        fresh = [one for one in seen if one.id not in behind] if behind else seen
-        planned = await planning.write(connection, fresh, now=now, unforeseen=self._failed)
-        if planned.next_due_s is not None and planned.next_due_s < DUE_SOON_S:
-            await runs.announce(connection, (), due_soon=True)
-        if planned.ids:
-            self._emit(Planned(len(planned.ids), overdue=overdue_s > 0))
-        if planned.missed_count:
-            self._emit(FiresMissed(planned.missed_count))
-        return seen
+        done = await due.plan_fires(
+            connection,
+            SCHEDULER,
+            partitions,
+            limit=self._limit,
+            overdue_s=overdue_s,
+            unforeseen=self._failed,
+            now=self._clock.database_now(),
+        )
+        if done.planned.ids:
+            self._emit(Planned(len(done.planned.ids), overdue=overdue_s > 0))
+        if done.planned.missed_count:
+            self._emit(FiresMissed(done.planned.missed_count))
+        return done.seen
 
     async def _failing(self, connection: Connection, seen: Sequence[ToPlan]) -> list[UUID]:
         """After planning, so that no failure falls between: a burial has its job looked at again
@@ -81,17 +82,13 @@ class Planner:
 
     async def _pause(self, job_id: UUID) -> None:
         async with self._database.transaction() as connection:
-            failing = await recurring.pause_failing(connection, job_id, now=self._clock.database_now())
+            failing = await recurring_jobs.pause_failing(connection, SCHEDULER, job_id, now=self._clock.database_now())
         if failing is not None:
             self._emit(PausedAfterFailures(job_id, failing.failed_count, failing.said))
 
     async def _follow(self, behind: Sequence[UUID]) -> None:
-        """Rule "one instant, one fire": they were planned with older time zone data; the guardian has not come to them yet."""
-        async with self._database.transaction() as connection:
-            now = self._clock.database_now()
-            seen = await zones.to_plan_now(connection, behind, now=now)
-            await planning.write(connection, seen, now=now)
-        if changed_count := sum(one.is_bare for one in seen):
+        changed_count = await due.follow_zones(self._database, SCHEDULER, behind, now=self._clock.database_now())
+        if changed_count:
             self._emit(ZonesFollowed(tzdata_version(), changed_count))
 
     async def _recall(self, connection: Connection) -> bool:

@@ -9,9 +9,12 @@ from datetime import datetime
 from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.claim_cursors import Look, Looking
+from sexton.operations import due
+from sexton.operations.admit import admit
+from sexton.operations.caller import SCHEDULER
 from sexton.store.database import Database
 from sexton.store.sharing import parked_runs
-from sexton.store.work import admission, runs
+from sexton.store.work import runs
 from sexton.telemetry.events import Emit, Promoted
 
 from .look_around import OVERDUE_S, LookAround
@@ -52,19 +55,19 @@ class Promoter:
         began_s = self._clock.monotonic()
         look = self._look(partitions, began_s) if overdue_s == 0 else Look.WHOLE
         async with self._database.connection() as connection:
-            done = await runs.promote(
+            done = await due.promote_runs(
                 connection,
-                partitions=partitions,
+                SCHEDULER,
+                partitions,
                 limit=self._limit,
                 overdue_s=overdue_s,
                 since=None if look is Look.WHOLE else self._mark,
                 now=self._clock.database_now(),
             )
-            if overdue_s == 0:
-                self._note(done, look, began_s)
-            if done.promoted_count:
-                await runs.announce(connection, done.queues)
-                self._emit(Promoted(done.promoted_count, tuple(done.queues), overdue=overdue_s > 0))
+        if overdue_s == 0:
+            self._note(done, look, began_s)
+        if done.promoted_count:
+            self._emit(Promoted(done.promoted_count, tuple(done.queues), overdue=overdue_s > 0))
         rest_s = self._rest_s_max if done.next_due_s is None else min(done.next_due_s, self._rest_s_max)
         if done.to_release:
             rest_s = min(rest_s, await self._release())
@@ -87,9 +90,8 @@ class Promoter:
 
     async def _release(self) -> float:
         async with self._database.connection() as connection:
-            released = await parked_runs.release(connection, after=self._looked_at_keys, now=self._clock.database_now())
-            if released.queues:
-                await runs.announce(connection, released.queues)
+            now = self._clock.database_now()
+            released = await due.release_parked(connection, SCHEDULER, after=self._looked_at_keys, now=now)
         self._looked_at_keys = released.stopped_at
         if released.released_count:
             self._emit(Promoted(released.released_count, tuple(released.queues), overdue=False))
@@ -97,16 +99,15 @@ class Promoter:
 
     async def _tend(self) -> float:
         async with self._database.connection() as connection:
-            tended = await parked_runs.tend(connection, now=self._clock.database_now())
-            if tended.queues:
-                await runs.announce(connection, tended.queues)
+            tended = await due.tend_queues(connection, SCHEDULER, now=self._clock.database_now())
         return self._rest_s_max if tended.next_s is None else tended.next_s
 
     async def _admit(self, partitions: Collection[int], *, overdue_s: float) -> float:
         """As long as there is more, but not for long: the promotion above has to pass over all that waits to be decided."""
         until = self._clock.monotonic() + ADMIT_S
         while True:
-            admitted = await admission.admit(self._database, partitions, limit=self._limit, now=self._clock.database_now())
+            now = self._clock.database_now()
+            admitted = await admit(self._database, SCHEDULER, partitions, limit=self._limit, now=now)
             if admitted.admitted_count:
                 self._emit(Promoted(admitted.admitted_count, tuple(admitted.queues), overdue=overdue_s > 0))
             if not admitted.admitted_count or admitted.again_in_s != 0.0 or self._clock.monotonic() >= until:

@@ -40,10 +40,10 @@ from .handlers import (
     GrpcHandler,
     Handler,
     HttpHandler,
-    OutsideHandler,
     PythonHandler,
     ScriptHandler,
     SecretValue,
+    TargetHandler,
     handler_of,
     words_of,
 )
@@ -58,7 +58,6 @@ from .requests import (
     ReplayRequest,
     RunRequest,
     StatusChange,
-    UniqueRule,
 )
 from .retrying import RetryPolicy
 from .schedules import (
@@ -94,6 +93,7 @@ from .subscriptions import (
     SubscriptionSettings,
     SubscriptionView,
 )
+from .unique import UniqueRule
 
 __all__ = [
     "RULE_FIELDS",
@@ -137,7 +137,6 @@ __all__ = [
     "Moment",
     "Node",
     "Origin",
-    "OutsideHandler",
     "OverlapRule",
     "Page",
     "Preview",
@@ -167,6 +166,7 @@ __all__ = [
     "SubscriptionRemoved",
     "SubscriptionSettings",
     "SubscriptionView",
+    "TargetHandler",
     "TenantSettings",
     "TenantView",
     "UniqueRule",

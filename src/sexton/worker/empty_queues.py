@@ -42,13 +42,9 @@ class EmptyQueueFilter:
             self.hear()  # where a run was ready, more may be ready
         return claimed
 
-    async def rescue(self) -> int:
-        if self._is_fresh(self._nothing_overdue_at):
-            return 0
-        count = await self._transport.rescue()
-        if count:
-            self.hear()
-        return count
+    @property
+    def knows_nothing_is_overdue(self) -> bool:
+        return self._is_fresh(self._nothing_overdue_at)
 
     def _is_fresh(self, seen_at: float) -> bool:
         return self._clock.monotonic() - seen_at < self._trust_s

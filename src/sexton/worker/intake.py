@@ -22,6 +22,7 @@ from sexton.telemetry.events import Emit
 
 from .execution import Execution, Phase
 from .holdings import Holdings
+from .overdue import OverdueWork
 
 CLAIM_LIMIT = 1000
 AHEAD_S = 0.05
@@ -30,7 +31,7 @@ STALE_S = 1.0  # prefetched and still not started: another worker may be faster
 LAST_LOOK_S = 0.015  # longer than submitters suppress notifications (10 ms): one more claim closes that gap
 GATHER_S = 0.005  # under load, wait for more free slots instead of claiming one by one
 GATHER_LIMIT = 250
-RESCUE_S = 5.0
+OVERDUE_LOOK_S = 5.0
 UNREPORTED_LIMIT = 5_000  # ended but not yet reported: if the worker dies now, each counts as lost
 PACE_WINDOW_S = 0.02
 SECOND_HAND_MIN = 8  # runs: below it, a second claim costs more than it gains
@@ -72,6 +73,7 @@ class Intake:
         slots: Slots,
         holdings: Holdings,
         *,
+        overdue: OverdueWork,
         worker_id: Callable[[], UUID],
         begin: Callable[[Claimed, float], Execution],
         may_claim: Callable[[], bool] = lambda: True,
@@ -87,7 +89,7 @@ class Intake:
         self.slots = slots
         self.open = True
         self.tasks = list(tasks)
-        self._holdings = holdings
+        self._holdings, self._overdue = holdings, overdue
         self._may_claim, self._unreported_count = may_claim, unreported_count
         self._worker_id, self._begin, self._takes_ahead = worker_id, begin, takes_ahead
         self._poll_s, self._clock, self._emit, self._dice = min(poll_s, POLL_S_MAX), clock, emit, dice
@@ -100,7 +102,7 @@ class Intake:
         self._claimed_at_once_at = clock.monotonic()
         self._found_held_back = False  # the last claim that could find runs that are never prefetched found some
         self._found_others = False
-        self._rescued_at = clock.monotonic()
+        self._saw_to_overdue_at = clock.monotonic()
         self._pace_per_s = 0.0
         self._paced_at = clock.monotonic()
         self._started_count = 0
@@ -135,7 +137,7 @@ class Intake:
         if claimed or self._owes_a_look:
             self._owes_a_look = False
             return LAST_LOOK_S
-        await self._rescue(hand)
+        await self._see_to_overdue()
         return self._poll_s * self._dice.uniform(0.8, 1.0)
 
     def hear(self) -> None:
@@ -267,10 +269,10 @@ class Intake:
             self._started_count = 0
         return self._pace_per_s
 
-    async def _rescue(self, hand: Hand) -> None:
+    async def _see_to_overdue(self) -> None:
         """The worker is idle, so it promotes what no scheduler promoted (rule "overdue work is anyone's")."""
         now = self._clock.monotonic()
-        if now - self._rescued_at >= RESCUE_S:
-            self._rescued_at = now
-            if await hand.transport.rescue():
+        if now - self._saw_to_overdue_at >= OVERDUE_LOOK_S:
+            self._saw_to_overdue_at = now
+            if await self._overdue.see_to():
                 self.hear()

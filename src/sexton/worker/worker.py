@@ -29,6 +29,7 @@ from .execution import Bench, Execution, Phase, Timers
 from .heartbeat import Heartbeat, Pulse, idle_beat_s
 from .holdings import Holdings
 from .intake import Intake, Slots
+from .overdue import OverdueWork
 from .progress_writer import ProgressWriter
 from .reporter import Reporter
 from .transaction import Transaction
@@ -63,7 +64,7 @@ class Worker:
         for work for an idle intake. `needs_heartbeat`: the worker claims nothing before its first heartbeat, because others
         would declare it dead. `targets` are the tasks other than Python functions."""
         self._targets = targets or {}
-        self._lookouts: list[EmptyQueueFilter] = []
+        self._empty_queues: list[EmptyQueueFilter] = []
         self._looks_by_beat, self._needs_heartbeat = looks_by_beat, needs_heartbeat
         self._new_id = new_id
         self.worker_id = new_id()
@@ -106,25 +107,34 @@ class Worker:
         settings = self._settings
         kinds = (("intake", False, settings.worker_concurrency), ("process intake", True, settings.worker_processes))
         return [
-            Intake(
-                name,
-                self._make_transports(1 if is_process else 2),
-                tasks,
-                Slots(limit),
-                self.holdings,
-                worker_id=lambda: self.worker_id,
-                begin=self._begin,
-                may_claim=self._may_claim,
-                unreported_count=lambda: self.reporter.pending_count,
-                takes_ahead=not is_process,
-                poll_s=poll_s,
-                clock=self._clock,
-                emit=self._emit,
-                dice=self._dice,
-            )
+            self._make_intake(name, tasks, Slots(limit), is_process=is_process, poll_s=poll_s)
             for name, is_process, limit in kinds
             if (tasks := self._tasks_of_kind(is_process))
         ]
+
+    def _make_intake(self, name: str, tasks: list[str], slots: Slots, *, is_process: bool, poll_s: float) -> Intake:
+        """With two transports for the same tasks, where they run in this process. The first looks for work when idle, or has it
+        looked for by the heartbeat."""
+        first = self._make_transport()
+        others = [] if is_process else [self._make_transport(beside=first)]
+        empty_queues = self._filter_empty_queues(first) if self._looks_by_beat else None
+        return Intake(
+            name,
+            [empty_queues or first, *others],
+            tasks,
+            slots,
+            self.holdings,
+            overdue=OverdueWork(self._database, empty_queues, clock=self._clock),
+            worker_id=lambda: self.worker_id,
+            begin=self._begin,
+            may_claim=self._may_claim,
+            unreported_count=lambda: self.reporter.pending_count,
+            takes_ahead=not is_process,
+            poll_s=poll_s,
+            clock=self._clock,
+            emit=self._emit,
+            dice=self._dice,
+        )
 
     def _may_claim(self) -> bool:
         return not (self._needs_heartbeat if self._heartbeat is None else self._heartbeat.is_overdue)
@@ -133,20 +143,14 @@ class Worker:
         named = [definition.name for definition in self._registry if definition.process is is_process]
         return named if is_process else [*named, *self._targets]
 
-    def _make_transports(self, count: int) -> list[Transport]:
-        """For the same tasks. When idle, the first one looks for work, or lets the heartbeat look for it."""
-        first = self._make_transport()
-        others = [self._make_transport(beside=first) for _ in range(count - 1)]
-        return [self._filtered_by_heartbeat(first) if self._looks_by_beat else first, *others]
-
     def _make_transport(self, beside: PostgresTransport | None = None) -> PostgresTransport:
         grace_s = self._settings.worker_grace_s + 5
         return PostgresTransport(self._database, self._settings.queue_order, grace_s=grace_s, clock=self._clock, beside=beside)
 
-    def _filtered_by_heartbeat(self, transport: Transport) -> Transport:
+    def _filter_empty_queues(self, transport: Transport) -> EmptyQueueFilter:
         trust_s = idle_beat_s(self._settings.beat_s, self._settings.lease_s) + TRUST_S
-        self._lookouts.append(EmptyQueueFilter(transport, trust_s=trust_s, clock=self._clock))
-        return self._lookouts[-1]
+        self._empty_queues.append(EmptyQueueFilter(transport, trust_s=trust_s, clock=self._clock))
+        return self._empty_queues[-1]
 
     def _handlers(self) -> dict[str, Handler]:
         functions = {
@@ -208,7 +212,7 @@ class Worker:
 
     def looked(self, *, is_ready: bool, is_overdue: bool, sent_at: float) -> None:
         """What a heartbeat has seen. If it looks for work for the intakes, it also wakes them."""
-        for empty_queues in self._lookouts:
+        for empty_queues in self._empty_queues:
             empty_queues.look(is_ready=is_ready, is_overdue=is_overdue, sent_at=sent_at)
         if self._looks_by_beat and (is_ready or is_overdue):
             for intake in self.intakes:
@@ -216,7 +220,7 @@ class Worker:
 
     def hear(self, queue: str) -> None:
         if not queue or queue in self._settings.worker_queues:
-            for empty_queues in self._lookouts:
+            for empty_queues in self._empty_queues:
                 empty_queues.hear()
             for intake in self.intakes:
                 intake.hear()

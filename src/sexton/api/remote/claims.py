@@ -1,233 +1,36 @@
-"""Claims for workers that speak HTTP: the same statement and the same fairness as for ours. What nobody is there to hear of
-goes back at once."""
+"""Long polls of workers that speak HTTP: a claim now, or as soon as something is ready."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Collection, Sequence
-from uuid import UUID
 
-from sexton.api.answers.problems import Refused, invalid
-from sexton.api.edge.load_shedding import LoadShedder
-from sexton.clock import Clock
-from sexton.domain.fairness import QueueTurns, Turns
-from sexton.domain.outcome import ErrorInfo, Failed, Lost, Outcome, Released, Succeeded
-from sexton.domain.run import Claimed, Lease, Report, report
-from sexton.ids import Rng
-from sexton.settings import Settings
-from sexton.store.database import Connection, Postgres
-from sexton.store.fleet import remote_workers
-from sexton.store.work import callbacks, runs
-from sexton.telemetry.events import Claimed as ClaimedEvent
-from sexton.telemetry.events import Emit, Reconciled, WorkerJoined
-from sexton.wire.remote import AcquireRequest, StopRun
+from sexton.api.answers.problems import Refused
+from sexton.api.state import ApiState
+from sexton.domain.run import Claimed
+from sexton.operations.caller import Caller
+from sexton.operations.remote_claims import StopRun
+from sexton.store.fleet.remote_workers import RemoteWorker
 
-from .long_polling import Group, LongPolling
-
-GRACE_MORE_S = 5.0  # beyond the worker's grace, as for our own
-UNHEARD_S = 10.0  # a claim's answer is with its worker by then, or never will be
-TURNS_LIMIT = 10_000  # of workers, the longest silent forgotten first
-GONE = "declared dead, or never here: drop what it holds, and acquire without `worker_id` to join anew"
+from .long_polling import Group
 
 
-class RemoteClaims:
-    def __init__(
-        self,
-        database: Postgres,
-        settings: Settings,
-        long_polling: LongPolling,
-        load_shedder: LoadShedder,
-        *,
-        clock: Clock,
-        emit: Emit,
-        dice: Rng,
-    ) -> None:
-        self._database, self._doorbell, self._gate = database, long_polling, load_shedder
-        self._clock, self._emit, self._dice = clock, emit, dice
-        self._grace_s = settings.worker_grace_s + GRACE_MORE_S
-        self._turns: OrderedDict[tuple[UUID, Group], tuple[QueueTurns, Turns]] = OrderedDict()
-
-    async def acquire(
-        self, asked: AcquireRequest, worker_id: UUID, gone: asyncio.Future[None]
-    ) -> tuple[list[Claimed], list[StopRun]]:
-        """What it may start now, and what it should stop. Waits for the first of them as long as was asked, unless `gone`."""
-        wait_s, group = asked.wait_s, Group.of(asked.queues, asked.tasks)
-        until = self._clock.monotonic() + wait_s
-        stop = await self._attend(asked, worker_id)
-        while True:
-            claimed = await self._take(asked, worker_id, group)
-            if gone.done():
-                await self._give_back(claimed)
-                return [], stop
-            left_s = until - self._clock.monotonic()
-            if claimed or left_s <= 0 or self._doorbell.closed:
-                return claimed, stop
-            if not self._doorbell.has_room:
-                raise Refused("overloaded", "too many workers wait here already; try again", headers={"Retry-After": "1"})
-            with self._gate.aside():
-                await self._doorbell.wait(group, left_s, gone)
-
-    async def beat(self, worker_id: UUID, holding: Collection[UUID] | None, *, draining: bool) -> tuple[float, list[StopRun]]:
-        """Its lease in seconds, and what it should stop."""
-        async with self._database.connection() as connection:
-            lease_s = await remote_workers.beat(connection, worker_id, draining=draining, now=self._clock.database_now())
-            if lease_s is None:
-                raise Refused("worker_lost", f"the worker {worker_id} was {GONE}")
-            return lease_s, await self._compare(connection, worker_id, holding, unheard_s=UNHEARD_S)
-
-    async def leave(self, worker_id: UUID) -> int:
-        """Hands back all that it holds, and forgets it."""
-        async with self._database.connection() as connection:
-            if await remote_workers.beat(connection, worker_id, draining=True, now=self._clock.database_now()) is None:
-                raise Refused("worker_lost", f"the worker {worker_id} was {GONE}")
-            held = await remote_workers.held(connection, worker_id, now=self._clock.database_now())
-            returned = await self._return(connection, worker_id, held, "its worker has left")
-            await remote_workers.leave(connection, worker_id)
-        return returned
-
-    async def _attend(self, asked: AcquireRequest, worker_id: UUID) -> list[StopRun]:
-        async with self._database.connection() as connection:
-            attendance = await remote_workers.attend(
-                connection,
-                worker_id,
-                name=asked.name,
-                queues=asked.queues,
-                tasks=asked.tasks,
-                concurrency=asked.concurrency or asked.limit + len(asked.holding or ()),
-                lease_s=asked.lease_s,
-                now=self._clock.database_now(),
-            )
-            if attendance.is_ours:
-                raise invalid("/worker_id", "this is the id of a worker that does not speak HTTP; leave it out to get your own")
-            if not attendance.is_present:
-                raise Refused("worker_lost", f"the worker {worker_id} was {GONE}")
-            if attendance.is_new:
-                self._emit(WorkerJoined(worker_id, asked.name))
-            if asked.holding is None:
-                return []
-            # It asks for more, so the answer to its last claim is in, or is lost.
-            return await self._compare(connection, worker_id, asked.holding, unheard_s=0.0)
-
-    async def _compare(
-        self, connection: Connection, worker_id: UUID, holding: Collection[UUID] | None, *, unheard_s: float
-    ) -> list[StopRun]:
-        """Rule "reconcile lost replies": compares what the database believes the worker holds with what the worker says. The
-        unknown goes back, and the worker hears what to stop."""
-        held = await remote_workers.held(connection, worker_id, now=self._clock.database_now())
-        known = {one.run_id for one in held} if holding is None else set(holding)
-        unknown = [one for one in held if one.run_id not in known and one.held_s >= unheard_s]
-        await self._return(connection, worker_id, unknown, "a claim whose reply was lost")
-        cancelled = [
-            StopRun(run_id=one.run_id, why="cancelled") for one in held if one.cancel_requested and one.run_id in known
-        ]
-        lost = [StopRun(run_id=run_id, why="lost") for run_id in sorted(known - {one.run_id for one in held})]
-        return [*cancelled, *lost]
-
-    async def _return(self, connection: Connection, worker_id: UUID, held: Sequence[remote_workers.Held], reason: str) -> int:
-        if not held:
-            return 0
-        reports = [report(_lease(worker_id, one), _unheard(one, reason), self._dice) for one in held]
-        returned = await runs.finish(connection, reports, now=self._clock.database_now())
-        if returned:
-            self._emit(Reconciled(worker_id, len(returned)))
-        return len(returned)
-
-    async def _take(self, asked: AcquireRequest, worker_id: UUID, group: Group) -> list[Claimed]:
-        queues, turns = self._turns_of(worker_id, asked, group)
-        while True:
-            async with self._database.connection() as connection:
-                claimed = await runs.claim(
-                    connection,
-                    worker_id=worker_id,
-                    queues=queues.following(),
-                    tasks=list(asked.tasks),
-                    limit=asked.limit,
-                    grace_s=self._grace_s,
-                    turns=turns.as_json(),
-                    now=self._clock.database_now(),
-                )
-                turns.note(claimed)
-                if not claimed:
-                    return []
-                self._emit(ClaimedEvent(worker_id, len(claimed)))
-                if len(claimed) >= asked.limit:
-                    self._doorbell.ring_one(group)
-                to_start = await self._settle(connection, claimed)
-                await remote_workers.beat(connection, worker_id, now=self._clock.database_now())
-            if to_start:
-                return to_start
-
-    async def _settle(self, connection: Connection, claimed: list[Claimed]) -> list[Claimed]:
-        """Ends those that are not to be started, as a worker of ours would."""
-        decided = [(one, _foregone(one)) for one in claimed]
-        reports = [
-            report(one.lease, outcome, self._dice, started_s=0.0, took_s=0.0, key=one.idempotency_key)
-            for one, outcome in decided
-            if outcome is not None
-        ]
-        if reports:
-            await runs.finish(connection, reports, now=self._clock.database_now())
-        return [one for one, outcome in decided if outcome is None]
-
-    async def _give_back(self, claimed: Sequence[Claimed]) -> None:
-        """Whoever asked hung up before the answer: nobody has heard of these, so not even an at-most-once run has begun."""
-        if not claimed:
-            return
-        reports = [
-            Report(
-                run_id=one.lease.run_id,
-                token=one.lease.token,
-                worker_id=one.lease.worker_id,
-                next="again",
-                status="released",
-                delay_s=0.0,
-                spends="nothing",
-                reason="the worker that asked for it hung up before the answer",
-            )
-            for one in claimed
-        ]
-        async with self._database.connection() as connection:
-            await runs.finish(connection, reports, now=self._clock.database_now())
-
-    def _turns_of(self, worker_id: UUID, asked: AcquireRequest, group: Group) -> tuple[QueueTurns, Turns]:
-        key = (worker_id, group)
-        found = self._turns.pop(key, None) or (QueueTurns(tuple(dict.fromkeys(asked.queues))), Turns())
-        self._turns[key] = found
-        if len(self._turns) > TURNS_LIMIT:
-            self._turns.popitem(last=False)
-        return found
-
-
-def refuse_reserved(worker_id: UUID | None) -> None:
-    if worker_id == callbacks.HOLDER:
-        raise invalid("/worker_id", "this id is reserved; leave it out to get your own")
-
-
-def _foregone(claimed: Claimed) -> Outcome | None:
-    if claimed.completed_by is not None:
-        return Succeeded(reason=f"its key was completed before, by execution {claimed.completed_by}")
-    if claimed.payload_json is None:
-        gone = "the definition of this job is gone; it was older than the history that is kept"
-        return Failed(ErrorInfo("sexton.errors.PermanentError", gone), permanent=True)
-    return None
-
-
-def _unheard(held: remote_workers.Held, reason: str) -> Outcome:
-    return Lost(reason) if held.at_most_once else Released(reason)  # the claim of an at-most-once run is its start
-
-
-def _lease(worker_id: UUID, held: remote_workers.Held) -> Lease:
-    return Lease(
-        run_id=held.run_id,
-        job_id=held.job_id,
-        worker_id=worker_id,
-        token=held.token,
-        attempt=1,
-        lost_count=0,
-        at_most_once=held.at_most_once,
-        seq=0,
-        origin="now",
-        deadline_left_s=None,
-        policy_json=None,
-    )
+async def acquire(
+    state: ApiState, caller: Caller, worker: RemoteWorker, wait_s: float, gone: asyncio.Future[None]
+) -> tuple[list[Claimed], list[StopRun]]:
+    """What it may start now, and what it should stop. Waits for the first of them as long as was asked, unless `gone`."""
+    claims, clock, polling = state.remote_claims, state.clock, state.long_polling
+    group = Group.of(worker.queues, worker.tasks)
+    until = clock.monotonic() + wait_s
+    stop = await claims.attend(caller, worker)
+    while True:
+        claimed = await claims.take(caller, worker, more_wait=lambda: polling.ring_one(group))
+        if gone.done():
+            await claims.give_back(caller, claimed)
+            return [], stop
+        left_s = until - clock.monotonic()
+        if claimed or left_s <= 0 or polling.closed:
+            return claimed, stop
+        if not polling.has_room:
+            raise Refused("overloaded", "too many workers wait here already; try again", headers={"Retry-After": "1"})
+        with state.load_shedder.aside():
+            await polling.wait(group, left_s, gone)

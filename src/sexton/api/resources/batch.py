@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
-from litestar import Response, post
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.problems import Refused, document, invalid, over_limit, pointer, refusal
 from sexton.api.answers.responses import answer
 from sexton.api.known_tasks import warning
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Body, Call, described
-from sexton.api.requests import recurring
+from sexton.api.openapi.description import Answer, Body, Operation
 from sexton.api.requests.bodies import JSON, NDJSON, body_of, decoded, malformed
 from sexton.api.requests.parameters import query_of
 from sexton.api.requests.queries import BatchQuery
-from sexton.api.requests.submissions import schedule_of, submission_of, trace_of
-from sexton.api.state import ApiRequest, ApiState, request_id_of, state_of
-from sexton.domain.job import BATCH_LIMIT, Submission
-from sexton.domain.schedule.document import OnName, ScheduleDocument
+from sexton.api.requests.submissions import check_job, schedule_of, submission_of, trace_of
+from sexton.api.state import ApiRequest, ApiState, caller_of, request_id_of, state_of
+from sexton.domain.job import BATCH_LIMIT
+from sexton.domain.schedule.document import OnName
 from sexton.errors import (
     AlreadyExists,
     Contention,
@@ -31,12 +31,15 @@ from sexton.errors import (
     KeyReused,
     LimitExceeded,
 )
+from sexton.operations.caller import Caller
+from sexton.operations.submit import Document
+from sexton.operations.submit import submit as submit_all
+from sexton.store import clock as database_clock
 from sexton.store.database import Connection
-from sexton.store.views import transitions
-from sexton.store.work import jobs as store
+from sexton.store.work.jobs import Submitted
 from sexton.wire import Fault
 
-from .jobs import SUBMITTED_BY
+operation = partial(Operation, tag="jobs")
 
 BODY_LIMIT = 32 * 1024 * 1024
 FAULTS_LIMIT = 100  # of the items that are wrong, this many are named
@@ -45,33 +48,27 @@ _OF_ONE = (AlreadyExists, KeyReused, KeyBusy, DataRefused, Contention, LimitExce
 _BREATH = 200  # jobs judged between two looks at other callers
 JUDGING_S = 10.0  # for all schedules of a batch together: what takes longer was made to
 
-Document = Submission | ScheduleDocument
 Checked = Document | Refused
 
 
-@post(
-    "/v1/jobs/batch",
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="submitJobs",
-            tag="jobs",
-            summary=f"Submit up to {BATCH_LIMIT:,} jobs",
-            description=(
-                "A JSON array, or one JSON object per line. All or nothing: if one job is wrong, nothing is written and the "
-                "answer names it (`/9/delay`). With `partial=true` the good ones are written and each bad one has its problem. "
-                "One-time and recurring jobs may be mixed; with `on_name=update` this creates and updates named schedules."
-            ),
-            query=BatchQuery,
-            body=Body({JSON: list[wire.JobRequest], NDJSON: bytes}, examples.BATCH),
-            headers=("traceparent",),
-            answers={
-                201: Answer("All were submitted.", wire.Batch),
-                200: Answer("Partial: some were refused; each has its problem.", wire.Batch),
-            },
-            problems=(400, 409, 413, 415, 422, 429),
-        )
+@operation(
+    "POST /v1/jobs/batch",
+    id="submitJobs",
+    summary=f"Submit up to {BATCH_LIMIT:,} jobs",
+    description=(
+        "A JSON array, or one JSON object per line. All or nothing: if one job is wrong, nothing is written and the "
+        "answer names it (`/9/delay`). With `partial=true` the good ones are written and each bad one has its problem. "
+        "One-time and recurring jobs may be mixed; with `on_name=update` this creates and updates named schedules."
     ),
+    query=BatchQuery,
+    body=Body({JSON: list[wire.JobRequest], NDJSON: bytes}, examples.BATCH),
+    body_limit=BODY_LIMIT,
+    headers=("traceparent",),
+    answers={
+        201: Answer("All were submitted.", wire.Batch),
+        200: Answer("Partial: some were refused; each has its problem.", wire.Batch),
+    },
+    problems=(409, 429),
 )
 async def submit(request: ApiRequest) -> Response[bytes]:
     query, state = query_of(request, BatchQuery), state_of(request)
@@ -80,13 +77,13 @@ async def submit(request: ApiRequest) -> Response[bytes]:
     if len(items) > BATCH_LIMIT:
         detail = f"{len(items):,} jobs, the limit is {BATCH_LIMIT:,}; send them in several batches"
         raise Refused("too_large", detail, [Fault(pointer="", detail=detail)])
-    trace = trace_of(request)
-    checked = await _judge(state, items, query.on_name, trace)
+    caller = caller_of(request)
+    checked = await _judge(state, caller, items, query.on_name, trace_of(request))
     warnings = await _judge_tasks(state, checked)
     if not query.partial:
-        stored: Sequence[store.Submitted | Refused] = await _together(state, _all_or_none(checked))
+        stored: Sequence[Submitted | Refused] = await _together(state, caller, _all_or_none(checked))
     else:
-        stored = await _one_by_one_if_needed(state, checked)
+        stored = await _one_by_one_if_needed(state, caller, checked)
     result = _batch(stored, warnings, request_id_of(request))
     return answer(result, status=200 if result.refused_count else 201)
 
@@ -107,22 +104,24 @@ def _lines(body: bytes) -> Sequence[msgspec.Raw | bytes]:
     return [line for line in body.split(b"\n") if line.strip()]
 
 
-async def _judge(state: ApiState, items: Sequence[msgspec.Raw | bytes], on_name: OnName, trace: str | None) -> list[Checked]:
+async def _judge(
+    state: ApiState, caller: Caller, items: Sequence[msgspec.Raw | bytes], on_name: OnName, trace: str | None
+) -> list[Checked]:
     """What each is, or what is wrong with it. Other callers get their turn in between, and no batch takes for ever."""
     checked: list[Checked] = []
     async with state.database.connection() as connection:
-        now = await transitions.mark(connection, now=state.clock.database_now())
+        now = await database_clock.now(connection, now=state.clock.database_now())
     begun_s, judged_count, rest_at = state.clock.monotonic(), 0, 1
     for index, item in enumerate(items):
         if index % _BREATH == _BREATH - 1:
             await asyncio.sleep(0)
         try:
-            asked = decoded(item, wire.JobRequest)
+            asked = decoded(item, wire.JobRequest, check_job)
             if asked.is_recurring:
                 judged_count += 1
-                checked.append(schedule_of(asked, now=now, on_name=on_name, submitted_by=SUBMITTED_BY, trace=trace))
+                checked.append(schedule_of(asked, now=now, on_name=on_name, submitted_by=caller.actor, trace=trace))
             else:
-                checked.append(submission_of(asked, submitted_by=SUBMITTED_BY, trace=trace))
+                checked.append(submission_of(asked, submitted_by=caller.actor, trace=trace))
         except Refused as refused:
             checked.append(refused)
         if judged_count >= rest_at:
@@ -162,12 +161,12 @@ def _all_or_none(checked: Iterable[Checked]) -> list[Document]:
     return good
 
 
-async def _together(state: ApiState, documents: Sequence[Document]) -> list[store.Submitted]:
+async def _together(state: ApiState, caller: Caller, documents: Sequence[Document]) -> list[Submitted]:
     if not documents:
         return []
     try:
         async with state.database.transaction() as connection:
-            return await _write(connection, documents, state)
+            return await _submit(state, caller, connection, documents)
     except KeyReused as error:
         keys = [getattr(one, "key", None) for one in documents]
         at = next((i for i, key in enumerate(keys) if key and f'"{key}"' in str(error)), None)
@@ -183,25 +182,14 @@ async def _together(state: ApiState, documents: Sequence[Document]) -> list[stor
         raise Refused(error.code, f"nothing was written; {error}", [Fault(pointer="", detail=str(error))]) from None
 
 
-async def _write(connection: Connection, documents: Sequence[Document], state: ApiState) -> list[store.Submitted]:
-    """In the order given, whichever kind each is of."""
-    now = state.clock.database_now()
-    once = {index: one for index, one in enumerate(documents) if isinstance(one, Submission)}
-    again = {index: one for index, one in enumerate(documents) if isinstance(one, ScheduleDocument)}
-    stored: dict[int, store.Submitted] = {}
-    if once:
-        submitted = await store.submit(connection, list(once.values()), notify=state.settings.notify, now=now)
-        stored |= zip(once, submitted, strict=True)
-    written = await recurring.write(connection, list(again.values()), now=now)
-    stored |= zip(again, (store.Submitted(one.id, one.created) for one in written), strict=True)
-    return [stored[index] for index in range(len(documents))]
+async def _submit(state: ApiState, caller: Caller, connection: Connection, documents: Sequence[Document]) -> list[Submitted]:
+    notify, now = state.settings.notify, state.clock.database_now()
+    return await submit_all(connection, caller, documents, notify=notify, now=now)
 
 
-async def _one_by_one_if_needed(state: ApiState, checked: Sequence[Checked]) -> list[store.Submitted | Refused]:
+async def _one_by_one_if_needed(state: ApiState, caller: Caller, checked: Sequence[Checked]) -> list[Submitted | Refused]:
     """The good ones in large slices; a slice that the database refuses is halved until the culprits stand alone."""
-    results: dict[int, store.Submitted | Refused] = {
-        index: one for index, one in enumerate(checked) if isinstance(one, Refused)
-    }
+    results: dict[int, Submitted | Refused] = {index: one for index, one in enumerate(checked) if isinstance(one, Refused)}
     good = [index for index, one in enumerate(checked) if not isinstance(one, Refused)]
     slices = [good[start : start + _SLICE] for start in range(0, len(good), _SLICE)]
     while slices:
@@ -209,7 +197,7 @@ async def _one_by_one_if_needed(state: ApiState, checked: Sequence[Checked]) -> 
         documents = [one for index in part if not isinstance(one := checked[index], Refused)]
         try:
             async with state.database.transaction() as connection:
-                stored = await _write(connection, documents, state)
+                stored = await _submit(state, caller, connection, documents)
         except _OF_ONE as error:
             if len(part) == 1:
                 results[part[0]] = refusal(error) or Refused("invalid", str(error))
@@ -220,7 +208,7 @@ async def _one_by_one_if_needed(state: ApiState, checked: Sequence[Checked]) -> 
     return [results[index] for index in range(len(checked))]
 
 
-def _batch(stored: Sequence[store.Submitted | Refused], warnings: Sequence[str], request_id: str) -> wire.Batch:
+def _batch(stored: Sequence[Submitted | Refused], warnings: Sequence[str], request_id: str) -> wire.Batch:
     items = [
         wire.BatchItem(index=index, problem=document(one, request_id))
         if isinstance(one, Refused)

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from litestar import Response, get
+from functools import partial
+
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Call, described
-from sexton.api.requests.parameters import id_of, no_query
-from sexton.api.state import ApiRequest, state_of
-from sexton.store.views import why as store
+from sexton.api.openapi.description import Answer, Operation
+from sexton.api.requests.parameters import id_of
+from sexton.api.state import ApiRequest, caller_of, state_of
+from sexton.operations.explain import explain
+
+operation = partial(Operation, tag="jobs")
 
 
-@get(
-    "/v1/jobs/{job_id:str}/why",
-    opt=described(
-        Call(
-            id="explainJob",
-            tag="jobs",
-            summary="Tell why a job has or has not run",
-            description=(
-                "An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the "
-                "answer. For one-time and recurring jobs, whatever their status."
-            ),
-            answers={200: Answer("The answer, and how it was found.", wire.Why)},
-            problems=(404,),
-        )
+@operation(
+    "GET /v1/jobs/{job_id:str}/why",
+    id="explainJob",
+    summary="Tell why a job has or has not run",
+    description=(
+        "An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the "
+        "answer. For one-time and recurring jobs, whatever their status."
     ),
+    answers={200: Answer("The answer, and how it was found.", wire.Why)},
 )
 async def show(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.connection() as connection:
-        found = await store.explain(connection, wanted, now=state.clock.database_now())
+        found = await explain(connection, caller_of(request), wanted, now=state.clock.database_now())
     chain = [wire.WhyLink(check=one.check, ok=one.ok, detail=one.detail, evidence=one.evidence) for one in found.chain]
     return answer(wire.Why(job_id=found.job.id, status=found.job.status, answer=found.answer, chain=chain))  # type: ignore[arg-type]
 

@@ -10,7 +10,8 @@ import typer
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.exits import Exit, NotUnderstood, exit_code, report
 from sexton.cli.inputs import instant, payload_of
-from sexton.cli.printing import as_json_text, print_fields, print_json, print_table, shown
+from sexton.cli.job_options import policies, said, takes_job_options
+from sexton.cli.printing import as_json_text, print_fields, print_json, print_list, print_one, print_table, shown
 
 from .backfill import backfill
 from .explain import preview, rule_of, why
@@ -67,10 +68,7 @@ def list_(
         return [job async for job in client.jobs(limit=limit, **filters)]
 
     jobs = with_client(url, found)
-    if as_json:
-        print_json(jobs)
-    else:
-        print_table(COLUMNS, (row(job) for job in jobs), none="no such jobs")
+    print_list(jobs, COLUMNS, (row(job) for job in jobs), none="no such jobs", as_json=as_json)
 
 
 @app.command()
@@ -80,10 +78,7 @@ def show(job_id: Id, url: Url = None, as_json: AsJson = False) -> None:
     Example: sexton jobs show 0199a1b2-0000-7000-8000-000000000000
     """
     job = with_client(url, lambda client: client.job(job_id))
-    if as_json:
-        print_json(job)
-    else:
-        print_fields(fields(job))
+    print_one(job, fields(job), as_json=as_json)
 
 
 @app.command()
@@ -102,11 +97,9 @@ def executions(
         return [execution async for execution in client.executions(job_id, limit=limit)]
 
     tries = with_client(url, found)
-    if as_json:
-        print_json(tries)
-    else:
-        columns = ("id", "status", "why", "attempt", "took", "started", "worker")
-        print_table(columns, (_try_row(execution) for execution in tries), none="it has not been tried yet")
+    columns = ("id", "status", "why", "attempt", "took", "started", "worker")
+    rows = (_try_row(execution) for execution in tries)
+    print_list(tries, columns, rows, none="it has not been tried yet", as_json=as_json)
 
 
 @app.command()
@@ -206,44 +199,24 @@ def resume(
 
 
 @app.command()
+@takes_job_options(edits=True)
 def edit(
     job_id: Id,
     payload: Annotated[str | None, typer.Option(help="The new payload as JSON; @FILE reads a file, - standard input.")] = None,
-    delay: Annotated[str | None, typer.Option(help="Run it this much later than now.")] = None,
-    run_at: Annotated[str | None, typer.Option(help="Run it at this instant.")] = None,
-    name: Annotated[str | None, typer.Option(help="Its new name.")] = None,
-    queue: Annotated[str | None, typer.Option(help="Its new queue.")] = None,
-    priority: Annotated[str | None, typer.Option(help="critical, high, normal or low.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Of one attempt.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Its new tags, instead of all it has.")] = None,
-    cron: Annotated[str | None, typer.Option(help="Of a recurring job: its new rule.")] = None,
-    rrule: Annotated[str | None, typer.Option(help="The same as an RRULE.")] = None,
-    every: Annotated[str | None, typer.Option(help="The same as an interval.")] = None,
-    tz: Annotated[str | None, typer.Option(help="Of a recurring job: its new time zone.")] = None,
-    overlap: Annotated[str | None, typer.Option(help="Of a recurring job: skip, queue, parallel or replace.")] = None,
     version: Annotated[int | None, typer.Option(help="Only if this is still its version.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which fires of a recurring job come and go.")] = False,
     url: Url = None,
     as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Change a job that has not begun, or a recurring one from its next fire on.
 
     Example: sexton jobs edit 0199a1b2-0000-7000-8000-000000000000 --run-at 2026-03-01T09:00:00Z
     """
-    given = {
-        "payload": None if payload is None else payload_of(payload, []),
-        "delay": delay,
-        "run_at": instant(run_at, "--run-at"),
-        "name": name,
-        "queue": queue,
-        "priority": priority,
-        "timeout": timeout,
-        "tags": tag or None,
-        "timezone": tz,
-        "overlap": overlap,
-        **rule_of(cron, rrule, every),
-    }
-    changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    changes = said(given)
+    rule_of(changes.get("cron"), changes.get("rrule"), changes.get("every"))
+    if payload is not None:
+        changes["payload"] = payload_of(payload, [])
     if not changes:
         raise NotUnderstood("say what to change, for example --delay 1h")
     if dry_run:
@@ -312,6 +285,7 @@ def fields(job: Job) -> list[tuple[str, Any]]:
         ("catch-up", None if job.catch_up is None else job.catch_up.policy),
         ("version", job.version),
         ("delivery", job.delivery),
+        *policies(job),
         ("key", job.idempotency_key),
         ("submitted", job.submitted_at),
         ("by", job.submitted_by),

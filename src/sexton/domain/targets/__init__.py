@@ -1,4 +1,4 @@
-"""What a job calls other than a Python function: a URL, a gRPC method, an allowed command.
+"""What a job calls instead of a Python function: a URL, a gRPC method, an allowed command.
 
 A target is part of a job's policy, so every version of the job and every claim of its runs contains it. The task name of such
 a job is reserved. By rule "claim only known tasks", only workers that can call a target claim its runs.

@@ -1,10 +1,7 @@
-"""What is set for queues: a pause, the pace they release runs at, ageing, and defaults of their jobs.
-
-Each change needs a transaction: it locks the row, then decides (rule "lock, then decide"), and wakes the queue's workers."""
+"""What is set for queues: a pause, the pace they release runs at, ageing, and defaults of their jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime
 
 import msgspec
@@ -14,7 +11,8 @@ from sexton.domain.retry import Retry
 from sexton.domain.sharing import QueueSettings
 from sexton.store.database import Connection
 from sexton.store.sql import statements
-from sexton.store.work import runs
+
+from .settings_table import SettingsTable, Statements
 
 _SQL = statements(__name__)
 _policy = msgspec.json.Decoder(Policy).decode
@@ -38,23 +36,12 @@ class Queue(msgspec.Struct, frozen=True):
         return None if self.policy_json is None else _policy(self.policy_json).retry
 
 
-async def get(connection: Connection, name: str) -> Queue | None:
-    found = await get_many(connection, [name])
-    return found.get(name)
-
-
-async def get_many(connection: Connection, names: Collection[str]) -> dict[str, Queue]:
-    return {row["name"]: Queue(*row) for row in await connection.fetch(_SQL["get"], list(names))}
-
-
-async def known(connection: Connection, *, after: str = "", limit: int = 1_000) -> list[Queue]:
-    """Those for which something was set, by name."""
-    return [Queue(*row) for row in await connection.fetch(_SQL["list"], after, limit)]
+_STATEMENTS = Statements(_SQL["get"], _SQL["list"], _SQL["lock"], _SQL["pause"], _SQL["resume"], _SQL["remove"])
+TABLE = SettingsTable(Queue, _STATEMENTS)
+get, get_many, known = TABLE.get, TABLE.get_many, TABLE.known
 
 
 async def put(connection: Connection, name: str, settings: QueueSettings, *, now: datetime | None = None) -> None:
-    """Replaces what was set; a pause stays."""
-    await _lock(connection, name, now)
     # As a task's options have it: a job's own policy is laid over it.
     policy = None if settings.retry is None else msgspec.json.encode({"retry": settings.retry}).decode()
     await connection.fetch(
@@ -68,28 +55,3 @@ async def put(connection: Connection, name: str, settings: QueueSettings, *, now
         settings.jitter_s,
         policy,
     )
-    await runs.announce(connection, [name], due_soon=True)
-
-
-async def pause(
-    connection: Connection, name: str, *, by: str | None = None, note: str | None = None, now: datetime | None = None
-) -> None:
-    """Nothing in it starts before it is resumed; what runs goes on, and jobs may be submitted."""
-    await _lock(connection, name, now)
-    await connection.fetch(_SQL["pause"], name, by, note)
-
-
-async def resume(connection: Connection, name: str) -> None:
-    await connection.fetch(_SQL["resume"], name)
-    await runs.announce(connection, [name], due_soon=True)
-
-
-async def remove(connection: Connection, name: str) -> bool:
-    """It has the defaults again. False: it had them already."""
-    gone = await connection.fetch(_SQL["remove"], name)
-    await runs.announce(connection, [name], due_soon=True)
-    return bool(gone)
-
-
-async def _lock(connection: Connection, name: str, now: datetime | None) -> None:
-    await connection.fetch(_SQL["lock"], now, name)

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from sexton.domain.outcome import ErrorInfo
+from sexton.store import clock as database_clock
 from sexton.store.database import Connection
 from sexton.store.sharing import limits, queues, tenants
 from sexton.store.sharing.limits import Standing
@@ -19,7 +20,6 @@ from sexton.store.sql import statements
 from sexton.store.work import jobs, run_payloads
 from sexton.store.work.jobs import JobView
 
-from . import transitions
 from .overview import NODE_ALIVE_S
 
 HOLDERS = 5  # of a limit, that are named
@@ -133,7 +133,7 @@ class Evidence(NamedTuple):
 
 async def gather(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> Evidence:
     job = await jobs.show(connection, job_id)
-    moment = await transitions.mark(connection, now=now)
+    moment = await database_clock.now(connection, now=now)
     plans = await connection.fetch(_SQL["plan"], job_id)
     live = [LiveRun(*row) for row in await connection.fetch(_SQL["live"], job_id)]
     history = await connection.fetch(_SQL["history"], job_id, jobs.oldest_execution(job_id), 5)

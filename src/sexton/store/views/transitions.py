@@ -46,13 +46,6 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
         return {"submitted": 0, "started": 1}.get(self.type, 2)
 
 
-async def mark(connection: Connection, *, now: datetime | None = None) -> datetime:
-    """Where a stream that starts now begins: the database's clock."""
-    (row,) = await connection.fetch(_SQL["now"], now)
-    at: datetime = row["now"]
-    return at
-
-
 async def since(connection: Connection, mark: datetime, *, limit: int = 1_000) -> list[Transition]:
     """In order of `at`, from `OVERLAP_S` before the mark. Of more than `limit` of a kind the newest: who watches a busy cluster
     gets a sample. The next mark is the `at` of the last one, or the same mark if there is none.

@@ -1,6 +1,3 @@
--- name: now
-SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
-
 -- name: submitted
 -- One-time and recurring jobs, whose ids have the first bit set. $1 from this id, $2 at most of each, $3 from this recurring id
 (SELECT j.id, j.task, j.queue, j.tenant FROM sexton.jobs j WHERE j.id >= $1::uuid AND j.id < '80000000-0000-0000-0000-000000000000'

@@ -1,4 +1,4 @@
-"""The graveyard: list, replay, discard. A replay consumes the letter, so nothing rises twice."""
+"""Dead letters: list, replay, discard. A replay consumes the letter, so no run is replayed twice."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import msgspec
 from sexton.domain.outcome import ErrorInfo
 from sexton.store.database import Connection
 from sexton.store.sql import statements
-
-from . import runs
 
 _SQL = statements(__name__)
 
@@ -74,16 +72,15 @@ async def find_ids(connection: Connection, chosen: Filter, *, limit: int) -> lis
     return [row["id"] for row in rows]
 
 
-async def replay(
-    connection: Connection, ids: Collection[UUID], *, keep_key: bool = True, now: datetime | None = None
-) -> list[Risen]:
-    """Runs them again with a fresh budget, inside a transaction. A letter that another replay has taken is left out."""
+async def replay(connection: Connection, ids: Collection[UUID], *, now: datetime | None = None) -> list[tuple[Risen, str]]:
+    """Their new runs, each with its queue. A letter that another replay has taken is left out."""
     rows = await connection.fetch(_SQL["replay"], now, list(ids))
-    if rows and not keep_key:
-        await connection.fetch(_SQL["release_keys"], [row["job_id"] for row in rows])
-    if rows:
-        await runs.announce(connection, {row["queue"] for row in rows}, due_soon=True)
-    return [Risen(row["id"], row["job_id"]) for row in rows]
+    return [(Risen(row["id"], row["job_id"]), row["queue"]) for row in rows]
+
+
+async def release_keys(connection: Connection, job_ids: Collection[UUID]) -> None:
+    """Their idempotency keys, so that the effect may happen again."""
+    await connection.fetch(_SQL["release_keys"], list(job_ids))
 
 
 async def due_for_replay(connection: Connection, *, limit: int, now: datetime | None = None) -> list[UUID]:

@@ -14,8 +14,6 @@ import msgspec
 from sexton.store.database import Connection
 from sexton.store.sql import statements
 
-from . import schedules
-
 PRUNED = "its declaration was removed from the code"
 
 _SQL = statements(__name__)
@@ -45,11 +43,3 @@ async def adopt(connection: Connection, ids: Collection[UUID], mark: str) -> Non
 
 async def undeclared(connection: Connection, mark: str, names: Collection[str]) -> list[Undeclared]:
     return [Undeclared(*row) for row in await connection.fetch(_SQL["undeclared"], mark, list(names))]
-
-
-async def prune(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> None:
-    """No further fire; what has begun goes on."""
-    locked = await schedules.lock(connection, job_id)
-    if locked is not None and locked.over_at is None:
-        await schedules.unplan(connection, job_id, now=now)
-        await schedules.end(connection, job_id, how="cancelled", reason=PRUNED, now=now)

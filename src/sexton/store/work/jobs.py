@@ -1,31 +1,25 @@
-"""Definitions: submit, look at, cancel, await. Submission has one SQL path, `sexton.submit_jobs`, for every caller."""
+"""Definitions: submit, look at, await. Submission has one SQL path, `sexton.submit_jobs`, for every caller."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from sexton.domain import run
 from sexton.domain.job import Submission
-from sexton.domain.outcome import Cancelled, ErrorInfo
-from sexton.errors import NotAllowedIn, NotFound
+from sexton.domain.outcome import ErrorInfo
+from sexton.errors import NotFound
 from sexton.store.database import Connection, Row
 from sexton.store.sql import statements
-from sexton.store.uuid7 import hour_before
-from sexton.store.uuid7 import is_recurring as is_recurring  # for callers that know jobs alone
-
-from . import runs, schedules
+from sexton.store.uuid7 import hour_before, is_recurring
 
 _SQL = statements(__name__)
 SUBMIT = _SQL["submit"]
 _OWN = 28  # columns of the job itself; those of its live run follow
 _encode = msgspec.json.Encoder().encode
-_NO_DICE = Random(0)  # noqa: S311  (a cancellation draws nothing)
 
 
 class Submitted(NamedTuple):
@@ -111,11 +105,6 @@ class Ending(NamedTuple):
 class LiveOutput(NamedTuple):
     progress_json: str | None
     output: str | None
-
-
-class Cancellation(NamedTuple):
-    ended_count: int  # runs that will never start
-    asked_count: int  # running ones, asked to stop
 
 
 def encode_submissions(submissions: Sequence[Submission]) -> str:
@@ -208,36 +197,6 @@ def oldest_execution(job_id: UUID) -> UUID:
 async def live_output(connection: Connection, job_id: UUID) -> LiveOutput | None:
     rows = await connection.fetch(_SQL["live_output"], job_id)
     return LiveOutput(*rows[0]) if rows else None
-
-
-async def cancel(
-    connection: Connection, job_id: UUID, *, reason: str = "cancelled on request", now: datetime | None = None
-) -> Cancellation:
-    """Ends what has not started and asks what runs to stop. Call it inside a transaction (rule "lock, then decide")."""
-    taken_back = await _end_schedule(connection, job_id, reason, now) if is_recurring(job_id) else 0
-    leases = await runs.of_job(connection, job_id)
-    if not leases and not taken_back:
-        raise NotAllowedIn("cancel", (await show(connection, job_id)).status)
-    pending = [lease for lease in leases if lease.worker_id is None]
-    running = [lease.run_id for lease in leases if lease.worker_id is not None]
-    if pending:
-        await runs.finish(connection, [run.report(lease, Cancelled(reason), _NO_DICE) for lease in pending], now=now)
-    if running:
-        await runs.request_cancel(connection, running, now=now)
-        await runs.announce_cancel(connection)
-    return Cancellation(taken_back + len(pending), len(running))
-
-
-async def _end_schedule(connection: Connection, job_id: UUID, reason: str, now: datetime | None) -> int:
-    """No further fire is planned, and those that nobody has begun are taken back; how many."""
-    locked = await schedules.lock(connection, job_id)
-    if locked is None:
-        raise NotFound(f"there is no job {job_id}")
-    if locked.over_at is not None:
-        return 0
-    taken_back = await schedules.unplan(connection, job_id, now=now)
-    await schedules.end(connection, job_id, how="cancelled", reason=reason, now=now)
-    return max(taken_back.removed_count, 1)  # a schedule without a fire ahead has ended all the same
 
 
 def _new_view(row: Row) -> JobView:

@@ -1,7 +1,7 @@
 """Subscriptions, and the log of what was delivered for them.
 
-The events themselves come from a trigger on the history (`sexton.raise_events`); deliveries are jobs like any other, found by
-their name. Whoever replays or cancels some wants a transaction.
+The events themselves come from a trigger on the history (`sexton.raise_events`). Deliveries are ordinary jobs, found by their
+name.
 """
 
 from __future__ import annotations
@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from sexton.domain import run
 from sexton.domain.job import Submission
-from sexton.domain.outcome import Cancelled
 from sexton.domain.run import Lease
 from sexton.domain.subscription import Delivers, Kind, Subscription, job_name
 from sexton.store.database import Connection, Row
@@ -25,11 +22,9 @@ from sexton.store.sql import statements
 from sexton.store.views import search
 from sexton.store.views.search import Found, JobFilter
 
-from . import dead_letters, runs
 from .jobs import Execution, JobView
 
 _SQL = statements(__name__)
-_NO_DICE = Random(0)  # noqa: S311  (a cancellation draws nothing)
 _ANSWERED = re.compile(r"\banswered (\d{3})\b")
 _submission = msgspec.json.Decoder(Submission).decode
 _encode = msgspec.json.Encoder().encode
@@ -61,6 +56,11 @@ class Delivery(NamedTuple):
 class Undelivered(NamedTuple):
     job_ids: list[UUID]
     looked_until: UUID | None  # none: there are no more
+
+
+class Reopened(NamedTuple):
+    job_id: UUID
+    queue: str
 
 
 class Held(NamedTuple):
@@ -114,29 +114,24 @@ async def undelivered(connection: Connection, name: str, *, before: UUID | None 
     return Undelivered([row["id"] for row in rows if row["is_live"]], looked_until)
 
 
-async def cancel(connection: Connection, job_ids: Sequence[UUID], *, reason: str, now: datetime | None = None) -> int:
-    """Ends those that wait, and asks those that are being sent to stop; how many."""
-    leases = [Lease(*row) for row in await connection.fetch(_SQL["leases"], job_ids)]
-    waiting = [run.report(lease, Cancelled(reason), _NO_DICE) for lease in leases if lease.worker_id is None]
-    running = [lease.run_id for lease in leases if lease.worker_id is not None]
-    if waiting:
-        await runs.finish(connection, waiting, now=now)
-    if running:
-        await runs.request_cancel(connection, running, now=now)
-        await runs.announce_cancel(connection)
-    return len(leases)
+async def leases(connection: Connection, job_ids: Sequence[UUID]) -> list[Lease]:
+    """The live runs of these deliveries."""
+    return [Lease(*row) for row in await connection.fetch(_SQL["leases"], job_ids)]
 
 
-async def replay(connection: Connection, name: str, job_ids: Sequence[UUID], *, now: datetime | None = None) -> list[UUID]:
-    """Sends deliveries that have ended once more, to where the subscription points now; those that were taken up. The id of the
-    message stays."""
-    ours = [row["id"] for row in await connection.fetch(_SQL["retarget"], job_ids, name)]
-    letters = [row["id"] for row in await connection.fetch(_SQL["letters"], ours)]
-    risen = {one.job_id for one in await dead_letters.replay(connection, letters, now=now)} if letters else set()
-    rows = await connection.fetch(_SQL["reopen"], now, [job_id for job_id in ours if job_id not in risen])
-    if rows:
-        await runs.announce(connection, {row["queue"] for row in rows}, due_soon=True)
-    return sorted(risen | {row["job_id"] for row in rows})
+async def retarget(connection: Connection, name: str, job_ids: Sequence[UUID]) -> list[UUID]:
+    """Deliveries of this subscription that have ended go to where it points now; those that are its own."""
+    return [row["id"] for row in await connection.fetch(_SQL["retarget"], job_ids, name)]
+
+
+async def letters(connection: Connection, job_ids: Sequence[UUID]) -> list[UUID]:
+    """Their dead letters."""
+    return [row["id"] for row in await connection.fetch(_SQL["letters"], job_ids)]
+
+
+async def reopen(connection: Connection, job_ids: Sequence[UUID], *, now: datetime | None = None) -> list[Reopened]:
+    """A new run for each delivery that has ended."""
+    return [Reopened(row["job_id"], row["queue"]) for row in await connection.fetch(_SQL["reopen"], now, job_ids)]
 
 
 async def submit_held(connection: Connection, *, limit: int, now: datetime | None = None) -> Held:

@@ -1,0 +1,123 @@
+"""Promotes the due runs of recurring jobs by their overlap policy. One promoter per partition decides at a time
+(rule "lock, then decide"), and what waits for a sibling is looked at again in every pass (rule "look again every pass"). It
+never waits for a lock: what another session has locked is looked at again a moment later."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.run import Report
+from sexton.domain.schedule.overlap import Overlap
+from sexton.domain.schedule.overlap_decision import Settled, settle
+from sexton.domain.schedule.recurrence import recurrence_of
+from sexton.store.database import Connection, Database
+from sexton.store.work import runs, schedules
+from sexton.store.work.schedules import Sibling
+
+from .caller import Caller
+
+AGAIN_S = 0.1  # after a pass that met a lock of another session
+
+
+class Admitted(NamedTuple):
+    admitted_count: int
+    queues: list[str]
+    again_in_s: float | None  # there is more, or another session held a lock
+
+
+async def admit(
+    database: Database, caller: Caller, partitions: Collection[int], *, limit: int, now: datetime | None = None
+) -> Admitted:
+    if not partitions:
+        return Admitted(0, [], None)
+    async with database.transaction() as connection:
+        held = await schedules.lock_partitions(connection, partitions)
+        if not held:
+            return Admitted(0, [], AGAIN_S)
+        alone = await schedules.promote_alone(connection, partitions=held, limit=limit, now=now)
+        freed = await schedules.released(connection, partitions=held, limit=limit)
+        crowded = [*dict.fromkeys([*alone.crowded, *freed])]
+        started, queues, left = 0, set(alone.queues), False
+        if crowded:
+            siblings = await schedules.crowd(connection, crowded, now=now)
+            left = len({one.job_id for one in siblings}) < len(crowded)
+            started, more = await _apply(connection, siblings, now)
+            queues |= more
+        if queues:
+            await runs.announce(connection, queues)
+    is_full = max(alone.due_count, len(freed)) >= limit
+    again_in_s = 0.0 if is_full else AGAIN_S if left or len(held) < len(partitions) else None
+    return Admitted(alone.promoted_count + started, sorted(queues), again_in_s)
+
+
+async def _apply(connection: Connection, siblings: Sequence[Sibling], now: datetime | None) -> tuple[int, set[str]]:
+    of = {one.run_id: one for one in siblings}
+    verdicts = [_settled(list(group)) for _, group in groupby(siblings, key=lambda one: one.job_id)]
+    skipped = [_skipped(of[run_id], reason) for verdict in verdicts for run_id, reason in verdict.skip]
+    if skipped:
+        await runs.finish(connection, skipped, now=now)
+    cancelled = sorted(run_id for verdict in verdicts for run_id in verdict.cancel)
+    if cancelled:
+        await _cancel(connection, [of[run_id] for run_id in cancelled], now)
+    blocked = sorted(run_id for verdict in verdicts for run_id in verdict.block)
+    if blocked:
+        await schedules.block(connection, blocked)
+    start = sorted(run_id for verdict in verdicts for run_id in verdict.start)
+    return len(start), set(await schedules.admit(connection, start)) if start else set()
+
+
+async def _cancel(connection: Connection, siblings: Sequence[Sibling], now: datetime | None) -> None:
+    """What runs is asked to stop; what only waits for its next attempt is over at once."""
+    asked = set(await runs.request_cancel(connection, [one.run_id for one in siblings], now=now))
+    if asked:
+        await runs.announce_cancel(connection)
+    unheld = [_skipped(one, "replaced by the next fire", status="cancelled") for one in siblings if one.run_id not in asked]
+    if unheld:
+        await runs.finish(connection, unheld, now=now)
+
+
+def _settled(group: Sequence[Sibling]) -> Settled:
+    def ids(chosen: Sequence[Sibling]) -> list[UUID]:
+        return [one.run_id for one in chosen]
+
+    settled = settle(
+        _overlap(group[0].recurrence_json),
+        live=ids([one for one in group if one.is_live]),
+        queued=ids([one for one in group if one.state == "blocked" and not one.is_live]),
+        due=ids([one for one in group if one.state == "waiting" and not one.is_live]),
+        kept=frozenset(one.run_id for one in group if one.origin == "replay"),
+        backfill=frozenset(one.run_id for one in group if one.origin == "backfill"),
+        alone=frozenset(one.run_id for one in group if one.origin == "backfill" and one.overlap == 1),
+    )
+    return _one_alone(group, settled)
+
+
+def _one_alone(group: Sequence[Sibling], settled: Settled) -> Settled:
+    """Of those that were to run alone when they were planned one lives at a time, whatever the job says by now: a replay is of
+    the version it replays, and the index that would refuse it (`one_live_run`) would refuse all that is decided with it."""
+    alone = {one.run_id for one in group if one.overlap == 1}
+    is_taken = any(one.is_live and one.run_id in alone for one in group)
+    for run_id in [one for one in settled.start if one in alone]:
+        if is_taken:
+            settled.start.remove(run_id)
+            settled.block.append(run_id)
+        is_taken = True
+    return settled
+
+
+def _overlap(recurrence_json: str | None) -> Overlap:
+    """One that cannot be read is the planner's to refuse, and must not hold up the others meanwhile."""
+    try:
+        return recurrence_of(recurrence_json).overlap
+    except msgspec.DecodeError:
+        return Overlap()
+
+
+def _skipped(sibling: Sibling, reason: str, *, status: str = "skipped") -> Report:
+    return Report(run_id=sibling.run_id, token=sibling.token, next="end", status=status, ending="cancelled", reason=reason)

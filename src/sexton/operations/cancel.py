@@ -1,0 +1,76 @@
+"""Ends a job: what has not started never will, what runs is asked to stop. Each call needs a transaction:
+rule "lock, then decide"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from random import Random
+from typing import NamedTuple
+from uuid import UUID
+
+from sexton.domain import run
+from sexton.domain.outcome import Cancelled
+from sexton.domain.run import Lease
+from sexton.errors import NotAllowedIn, NotFound
+from sexton.store.database import Connection
+from sexton.store.uuid7 import is_recurring
+from sexton.store.work import jobs, runs, schedules
+
+from .caller import Caller
+
+CANCELLED = "cancelled on request"
+_NO_DICE = Random(0)  # noqa: S311  (a cancellation draws nothing)
+
+
+class Cancellation(NamedTuple):
+    ended_count: int  # runs that will never start
+    asked_count: int  # running ones, asked to stop
+
+
+async def cancel(
+    connection: Connection, caller: Caller, job_id: UUID, *, reason: str = CANCELLED, now: datetime | None = None
+) -> Cancellation:
+    taken_back = await end_schedule(connection, caller, job_id, reason=reason, now=now) if is_recurring(job_id) else 0
+    leases = await runs.of_job(connection, job_id)
+    if not leases and not taken_back:
+        raise NotAllowedIn("cancel", (await jobs.show(connection, job_id)).status)
+    done = await stop_runs(connection, caller, leases, reason=reason, now=now)
+    return Cancellation(taken_back + done.ended_count, done.asked_count)
+
+
+async def stop_runs(
+    connection: Connection, caller: Caller, leases: Sequence[Lease], *, reason: str, now: datetime | None = None
+) -> Cancellation:
+    """Ends those that wait, and asks those that run to stop."""
+    ended_count = await end_waiting(connection, caller, leases, reason=reason, now=now)
+    running = [lease.run_id for lease in leases if lease.worker_id is not None]
+    if running:
+        await runs.request_cancel(connection, running, now=now)
+        await runs.announce_cancel(connection)
+    return Cancellation(ended_count, len(running))
+
+
+async def end_waiting(
+    connection: Connection, caller: Caller, leases: Sequence[Lease], *, reason: str, now: datetime | None = None
+) -> int:
+    """Of these runs, those that no worker holds are over; how many."""
+    waiting = [run.report(lease, Cancelled(reason), _NO_DICE) for lease in leases if lease.worker_id is None]
+    if waiting:
+        await runs.finish(connection, waiting, now=now)
+    return len(waiting)
+
+
+async def end_schedule(
+    connection: Connection, caller: Caller, job_id: UUID, *, reason: str, now: datetime | None = None
+) -> int:
+    """No further fire is planned, and those that no worker has begun are taken back; how many. 0: it was over already. What has
+    begun goes on."""
+    locked = await schedules.lock(connection, job_id)
+    if locked is None:
+        raise NotFound(f"there is no job {job_id}")
+    if locked.over_at is not None:
+        return 0
+    taken_back = await schedules.unplan(connection, job_id, now=now)
+    await schedules.end(connection, job_id, how="cancelled", reason=reason, now=now)
+    return max(taken_back.removed_count, 1)  # a schedule without a fire ahead has ended all the same

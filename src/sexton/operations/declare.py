@@ -1,0 +1,110 @@
+"""Brings the database in line with the schedules that an app's code declares: creates, updates by name, and on request ends
+those that the code has dropped. Safe from many processes at once; what is the same already is not written again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.schedule import next_fire
+from sexton.domain.schedule.document import ScheduleDocument
+from sexton.domain.schedule.recurrence import seed_of
+from sexton.domain.schedule.rule import Schedule
+from sexton.store.database import Connection, Database
+from sexton.store.fleet import workers
+from sexton.store.work import declared
+
+from . import recurring_jobs
+from .caller import Caller
+from .cancel import end_schedule
+
+_NO_ID = UUID(int=0)
+
+
+class Synced(NamedTuple):
+    """Names of schedules, by what became of them."""
+
+    created: list[str]
+    updated: list[str]
+    unchanged: list[str]
+    ended: list[str]  # left alone: over by its own rule, or ended by a person
+    pruned: list[str]
+
+
+class _DryRun(Exception):
+    """Takes everything back."""
+
+
+async def declare(
+    database: Database,
+    caller: Caller,
+    documents: Sequence[ScheduleDocument],
+    tasks: Mapping[str, object],
+    *,
+    prune: bool = False,
+    revive: bool = False,
+    dry_run: bool = False,
+    now: datetime | None = None,
+) -> Synced:
+    """The caller names the app: only what the same caller declared is ever pruned. `tasks` are the options of each task.
+    `revive` begins anew what had ended."""
+    done = Synced([], [], [], [], [])
+    if not documents and not prune:
+        return done
+    try:
+        async with database.transaction() as connection:
+            await _declare(connection, caller, documents, tasks, done, prune=prune, revive=revive, now=now)
+            if dry_run:
+                raise _DryRun
+    except _DryRun:
+        pass
+    return done
+
+
+async def _declare(
+    connection: Connection,
+    caller: Caller,
+    given: Sequence[ScheduleDocument],
+    tasks: Mapping[str, object],
+    done: Synced,
+    *,
+    prune: bool,
+    revive: bool,
+    now: datetime | None,
+) -> None:
+    at = await declared.begin(connection, now=now)
+    await workers.register_tasks(connection, tasks, now=now)
+    documents = [msgspec.structs.replace(one, submitted_by=caller.actor) for one in given]
+    over = {one.name for one in documents if _is_over(one, at)}
+    if not revive and documents:
+        over |= await declared.ended(connection, documents)
+    done.ended.extend(sorted(name for name in over if name is not None))
+    await _write(connection, caller, [one for one in documents if one.name not in over], done, now)
+    if prune:
+        names = [one.name or one.task for one in given]
+        for undeclared in await declared.undeclared(connection, caller.actor, names):
+            await end_schedule(connection, caller, undeclared.id, reason=declared.PRUNED, now=now)
+            done.pruned.append(undeclared.name)
+
+
+async def _write(
+    connection: Connection, caller: Caller, documents: Sequence[ScheduleDocument], done: Synced, now: datetime | None
+) -> None:
+    written = await recurring_jobs.submit(connection, caller, documents, now=now) if documents else []
+    for one, answer in zip(documents, written, strict=True):
+        names = done.created if answer.created else done.updated if answer.changed else done.unchanged
+        names.append(one.name or one.task)
+    await declared.adopt(connection, [answer.id for answer in written], caller.actor)
+
+
+def _is_over(one: ScheduleDocument, at: datetime) -> bool:
+    rule = one.schedule
+    if not isinstance(rule, Schedule):
+        return False
+    if rule.anchor_at is None:
+        rule = msgspec.structs.replace(rule, anchor_at=at)
+    return next_fire(rule, after=at, seed=seed_of("default", one.name, _NO_ID)) is None

@@ -1,0 +1,129 @@
+"""What is due is made ready: promote, plan, let through what waited for a limit, admit what waited for a sibling.
+
+Promoter and planner take these steps for the partitions they lead, and for what is overdue elsewhere. An idle worker takes them
+all at once for what no scheduler has seen to (rule "overdue work is anyone's")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from sexton.domain import partition
+from sexton.store.database import Connection, Database
+from sexton.store.sharing import parked_runs
+from sexton.store.sharing.parked_runs import Released, Tended
+from sexton.store.work import runs, schedules
+from sexton.store.work.runs import Promoted
+from sexton.store.work.schedules import ToPlan
+
+from . import plan, replan
+from .admit import admit
+from .caller import Caller
+from .plan import Planned
+
+OVERDUE_S = 5.0  # so long after its time a run or a plan is an idle worker's to see to
+OVERDUE_LIMIT = 1000
+DUE_SOON_S = 3.0
+
+
+class FiresPlanned(NamedTuple):
+    seen: list[ToPlan]
+    behind: list[UUID]  # left out: planned with older time zone data, see `follow_zones`
+    planned: Planned
+
+
+class OverdueDone(NamedTuple):
+    ready_count: int
+    stopped_at: str  # the key of a limit after which the next look goes on
+
+
+async def promote_runs(
+    connection: Connection,
+    caller: Caller,
+    partitions: Collection[int],
+    *,
+    limit: int,
+    overdue_s: float = 0.0,
+    since: datetime | None = None,
+    now: datetime | None = None,
+) -> Promoted:
+    """Waiting runs whose time has come are ready, and their queues hear of it. What was due before `since` is not looked at."""
+    done = await runs.promote(connection, partitions=partitions, limit=limit, overdue_s=overdue_s, since=since, now=now)
+    if done.promoted_count:
+        await runs.announce(connection, done.queues)
+    return done
+
+
+async def release_parked(connection: Connection, caller: Caller, *, after: str, now: datetime | None = None) -> Released:
+    """What waits for a limit, as far as there is room."""
+    released = await parked_runs.release(connection, after=after, now=now)
+    if released.queues:
+        await runs.announce(connection, released.queues)
+    return released
+
+
+async def tend_queues(connection: Connection, caller: Caller, *, now: datetime | None = None) -> Tended:
+    """What waited long enough rises a lane, and queues with a pace go on."""
+    tended = await parked_runs.tend(connection, now=now)
+    if tended.queues:
+        await runs.announce(connection, tended.queues)
+    return tended
+
+
+async def plan_fires(
+    connection: Connection,
+    caller: Caller,
+    partitions: Collection[int],
+    *,
+    limit: int,
+    overdue_s: float = 0.0,
+    unforeseen: Callable[[Exception], None],
+    now: datetime | None = None,
+) -> FiresPlanned:
+    """The next runs of schedules that are to be planned."""
+    seen = await schedules.to_plan(connection, partitions=partitions, limit=limit, overdue_s=overdue_s, now=now)
+    if not seen:
+        return FiresPlanned([], [], Planned([], None, 0))
+    behind = replan.those_behind(seen)
+    left_out = set(behind)
+    fresh = [one for one in seen if one.id not in left_out] if behind else seen
+    planned = await plan.write(connection, caller, fresh, now=now, unforeseen=unforeseen)
+    if planned.next_due_s is not None and planned.next_due_s < DUE_SOON_S:
+        await runs.announce(connection, (), due_soon=True)
+    return FiresPlanned(seen, behind, planned)
+
+
+async def follow_zones(database: Database, caller: Caller, behind: Sequence[UUID], *, now: datetime | None = None) -> int:
+    """Rule "one instant, one fire": these were planned with older time zone data, and the guardian has not come to them yet.
+    Answers with how many of them change."""
+    async with database.transaction() as connection:
+        seen = await replan.to_plan_now(connection, caller, behind, now=now)
+        await plan.write(connection, caller, seen, now=now)
+    return sum(one.is_bare for one in seen)
+
+
+async def see_to_overdue(database: Database, caller: Caller, *, after: str, now: datetime | None = None) -> OverdueDone:
+    """All of the above for whatever is overdue, in every partition."""
+    async with database.connection() as connection:
+        done = await promote_runs(connection, caller, partition.ALL, limit=OVERDUE_LIMIT, overdue_s=OVERDUE_S, now=now)
+        planned = await plan_fires(
+            connection,
+            caller,
+            partition.ALL,
+            limit=OVERDUE_LIMIT,
+            overdue_s=OVERDUE_S,
+            unforeseen=lambda _error: None,
+            now=now,
+        )
+        ready_count, stopped_at = done.promoted_count, after
+        if done.to_release:
+            released = await release_parked(connection, caller, after=after, now=now)
+            ready_count, stopped_at = ready_count + released.released_count, released.stopped_at
+    if planned.behind:
+        await follow_zones(database, caller, planned.behind, now=now)
+    if done.to_decide:
+        admitted = await admit(database, caller, partition.ALL, limit=OVERDUE_LIMIT, now=now)
+        ready_count += admitted.admitted_count
+    return OverdueDone(ready_count, stopped_at)

@@ -1,0 +1,66 @@
+"""Why a job has or has not run: the questions an operator on call would ask, in order, each with what its answer rests on.
+
+The first question whose answer stands in the way gives the answer in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from sexton.operations.caller import Caller
+from sexton.store.database import Connection
+from sexton.store.views import evidence
+from sexton.store.views.evidence import Evidence
+from sexton.store.work.jobs import JobView
+
+from . import fires, fleet, job, sharing
+from .link import Link
+
+
+class Explanation(NamedTuple):
+    job: JobView
+    answer: str
+    chain: list[Link]
+
+
+async def explain(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> Explanation:
+    seen = await evidence.gather(connection, job_id, now=now)
+    chain = list(_chain(seen))
+    return Explanation(seen.job, _answer(chain), chain)
+
+
+def _answer(chain: list[Link]) -> str:
+    running = [link for link in chain if link.check == "running"]
+    return next((link.detail for link in [*running, *chain] if link.check == "running" or not link.ok), chain[-1].detail)
+
+
+def _chain(seen: Evidence) -> Iterator[Link]:
+    view = seen.job
+    yield job.exists(seen)
+    if view.ended_at is not None and not seen.live:
+        yield job.ended(seen)
+        if seen.plan is not None and seen.history:
+            yield fires.last_fire(seen, seen.history[0])
+        return
+    if seen.plan is not None:
+        yield job.schedule(seen)
+    yield job.active(seen)
+    if seen.plan is not None and seen.history:
+        yield fires.last_fire(seen, seen.history[0])
+    if view.status == "paused":
+        return
+    run = seen.live[0] if seen.live else None
+    if run is not None and run.state == "running":
+        yield fires.running(seen, run)
+        return
+    yield fires.due(seen, run)
+    if run is not None and run.state == "blocked":
+        yield fires.overlap(seen, run)
+    if run is None or run.state != "ready":
+        yield fleet.scheduler(seen)
+    yield from sharing.shares(seen, run)
+    yield fleet.worker(seen)
+    if run is not None and seen.ahead is not None:
+        yield sharing.position(run, seen.ahead)

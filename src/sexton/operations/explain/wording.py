@@ -1,0 +1,66 @@
+"""How an explanation says times, counts, reasons and where a run came from."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.schedule.zone import names, zone
+from sexton.store.views.evidence import Evidence, Past
+
+
+def because(reason: str | None) -> str:
+    return f": {reason.rstrip('.')}" if reason else ""
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def at_time(seen: Evidence, at: datetime) -> str:
+    """In the zone of its schedule, and in UTC."""
+    utc = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    name = _zone_name(seen.job.schedule_json)
+    if name is None:
+        return utc
+    return f"{at.astimezone(zone(name)):%Y-%m-%d %H:%M:%S %Z} ({utc})"
+
+
+def _zone_name(schedule_json: str | None) -> str | None:
+    if schedule_json is None:
+        return None
+    fields = msgspec.json.decode(schedule_json)
+    name = fields.get("timezone") if isinstance(fields, dict) else None
+    return name if name != "UTC" and name in names() else None
+
+
+def in_span(seen: Evidence, at: datetime) -> str:
+    left = at - seen.now
+    if left <= timedelta(0):
+        return ""
+    seconds = int(left.total_seconds())
+    days, hours, minutes = seconds // 86_400, seconds % 86_400 // 3600, seconds % 3600 // 60
+    parts = [f"{days} d"] * (days > 0) + [f"{hours} h"] * (hours > 0) + [f"{minutes} min"] * (minutes > 0 and days == 0)
+    return f", in {' '.join(parts) or f'{seconds} s'}"
+
+
+def how_it_came(seen: Evidence, run_id: UUID, origin: str) -> str:
+    """How a run of a recurring job came about, if not by its schedule."""
+    how = {"now": "run by hand", "backfill": "a backfill", "replay": "a replay"}.get(origin)
+    if seen.plan is None or how is None:
+        return ""
+    return f" ({how} with another payload)" if run_id in seen.own_payloads else f" ({how})"
+
+
+def error_of(past: Past) -> dict[str, Any]:
+    error = past.error
+    return {} if error is None else {"error": {"type": error.type, "message": error.message}}
+
+
+def said_by(past: Past | None) -> str | None:
+    if past is None:
+        return None
+    return past.reason or (f"{past.error.type}: {past.error.message}" if past.error else past.status)

@@ -1,0 +1,58 @@
+"""What a caller may do to a job of either kind. The kind is read from the id here, and nowhere else.
+
+Each call needs a transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.fault import Invalid
+from sexton.store import clock as database_clock
+from sexton.store.database import Connection
+from sexton.store.uuid7 import is_recurring
+from sexton.store.work import jobs
+from sexton.store.work.jobs import JobView
+
+from . import one_time_jobs, recurring_jobs
+from .caller import Caller
+
+
+async def pause(
+    connection: Connection,
+    caller: Caller,
+    job_id: UUID,
+    *,
+    note: str | None = None,
+    resume_at: datetime | None = None,
+    now: datetime | None = None,
+) -> JobView:
+    """It does not start, or fire, before it is resumed. A recurring job may be resumed by itself at `resume_at`."""
+    if resume_at is not None:
+        if not is_recurring(job_id):
+            raise Invalid("resume_at", "belongs to a recurring job that is to be paused; leave it out")
+        if resume_at <= await database_clock.now(connection, now=now):
+            raise Invalid("resume_at", "lies in the past")
+    if is_recurring(job_id):
+        return await recurring_jobs.pause(connection, caller, job_id, note=note, resume_at=resume_at, now=now)
+    return await one_time_jobs.pause(connection, caller, job_id, note=note, now=now)
+
+
+async def resume(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> JobView:
+    operation = recurring_jobs.resume if is_recurring(job_id) else one_time_jobs.resume
+    return await operation(connection, caller, job_id, now=now)
+
+
+async def run_now(
+    connection: Connection, caller: Caller, job_id: UUID, *, payload: msgspec.Raw | None = None, now: datetime | None = None
+) -> JobView:
+    """A recurring job fires once beside its schedule, with a payload of its own if one is given; a one-time job that waits is
+    due now."""
+    if is_recurring(job_id):
+        return await recurring_jobs.fire(connection, caller, job_id, payload=payload, now=now)
+    if payload is not None:
+        await jobs.show(connection, job_id)
+        raise Invalid("payload", "is for a run of a recurring job; edit this one-time job instead")
+    return await one_time_jobs.run_now(connection, caller, job_id, now=now)

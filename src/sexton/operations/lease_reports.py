@@ -1,0 +1,175 @@
+"""Ends runs for a caller that shows their lease, by the statement that ends every run: rule "one path in, one path out"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.clock import Clock
+from sexton.domain.outcome import Cancelled, Outcome, Released, Snoozed, Succeeded, status_of, storable
+from sexton.domain.run import Report, report
+from sexton.domain.signed_lease import SignedLease
+from sexton.errors import DataRefused, LeaseLost
+from sexton.ids import Rng
+from sexton.store.database import Connection, Database
+from sexton.store.work import callbacks, runs
+from sexton.telemetry.events import Emit, Ended
+
+from .caller import Caller
+
+TRIES = 3  # a hand-over or a cancel may come between the look and the report, each once
+OUTPUT_BYTES_LIMIT = 64 * 1024
+
+
+class Item(NamedTuple):
+    lease: SignedLease
+    outcome: Outcome
+    result: msgspec.Raw | None = None
+    output: str | None = None
+
+
+class Reported(NamedTuple):
+    run_id: UUID
+    execution_id: UUID
+    status: str
+    state: str | None  # of the run now; null: it has ended
+
+
+Settled = Reported | LeaseLost | DataRefused
+
+
+class LeaseReports:
+    def __init__(self, database: Database, *, clock: Clock, emit: Emit, dice: Rng) -> None:
+        self._database, self._clock, self._emit, self._dice = database, clock, emit, dice
+
+    async def settle(self, caller: Caller, item: Item) -> Reported:
+        async with self._database.connection() as connection:
+            (settled,) = await self._settle_all(connection, [item])
+        if isinstance(settled, Exception):
+            raise settled
+        return settled
+
+    async def settle_all(self, caller: Caller, items: Sequence[Item]) -> list[Settled]:
+        """What the database cannot keep of one is held against that one alone."""
+        try:
+            async with self._database.connection() as connection:
+                return await self._settle_all(connection, items)
+        except DataRefused as error:
+            if len(items) == 1:
+                return [error]
+        middle = len(items) // 2
+        return [*await self.settle_all(caller, items[:middle]), *await self.settle_all(caller, items[middle:])]
+
+    async def hear(
+        self, caller: Caller, lease: SignedLease, *, progress: msgspec.Raw | None, output: str | None
+    ) -> callbacks.Heard:
+        """A sign of life of a run that goes on."""
+        async with self._database.connection() as connection:
+            now = self._clock.database_now()
+            heard = await callbacks.hear(connection, lease, progress=progress, output=output, now=now)
+        if heard is None:
+            raise _lease_lost(lease, "has ended, or is another's by now")
+        return heard
+
+    async def _settle_all(self, connection: Connection, items: Sequence[Item]) -> list[Settled]:
+        settled: dict[int, Settled] = {}
+        for attempt in range(TRIES):
+            open_items = {index: item for index, item in enumerate(items) if index not in settled}
+            if not open_items:
+                break
+            settled |= await self._round(connection, open_items, is_last=attempt == TRIES - 1)
+        return [settled[index] for index in range(len(items))]
+
+    async def _round(self, connection: Connection, items: dict[int, Item], *, is_last: bool) -> dict[int, Settled]:
+        leases = [item.lease for item in items.values()]
+        told = await callbacks.leases(connection, leases, now=self._clock.database_now())
+        reports = {
+            index: self._report(told[item.lease.run_id], item)
+            for index, item in items.items()
+            if item.lease.run_id in told and told[item.lease.run_id].lease.token == item.lease.token
+        }
+        finished = {}
+        if reports:
+            rows = await runs.finish(connection, list(reports.values()), now=self._clock.database_now())
+            finished = {row.run_id: row for row in rows}
+        settled: dict[int, Settled] = {}
+        for index, item in items.items():
+            ended = finished.get(item.lease.run_id) if index in reports else None
+            if ended is not None:
+                settled[index] = self._ended(told[item.lease.run_id], reports[index], ended)
+            elif index not in reports or is_last:
+                settled[index] = await self._unaccepted(connection, item)
+        return settled
+
+    def _report(self, told: callbacks.Told, item: Item) -> Report:
+        outcome = item.outcome
+        if told.cancel_requested and isinstance(outcome, Released | Snoozed):
+            outcome = Cancelled()
+        return report(
+            told.lease,
+            outcome,
+            self._dice,
+            started_s=0.0,
+            took_s=told.held_s,
+            result=item.result,
+            output=_joined(told.lease.output, item.output),
+            key=told.key if isinstance(outcome, Succeeded) else None,
+        )
+
+    def _ended(self, told: callbacks.Told, outcome: Report, row: runs.Finished) -> Reported:
+        lease = told.lease
+        self._emit(
+            Ended(
+                lease.worker_id,
+                lease.job_id,
+                lease.run_id,
+                lease.token,
+                told.task,
+                outcome.status,
+                outcome.ending,
+                lease.attempt,
+                told.lag_s,
+                told.held_s,
+                outcome.reason,
+            )
+        )
+        return Reported(
+            run_id=lease.run_id,
+            execution_id=row.execution_id,
+            status=outcome.status,
+            state=row.state,
+        )
+
+    async def _unaccepted(self, connection: Connection, item: Item) -> Settled:
+        """Rule "reconcile lost replies": the same report again is no mistake, the answer to the first may have been lost."""
+        recorded = await callbacks.recorded(connection, item.lease)
+        if recorded is not None and recorded.status in _same(item.outcome):
+            return Reported(
+                run_id=item.lease.run_id,
+                execution_id=recorded.execution_id,
+                status=recorded.status,
+                state=recorded.state,
+            )
+        ended = "is another's by now" if recorded is None else f"has ended already, as {recorded.status}"
+        return _lease_lost(item.lease, ended)
+
+
+def _lease_lost(lease: SignedLease, what: str) -> LeaseLost:
+    return LeaseLost(f"this try of the run {lease.run_id} {what}; stop, and let its result go")
+
+
+def _same(outcome: Outcome) -> tuple[str, ...]:
+    """The statuses that this very report would have left."""
+    own = str(status_of(outcome))
+    return (own, "cancelled") if isinstance(outcome, Released | Snoozed) else (own,)
+
+
+def _joined(before: str | None, given: str | None) -> str | None:
+    """All that was said; of too much, the newest."""
+    said = [text for text in (before, None if given is None else storable(given)) if text]
+    if not said:
+        return None
+    return "\n".join(said).encode()[-OUTPUT_BYTES_LIMIT:].decode(errors="ignore")

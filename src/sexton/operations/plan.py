@@ -1,0 +1,140 @@
+"""From a schedule as it was seen to its next runs, written only if no other session has moved its cursor meanwhile.
+
+The planner uses it for what is due to be planned. A caller that writes a schedule uses it in the same transaction, so that the
+next fire is known when the answer is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.fault import Invalid
+from sexton.domain.schedule import catch_up
+from sexton.domain.schedule.check import schedule as checked
+from sexton.domain.schedule.fires import jitter_of
+from sexton.domain.schedule.recurrence import recurrence_of, seed_of
+from sexton.domain.schedule.rule import Schedule
+from sexton.domain.schedule.spread import fraction
+from sexton.store.database import Connection
+from sexton.store.work import schedules
+from sexton.store.work.schedules import Fire, Gap, Plan, ToPlan
+
+from .caller import Caller
+
+HORIZON = timedelta(seconds=60)  # fires this near are written now; at least the next one always is
+LEAD_S = (15.0, 45.0)  # how long before its last planned fire a schedule is planned again, spread so that no minute's herd is
+LAST_LOOK = timedelta(seconds=2)  # after its last fire is due: then it is over, if that was promoted
+_WORDS = {
+    "skipped": "missed while nothing planned it, and its catch-up policy is skip",
+    "beyond_window": "missed, and older than its catch-up window when planning went on",
+    "superseded": "missed, and only the latest is caught up with",
+    "over_limit": "missed, and more than are caught up with at once",
+}
+
+
+class Planned(NamedTuple):
+    ids: list[UUID]
+    next_due_s: float | None  # until the first of their fires
+    missed_count: int
+
+
+async def write(
+    connection: Connection,
+    caller: Caller,
+    seen: Iterable[ToPlan],
+    *,
+    resumed: bool = False,
+    now: datetime | None = None,
+    unforeseen: Callable[[Exception], None] | None = None,
+) -> Planned:
+    """Plans what was seen. A schedule that cannot be read ends here, with the reason; with `unforeseen`,
+    one that fails in any other way is put off and reported there, so that it does not hold up all the others."""
+    plans: list[Plan] = []
+    for one in seen:
+        try:
+            plans.append(plan_of(one, resumed=resumed))
+        except (Invalid, msgspec.DecodeError) as fault:
+            await schedules.fail(connection, one, reason=f"its schedule cannot be read: {fault}", now=now)
+        except Exception as error:
+            if unforeseen is None:
+                raise
+            unforeseen(error)
+            await schedules.postpone(connection, one, now=now)
+    ids, next_due_s = await schedules.plan(connection, plans, now=now) if plans else ([], None)
+    written = set(ids)
+    missed_count = sum(gap.count for plan in plans if plan.id in written for gap in plan.missed)
+    return Planned(ids, next_due_s, missed_count)
+
+
+def plan_of(seen: ToPlan, *, resumed: bool = False) -> Plan:
+    """`resumed`: what lies behind the cursor is a pause, and follows `on_resume`."""
+    seed, recurrence = seed_of(seen.tenant, seen.name, seen.id), recurrence_of(seen.recurrence_json)
+    rule = _checked(seen, seed) if seen.tzdata is None else known(seen.schedule_json)
+    offset = jitter_of(rule, seed)
+    early = max(-offset, timedelta(0))  # a fire may be due ahead of its nominal time, and the next is written before it starts
+    lead = HORIZON + early
+    if seen.cursor_at is not None and (resumed or seen.is_bare):
+        lead = max(lead, seen.cursor_at - seen.now)  # the next fire is beyond the cursor, however far that is
+    decided = catch_up.plan(
+        rule,
+        cursor_at=seen.cursor_at or seen.submitted_at,
+        now=seen.now,
+        horizon_at=seen.now + HORIZON + early,
+        lead=lead,
+        policy=msgspec.structs.replace(recurrence.catch_up, policy=recurrence.on_resume) if resumed else recurrence.catch_up,
+        seed=seed,
+        fired_count=seen.fire_count,
+        on_time=timedelta(0) if resumed else catch_up.ON_TIME,
+    )
+    return Plan(
+        id=seen.id,
+        version=seen.version,
+        cursor_at=seen.cursor_at,
+        tzdata=seen.tzdata,
+        new_cursor_at=decided.cursor_at,
+        plan_at=max(decided.cursor_at + offset, seen.now) + LAST_LOOK
+        if decided.is_over
+        else max(decided.cursor_at - early - _lead(seed), seen.now),
+        fire_count=seen.fire_count + len(decided.fires),
+        over=decided.is_over,
+        schedule=rule if seen.tzdata is None else None,
+        overlap=recurrence.lanes,
+        # What is caught up with is due now: promotion is not late with it.
+        fires=[Fire(fire_at, max(fire_at + offset, seen.now)) for fire_at in decided.fires],
+        missed=[_gap(gap, resumed=resumed) for gap in decided.missed],
+    )
+
+
+def _gap(gap: catch_up.Gap, *, resumed: bool) -> Gap:
+    count = f"at least {gap.count:,}" if gap.at_least else f"{gap.count:,}"
+    times = "fire" if gap.count == 1 and not gap.at_least else "fires"
+    reason = "its job was paused" if resumed else _WORDS[gap.reason]
+    return Gap(gap.first, gap.last, gap.count, "paused" if resumed else "missed", f"{count} {times}: {reason}")
+
+
+@lru_cache(maxsize=4096)
+def known(text: str) -> Schedule:
+    """A rule that was understood before, as it was written down then."""
+    return msgspec.json.decode(text, type=Schedule)
+
+
+def _checked(seen: ToPlan, seed: str) -> Schedule:
+    """Whoever wrote it, perhaps in plain SQL. What it counts from is fixed here, once."""
+    fields = msgspec.json.decode(seen.schedule_json)
+    if not isinstance(fields, dict):
+        raise Invalid("schedule", "give an object with cron, rrule or every")
+    try:
+        return checked(now=seen.submitted_at, seed=seed, **fields)
+    except TypeError as error:
+        raise Invalid("schedule", str(error).partition(") ")[2] or str(error)) from None
+
+
+def _lead(seed: str) -> timedelta:
+    low_s, high_s = LEAD_S
+    return timedelta(seconds=low_s + (high_s - low_s) * fraction(seed, "lead"))

@@ -1,0 +1,30 @@
+"""What is set for queues is changed: a pause, the pace they release runs at, ageing, and defaults of their jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sexton.domain.sharing import QueueSettings
+from sexton.store.database import Connection
+from sexton.store.sharing import queues
+from sexton.store.work import runs
+
+from .caller import Caller
+from .shares import Shares
+
+
+async def put(
+    connection: Connection, caller: Caller, name: str, settings: QueueSettings, *, now: datetime | None = None
+) -> None:
+    """Replaces what was set; a pause stays."""
+    await queues.TABLE.lock(connection, name, now=now)
+    await queues.put(connection, name, settings, now=now)
+    await _wake(connection, name)
+
+
+async def _wake(connection: Connection, name: str) -> None:
+    await runs.announce(connection, [name], due_soon=True)
+
+
+QUEUES = Shares(queues.TABLE, _wake)
+pause, resume, remove = QUEUES.pause, QUEUES.resume, QUEUES.remove

@@ -1,0 +1,181 @@
+"""What a person may do to a recurring job: write it, change it, stop it for now, let it go on, fire it beside its schedule.
+
+Each call needs a transaction, and follows rule "job row first": it locks the job, takes back the runs that no worker has begun,
+and plans anew before it answers. So no fire of an old version starts after the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.job import BATCH_LIMIT
+from sexton.domain.schedule.recurrence import recurrence_of
+from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
+from sexton.store import clock as database_clock
+from sexton.store.database import Connection
+from sexton.store.work import failures, jobs, runs, schedules
+from sexton.store.work.failures import Failing
+from sexton.store.work.jobs import JobView
+from sexton.store.work.schedules import Locked, Written
+
+from . import plan, replan
+from .caller import Caller
+from .forecast import Revise
+
+PLAN_LIMIT = 1_000  # so many are planned before the answer
+
+
+async def submit(
+    connection: Connection, caller: Caller, documents: Sequence[object], *, now: datetime | None = None
+) -> list[Written]:
+    """Creates schedules, brings up to date those whose name stands, and plans what changed."""
+    written = await _write(connection, caller, documents, now=now)
+    await _plan(connection, caller, [one.id for one in written if one.changed], now)
+    return written
+
+
+async def submit_many(
+    connection: Connection, caller: Caller, documents: Sequence[object], *, now: datetime | None = None
+) -> list[Written]:
+    """As `submit`, in any number. Of more than `PLAN_LIMIT` none is planned here, or other callers would wait; the planners
+    do that."""
+    write = submit if len(documents) <= PLAN_LIMIT else _write
+    written: list[Written] = []
+    for start in range(0, len(documents), BATCH_LIMIT):
+        written += await write(connection, caller, documents[start : start + BATCH_LIMIT], now=now)
+    return written
+
+
+async def _write(
+    connection: Connection, caller: Caller, documents: Sequence[object], *, now: datetime | None = None
+) -> list[Written]:
+    return await schedules.submit(connection, documents, now=now)
+
+
+async def edit(
+    connection: Connection,
+    caller: Caller,
+    job_id: UUID,
+    document: object,
+    *,
+    version: int | None = None,
+    now: datetime | None = None,
+) -> JobView:
+    """The next version, in force from the next fire. With a `version` only that one, else `VersionMismatch`."""
+    locked = await _lock(connection, job_id, "edit")
+    if version is not None and version != locked.version:
+        raise VersionMismatch(f"job {job_id} is at version {locked.version}, not {version}; read it again before you edit it")
+    await schedules.revise(connection, job_id, document, now=now)
+    await _plan(connection, caller, [job_id], now)
+    return await jobs.show(connection, job_id)
+
+
+async def revise(
+    connection: Connection,
+    caller: Caller,
+    job_id: UUID,
+    revision: Revise,
+    *,
+    version: int | None = None,
+    now: datetime | None = None,
+) -> JobView:
+    """As `edit`, where the next definition is made of the present one, which is locked before it is read."""
+    if await schedules.lock(connection, job_id) is None:
+        raise NotFound(f"there is no job {job_id}")
+    view = await jobs.show(connection, job_id)
+    document = revision(view, await database_clock.now(connection, now=now))
+    return await edit(connection, caller, job_id, document, version=version, now=now)
+
+
+async def pause(
+    connection: Connection,
+    caller: Caller,
+    job_id: UUID,
+    *,
+    note: str | None = None,
+    resume_at: datetime | None = None,
+    now: datetime | None = None,
+) -> JobView:
+    """Nothing fires before it is resumed; what runs goes on. Of one that is paused already only the note changes."""
+    locked = await _lock(connection, job_id, "pause")
+    if locked.paused_at is None:
+        await _stop(connection, caller, job_id, note=note, resume_at=resume_at, now=now)
+    else:
+        await schedules.note(connection, job_id, by=caller.actor, note=note, resume_at=resume_at)
+    return await jobs.show(connection, job_id)
+
+
+async def pause_failing(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> Failing | None:
+    """Pauses a job after as many failures in a row as its `pause_after` says, counted under its lock, so that of several nodes
+    one does it. A resume counts anew."""
+    locked = await schedules.lock(connection, job_id)
+    if locked is None or locked.over_at is not None or locked.paused_at is not None:
+        return None
+    most = recurrence_of(locked.recurrence_json).pause_after
+    failing = next(iter(await failures.in_a_row(connection, [job_id])), None)
+    if most is None or failing is None or failing.failed_count < most:
+        return None
+    fires = "its last fire failed" if failing.failed_count == 1 else f"its last {failing.failed_count:,} fires failed"
+    await _stop(connection, caller, job_id, note=f"{fires}: {failing.said}", resume_at=None, now=now)
+    return failing
+
+
+async def resume(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> JobView:
+    """It fires again. What would have fired meanwhile follows `on_resume`, and is in the ledger as paused."""
+    locked = await _lock(connection, job_id, "resume")
+    if locked.paused_at is not None:
+        await _go_on(connection, caller, job_id, now)
+    return await jobs.show(connection, job_id)
+
+
+async def resume_due(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> None:
+    """The end of a pause that ends by itself, unless somebody has changed that meanwhile. It was over at its time, however late
+    this is, so what fires since then was not paused."""
+    resume_at = await schedules.lock_due_to_resume(connection, job_id, now=now)
+    if resume_at is not None:
+        await _go_on(connection, caller, job_id, resume_at)
+
+
+async def _stop(
+    connection: Connection, caller: Caller, job_id: UUID, *, note: str | None, resume_at: datetime | None, now: datetime | None
+) -> None:
+    taken_back = await schedules.unplan(connection, job_id, told="paused", now=now)
+    await schedules.pause(connection, job_id, taken_back, by=caller.actor, note=note, resume_at=resume_at, now=now)
+
+
+async def _go_on(connection: Connection, caller: Caller, job_id: UUID, now: datetime | None) -> None:
+    await failures.clear(connection, job_id)
+    await schedules.resume(connection, job_id, now=now)
+    # Only here: a planner would not know that the gap was a pause.
+    seen = await replan.to_plan_now(connection, caller, [job_id], stand_back=False, now=now)
+    await plan.write(connection, caller, seen, resumed=True, now=now)
+    await runs.announce(connection, (), due_soon=True)
+
+
+async def fire(
+    connection: Connection, caller: Caller, job_id: UUID, *, payload: msgspec.Raw | None = None, now: datetime | None = None
+) -> JobView:
+    """Once, now, under its overlap policy; its schedule is not touched. A `payload`, already checked, is of this run alone."""
+    await _lock(connection, job_id, "run")
+    payload_json = None if payload is None else bytes(payload).decode()
+    await schedules.fire_now(connection, job_id, payload_json=payload_json, now=now)
+    await runs.announce(connection, (), due_soon=True)
+    return await jobs.show(connection, job_id)
+
+
+async def _plan(connection: Connection, caller: Caller, ids: Sequence[UUID], now: datetime | None) -> None:
+    if ids:
+        await plan.write(connection, caller, await replan.to_plan_now(connection, caller, ids, now=now), now=now)
+        await runs.announce(connection, (), due_soon=True)
+
+
+async def _lock(connection: Connection, job_id: UUID, action: str) -> Locked:
+    locked = await schedules.lock(connection, job_id)
+    if locked is None:
+        raise NotFound(f"there is no job {job_id}")
+    if locked.over_at is not None:
+        raise NotAllowedIn(action, (await jobs.show(connection, job_id)).status)
+    return locked

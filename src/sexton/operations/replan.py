@@ -1,0 +1,112 @@
+"""What newer time zone data change in schedules that older data planned.
+
+Rule "one instant, one fire": only newer data replan. What waits and is not right any more is taken back and planned anew, a
+batch of jobs per transaction. Each job carries the release it was planned with, so after a crash the next node goes on where
+the last one stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from sexton.domain.fault import Invalid
+from sexton.domain.schedule.zone import names, rules, tzdata_version, zone_of_rules
+from sexton.domain.schedule.zone_change import is_as_planned, moved
+from sexton.store.database import Connection
+from sexton.store.work import runs, schedules, zones
+from sexton.store.work.schedules import ToPlan
+from sexton.store.work.zones import Behind, Coming
+
+from . import plan
+from .caller import Caller
+
+_TICK = timedelta(microseconds=1)
+
+
+async def follow(connection: Connection, caller: Caller, ids: Collection[UUID], *, now: datetime | None = None) -> list[UUID]:
+    """Takes back what our data plan otherwise; those jobs are to be planned anew, in the same transaction. What came from
+    elsewhere meanwhile, or is locked, is left alone."""
+    locked = {one.id: _has_other_rules(one) for one in await zones.lock_behind(connection, ids)}
+    elsewhere = [job_id for job_id, has_other_rules in locked.items() if has_other_rules]
+    changed = (
+        {one.id: one for one in await zones.coming(connection, elsewhere, now=now) if _has_changed(one)} if elsewhere else {}
+    )
+    if changed:
+        await zones.take_back(connection, list(changed), now=now)
+        # Looked at again: what was promoted meanwhile has begun, and nothing else can begin now.
+        left = await zones.coming(connection, list(changed), now=now)
+        await zones.set_cursors(connection, {one.id: _cursor_at(one, changed[one.id].planned) for one in left})
+    if locked:
+        await zones.mark(connection, list(locked))
+    return list(changed)
+
+
+async def replan(connection: Connection, caller: Caller, ids: Collection[UUID], *, now: datetime | None = None) -> list[UUID]:
+    """Follows our data and plans what they change. It wants a transaction."""
+    changed = await follow(connection, caller, ids, now=now)
+    if changed:
+        seen = await schedules.to_plan_now(connection, changed, stand_back=False, now=now)
+        await plan.write(connection, caller, [one._replace(is_bare=True) for one in seen], now=now)
+        await runs.announce(connection, (), due_soon=True)
+    return changed
+
+
+async def to_plan_now(
+    connection: Connection, caller: Caller, ids: Collection[UUID], *, stand_back: bool = True, now: datetime | None = None
+) -> list[ToPlan]:
+    """As `schedules.to_plan_now`, but nothing is planned on top of what older data planned."""
+    seen = await schedules.to_plan_now(connection, ids, stand_back=stand_back, now=now)
+    if not (older := those_behind(seen)):
+        return seen
+    changed = set(await follow(connection, caller, older, now=now))
+    seen = await schedules.to_plan_now(connection, ids, stand_back=stand_back, now=now)
+    return [one._replace(is_bare=one.id in changed) for one in seen]
+
+
+def those_behind(seen: Sequence[ToPlan]) -> list[UUID]:
+    """Those to be followed before they are planned: else a wall time that has fired could be planned once more. Releases sort
+    as texts do."""
+    version = tzdata_version()
+    return [one.id for one in seen if one.tzdata is not None and one.tzdata < version]
+
+
+def _has_other_rules(behind: Behind) -> bool:
+    """Most zones are the same in the next release, and nothing planned in them changes."""
+    return behind.zone != "UTC" and (behind.zone not in names() or behind.rules != rules(behind.zone))
+
+
+def _has_changed(one: Coming) -> bool:
+    try:
+        rule = plan.known(one.schedule_json)
+        if one.cursor_at is None:
+            return False
+        after = min([one.cursor_at, one.now, *(first - _TICK for first in one.planned[:1])])
+        if one.decided_at is not None:
+            fired_until = _moved(one, one.decided_at)[1]
+            if fired_until > max(one.cursor_at, one.decided_at):
+                return True
+            after = max(after, fired_until)
+        return not is_as_planned(rule, one.planned, after=after, until=one.cursor_at, seed=one.seed)
+    except (Invalid, msgspec.DecodeError):
+        return False  # a planner will say what is wrong with it
+
+
+def _cursor_at(one: Coming, taken_back: Sequence[datetime]) -> datetime | None:
+    """From where to plan it now: not before the last wall time that has fired, and not after the first that was to come, though
+    its instant may lie in the past by now; catch-up decides about that one."""
+    cursor_at = one.cursor_at
+    if cursor_at is not None and taken_back:
+        cursor_at = min(cursor_at, _moved(one, taken_back[0])[0] - _TICK)
+    if cursor_at is not None and one.decided_at is not None:
+        cursor_at = max(cursor_at, _moved(one, one.decided_at)[1])
+    return cursor_at
+
+
+def _moved(one: Coming, fire_at: datetime) -> tuple[datetime, datetime]:
+    if one.old_rules is None:
+        return fire_at, fire_at
+    rule = plan.known(one.schedule_json)
+    return moved(rule, fire_at, zone_of_rules(rule.timezone, one.old_rules), seed=one.seed)

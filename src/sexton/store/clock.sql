@@ -1,0 +1,2 @@
+-- name: now
+SELECT coalesce($1::timestamptz, clock_timestamp()) AS now

@@ -1,0 +1,587 @@
+"""Backfill: the fires of a past range on demand, each once, throttled, and nothing of the schedule disturbed by it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from sexton.domain.fault import Invalid
+from sexton.domain.outcome import Outcome, Succeeded
+from sexton.domain.partition import ALL
+from sexton.domain.run import Previous
+from sexton.domain.schedule import backfill as domain
+from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
+from sexton.operations import backfill, recurring_jobs, replay
+from sexton.operations import plan as planning
+from sexton.operations.admit import admit
+from sexton.operations.caller import SCHEDULER
+from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.explain import explain as explain_job
+from sexton.store.sql import statements
+from sexton.store.work import dead_letters, jobs, schedules
+from tests.callers import TESTER
+from tests.store.support import BROKEN, NOW, blocked_task, claim, enlist, finish, snapshot, submit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sexton.domain.run import Claimed
+    from sexton.operations.backfill import Backfill
+    from sexton.store.database import Postgres
+    from tests.store.support import Conn
+
+MIDNIGHT = NOW.replace(hour=0)  # of the day whose history is kept
+START = MIDNIGHT + timedelta(hours=2)
+HOURLY = {"cron": "0 * * * *"}
+
+
+def at(hour: float, minute: float = 0, second: float = 0) -> datetime:
+    return MIDNIGHT + timedelta(hours=hour, minutes=minute, seconds=second)
+
+
+def hours(*wanted: int) -> list[datetime]:
+    return [at(hour) for hour in wanted]
+
+
+class World:
+    """An hourly job since 02:00, a promoter and a worker, all moved by hand."""
+
+    def __init__(self, database: Postgres, connection: Conn) -> None:
+        self.database, self.connection = database, connection
+        self.job_id = self.worker_id = UUID(int=0)
+
+    async def write(self, schedule: dict[str, Any] | None = None, now: datetime = START, **fields: Any) -> None:
+        self.worker_id = await enlist(self.connection)
+        document = {"task": "a", "schedule": schedule or HOURLY, **fields}
+        async with self.connection.transaction():
+            (written,) = await recurring_jobs.submit(self.connection, TESTER, [document], now=now)
+        self.job_id = written.id
+
+    async def outage(self, until: datetime) -> None:
+        """Nobody was there: catch-up has the latest, the ledger the rest."""
+        await schedules.recall(self.connection, partitions=ALL, limit=100, now=until)
+        await self.plan(until)
+
+    async def plan(self, now: datetime) -> None:
+        await planning.write(
+            self.connection, SCHEDULER, await schedules.to_plan(self.connection, partitions=ALL, limit=10, now=now), now=now
+        )
+
+    async def ask(self, from_at: datetime, until: datetime | None = None, *, now: datetime = NOW, **asked: Any) -> Backfill:
+        async with self.connection.transaction():
+            return await backfill.start(
+                self.connection, TESTER, self.job_id, from_at=from_at, until=until, monotonic=lambda: 0.0, now=now, **asked
+            )
+
+    async def begin(self, now: datetime) -> list[Claimed]:
+        await admit(self.database, SCHEDULER, ALL, limit=100, now=now)
+        return await claim(self.connection, self.worker_id, now=now)
+
+    async def end(self, claimed: Claimed, outcome: Outcome | None = None, *, now: datetime) -> None:
+        await finish(self.connection, claimed.lease, outcome or Succeeded(), now=now)
+
+    async def runs(self, origin: str = "backfill") -> dict[datetime, str]:
+        rows = await self.connection.fetch(
+            "SELECT fire_at, state FROM sexton.runs WHERE job_id = $1 AND origin = $2 ORDER BY fire_at", self.job_id, origin
+        )
+        return {row["fire_at"]: row["state"] for row in rows}
+
+    async def cursor(self) -> datetime:
+        found: datetime = await self.connection.fetchval("SELECT plan_cursor_at FROM sexton.jobs_recurring")
+        return found
+
+
+@pytest.fixture
+def world(database: Postgres, connection: Conn) -> World:
+    return World(database, connection)
+
+
+async def test_the_missing_fires_of_a_range_run_one_after_the_other_with_their_own_time(world: World) -> None:
+    """A7, B6: oldest first, each due a spacing later, marked, and `fire_at` is when it should have been."""
+    await world.write()
+    await world.outage(at(8, 10))
+    done = await world.ask(at(3), at(6), now=at(8, 10), spacing="10s")
+    assert (done.fires, done.dry_run, done.last_due_at) == (hours(3, 4, 5), False, at(8, 10, 20))
+    rows = await world.connection.fetch("SELECT fire_at, due_at FROM sexton.runs WHERE origin = 'backfill' ORDER BY due_at")
+    assert [tuple(row) for row in rows] == [(at(3 + n), at(8, 10, 10 * n)) for n in range(3)]
+    (regular,) = await world.begin(at(8, 10, 30))
+    assert (regular.lease.origin, regular.fire_at) == ("schedule", at(8)), "the fire that was caught up with goes first"
+    await world.end(regular, now=at(8, 11))
+    seen = []
+    for minute in (12, 13, 14):
+        (claimed,) = await world.begin(at(8, minute))
+        seen.append((claimed.lease.origin, claimed.fire_at))
+        await world.end(claimed, now=at(8, minute))
+    assert seen == [("backfill", fire_at) for fire_at in hours(3, 4, 5)]
+
+
+async def test_a_dry_run_says_the_same_and_changes_nothing(world: World) -> None:
+    await world.write()
+    await world.outage(at(8, 10))
+    before = await snapshot(world.connection)
+    told = await world.ask(at(3), at(6), now=at(8, 10), dry_run=True)
+    assert (told.fires, told.dry_run, told.last_due_at) == (hours(3, 4, 5), True, at(8, 10, 2))
+    assert await snapshot(world.connection) == before
+    done = await world.ask(at(3), at(6), now=at(8, 10))
+    assert done == told._replace(dry_run=False)
+
+
+async def test_asked_twice_it_runs_once(world: World) -> None:
+    """A7: while its runs live, and after they have succeeded."""
+    await world.write()
+    await world.outage(at(5, 10))
+    assert (await world.ask(at(3), at(5), now=at(5, 10))).fires == hours(3, 4)
+    again = await world.ask(at(3), at(5), now=at(5, 10))
+    assert (again.fires, again.live_count, again.already_ran_count) == ([], 2, 0)
+    for second in (10, 20, 30):  # the one that was caught up with among them
+        (claimed,) = await world.begin(at(5, 10, second))
+        await world.end(claimed, now=at(5, 10, second))
+    again = await world.ask(at(3), at(5), now=at(5, 20))
+    assert (again.fires, again.live_count, again.already_ran_count) == ([], 0, 2)
+    everything = await world.ask(at(3), at(5), now=at(5, 20), fires="all")
+    assert (everything.fires, everything.already_ran_count) == (hours(3, 4), 0)
+    assert (await world.ask(at(3), at(5), now=at(5, 20), fires="all")).live_count == 2
+
+
+async def test_two_calls_at_once_write_each_fire_once(world: World, rival: Conn) -> None:
+    """Rule "lock, then decide": the lock of the job, then the look."""
+    await world.write()
+    await world.outage(at(8, 10))
+
+    async def ask(connection: Conn) -> Backfill:
+        async with connection.transaction():
+            return await backfill.start(
+                connection, TESTER, world.job_id, from_at=at(3), until=at(6), monotonic=float, now=at(8, 10)
+            )
+
+    async with world.connection.transaction():
+        assert len((await ask(world.connection)).fires) == 3
+        other = await blocked_task(world.connection, rival, ask(rival))
+    assert ((await other).fires, (await other).live_count) == ([], 3)
+    assert len(await world.runs()) == 3
+
+
+async def test_what_has_run_by_its_schedule_is_left_out_and_so_is_what_lies_in_the_dead_letters(world: World) -> None:
+    """A backfill of what is missing doubles no effect, and takes no letter's replay away."""
+    await world.write()
+    for hour, outcome in ((3, Succeeded()), (4, BROKEN)):
+        await world.plan(at(hour))
+        (claimed,) = await world.begin(at(hour))
+        await world.end(claimed, outcome, now=at(hour, 1))
+    await world.outage(at(7, 50))
+    told = await world.ask(at(2, 30), at(6), now=at(7, 50), dry_run=True)
+    assert (told.fires, told.already_ran_count, told.dead_letter_count) == (hours(5), 1, 1)
+    told = await world.ask(at(2, 30), at(6), now=at(7, 50), dry_run=True, fires="all")
+    assert (told.fires, told.already_ran_count, told.dead_letter_count) == (hours(3, 4, 5), 0, 0)
+    await replay.discard(world.connection, TESTER, [one.id for one in await dead_letters.find(world.connection, LETTERS)])
+    assert (await world.ask(at(2, 30), at(6), now=at(7, 50), dry_run=True)).fires == hours(4, 5)
+
+
+LETTERS = dead_letters.Filter()
+
+
+async def test_fires_are_those_of_the_rule_with_zone_exclusions_start_and_end(world: World) -> None:
+    """A3: half past two in New York on the day of the gap is three o'clock."""
+    await world.write(
+        {
+            "cron": "30 2 * * *",
+            "timezone": "America/New_York",
+            "start_at": "2026-03-05T00:00:00Z",
+            "end_at": "2026-03-10T00:00:00Z",
+            "exclude": ["2026-03-07"],
+        },
+        now=datetime(2026, 3, 4, 2, tzinfo=UTC),
+    )
+    now = datetime(2026, 3, 20, tzinfo=UTC)
+    await world.connection.execute("UPDATE sexton.jobs_recurring SET plan_cursor_at = '2026-03-09T06:30:00Z'")
+    await world.connection.execute("DELETE FROM sexton.runs")
+    told = await world.ask(datetime(2026, 3, 1, tzinfo=UTC), now=now, dry_run=True, fires="all")
+    march = [(5, 7, 30), (6, 7, 30), (8, 7, 0), (9, 6, 30)]
+    assert told.fires == [datetime(2026, 3, day, hour, minute, tzinfo=UTC) for day, hour, minute in march]
+
+
+async def test_more_fires_than_a_call_may_write_are_refused_with_the_way_to_split_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.write()
+    await world.outage(at(10, 10))
+    monkeypatch.setattr(backfill, "LIMIT", 3)
+    with pytest.raises(Invalid) as refused:
+        await world.ask(at(3), at(9), now=at(10, 10))
+    assert str(refused.value) == (
+        "until: more than 3 fires to run; split it: until 2026-03-04T06:00:00Z first, then from 2026-03-04T06:00:00Z on"
+    )
+    assert await world.runs() == {}
+    for span in ((at(3), at(6)), (at(6), at(9))):
+        assert len((await world.ask(*span, now=at(10, 10))).fires) == 3
+    monkeypatch.setattr(domain, "SEARCH_LIMIT", 5)
+    with pytest.raises(Invalid, match="more than 5 fires; split it: until 2026-03-04T08:00:00Z"):
+        await world.ask(at(3), at(9), now=at(10, 10))
+
+
+async def test_a_walk_that_takes_too_long_is_refused(world: World) -> None:
+    """A7: bounded in time, whatever the rule."""
+    await world.write({"every": "1s", "anchor_at": "2026-03-04T00:00:00Z"})
+    ticks = iter(range(100))
+    with pytest.raises(Invalid, match="split it"):
+        async with world.connection.transaction():
+            await backfill.start(
+                world.connection, TESTER, world.job_id, from_at=at(0), until=at(1), monotonic=lambda: next(ticks), now=at(3)
+            )
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"from_at": at(9), "until": at(5)}, "until"),
+        ({"from_at": at(5), "until": at(5)}, "until"),
+        ({"from_at": at(5), "until": at(13)}, "until"),
+        ({"from_at": at(13)}, "from"),
+        ({"from_at": at(5).replace(tzinfo=None)}, "from"),
+        ({"from_at": datetime(1960, 1, 1, tzinfo=UTC)}, "from"),
+        ({"from_at": at(5), "spacing": "25h"}, "spacing"),
+        ({"from_at": at(5), "spacing": "-1s"}, "spacing"),
+        ({"from_at": at(5), "overlap": "parallel"}, "overlap"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_name_and_nothing_is_written(world: World, asked: Any, field: str) -> None:
+    await world.write()
+    with pytest.raises(Invalid) as refused:
+        await world.ask(**asked)
+    assert refused.value.field == field
+    assert await world.runs() == {}
+
+
+async def test_what_lies_before_all_history_is_not_guessed(world: World) -> None:
+    """A fire that ran before the oldest partition would run again: who wants that says `all`."""
+    await world.write(now=at(0.5))
+    await world.outage(at(5, 10))
+    with pytest.raises(Invalid, match=r"history goes back to 2026-03-04T01:00:00Z.*say fires: all"):
+        await world.ask(at(-5), at(2), now=at(5, 10))
+    assert len((await world.ask(at(-5), at(2), now=at(5, 10), fires="all", dry_run=True)).fires) == 7
+    assert (await world.ask(at(1), at(3), now=at(5, 10), dry_run=True)).fires == hours(1, 2)
+
+
+async def test_before_its_submission_everything_is_missing(world: World) -> None:
+    await world.write()
+    told = await world.ask(at(-48), at(-46), now=at(2, 30), dry_run=True)
+    assert len(told.fires) == 2
+
+
+async def test_neither_the_cursor_nor_a_planned_fire_moves(world: World) -> None:
+    await world.write()
+    await world.outage(at(5, 10))
+    cursor, planned = await world.cursor(), await world.runs("schedule")
+    await world.ask(at(3), at(5), now=at(5, 10))
+    assert (await world.cursor(), await world.runs("schedule")) == (cursor, planned)
+
+
+async def test_what_the_schedule_itself_will_still_decide_is_left_to_it(world: World) -> None:
+    """Rule "plan by compare-and-set": a fire behind an outage that no planner has seen yet would come twice, by catch-up and by
+    backfill."""
+    await world.write()
+    told = await world.ask(at(2, 30), now=at(6, 10), dry_run=True)
+    assert (told.fires, told.live_count, told.undecided_count) == ([], 1, 3)
+    await world.outage(at(6, 10))
+    told = await world.ask(at(2, 30), now=at(6, 10), dry_run=True)
+    assert (told.fires, told.live_count, told.undecided_count) == (hours(3, 4, 5), 1, 0)
+
+
+@pytest.mark.parametrize(("on_resume", "wanted"), [("skip", [3, 4]), ("all", [])])
+async def test_a_paused_job_may_be_backfilled_unless_its_resume_would_fire_the_same(
+    world: World, on_resume: str, wanted: list[int]
+) -> None:
+    await world.write(recurrence={"on_resume": on_resume} if on_resume != "skip" else None)
+    async with world.connection.transaction():
+        await recurring_jobs.pause(world.connection, TESTER, world.job_id, now=at(2, 30))
+    done = await world.ask(at(2, 30), at(5), now=at(5, 10))
+    assert (done.fires, done.undecided_count) == (hours(*wanted), 2 - len(wanted))
+    for claimed in await world.begin(at(5, 11)):
+        assert claimed.lease.origin == "backfill"
+        await world.end(claimed, now=at(5, 11))
+    async with world.connection.transaction():
+        shown = await recurring_jobs.resume(world.connection, TESTER, world.job_id, now=at(5, 20))
+    assert shown.paused_at is None
+
+
+async def test_a_cancelled_job_and_a_one_time_job_are_refused(world: World) -> None:
+    await world.write()
+    async with world.connection.transaction():
+        await cancel_job(world.connection, TESTER, world.job_id, now=at(3, 10))
+    with pytest.raises(NotAllowedIn, match="cancelled"):
+        await world.ask(at(2, 30), at(3), now=at(3, 10))
+    world.job_id = await submit(world.connection)
+    with pytest.raises(NotAllowedIn, match="one-time"):
+        await world.ask(at(2, 30), at(3), now=at(3, 10))
+    world.job_id = UUID(int=(1 << 127) + 1)
+    with pytest.raises(NotFound):
+        await world.ask(at(2, 30), at(3), now=at(3, 10))
+    with pytest.raises(NotFound):
+        await backfill.stop(world.connection, TESTER, world.job_id)
+
+
+async def test_with_a_version_only_that_one(world: World) -> None:
+    """What was previewed is what is done."""
+    await world.write()
+    await world.outage(at(5, 10))
+    told = await world.ask(at(3), at(5), now=at(5, 10), dry_run=True)
+    async with world.connection.transaction():
+        await recurring_jobs.edit(
+            world.connection, TESTER, world.job_id, {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 11)
+        )
+    with pytest.raises(VersionMismatch):
+        await world.ask(at(3), at(5), now=at(5, 12), version=told.version)
+    assert await world.runs() == {}
+
+
+@pytest.mark.parametrize("policy", ["skip", "queue", "replace"])
+async def test_a_regular_fire_waits_for_the_one_that_runs_and_goes_before_the_rest(world: World, policy: str) -> None:
+    """B5: because of a backfill no fire of the schedule is skipped, and no run of the backfill is replaced."""
+    await world.write(recurrence={"overlap": {"policy": policy}} if policy != "skip" else None)
+    await world.connection.execute("DELETE FROM sexton.runs")
+    await world.connection.execute("UPDATE sexton.jobs_recurring SET plan_cursor_at = $1, plan_at = $1", at(5, 55))
+    await world.ask(at(3), at(5, 30), now=at(5, 58), spacing=0)
+    (first,) = await world.begin(at(5, 58))
+    await world.plan(at(5, 58))
+    assert (first.lease.origin, await world.begin(at(6, 0, 1))) == ("backfill", [])
+    assert (await world.runs("schedule"))[at(6)] == "blocked"
+    assert await world.runs() == {at(3): "running", at(4): "blocked", at(5): "blocked"}
+    await world.end(first, now=at(6, 1))
+    order = []
+    for minute in (2, 3, 4):
+        (claimed,) = await world.begin(at(6, minute))
+        order.append(claimed.fire_at)
+        await world.end(claimed, now=at(6, minute))
+    assert order == hours(6, 4, 5)
+    told = await world.connection.fetch("SELECT DISTINCT status FROM sexton.executions WHERE fire_at >= $1", at(3))
+    assert [row["status"] for row in told] == ["succeeded"]
+
+
+async def test_among_themselves_regular_fires_keep_their_policy_during_a_backfill(world: World) -> None:
+    """B5: of two that come while one run of a backfill is alive, the second is skipped because of the first."""
+    await world.write({"cron": "*/10 * * * *"})
+    await world.connection.execute("DELETE FROM sexton.runs")
+    await world.connection.execute("UPDATE sexton.jobs_recurring SET plan_cursor_at = $1, plan_at = $1", at(5, 55))
+    await world.ask(at(3), at(3, 5), now=at(5, 58))
+    (beside,) = await world.begin(at(5, 58))
+    for minute in (0, 10):
+        await world.plan(at(6, minute))
+        assert await world.begin(at(6, minute)) == []
+    (row,) = await world.connection.fetch("SELECT fire_at, status, reason FROM sexton.executions WHERE status = 'skipped'")
+    assert (row["fire_at"], str(beside.lease.run_id) in row["reason"]) == (at(6, 10), False)
+
+
+async def test_a_full_queue_of_backfills_leaves_the_places_of_regular_fires_free(world: World) -> None:
+    """B5: `max_queued` counts fires of the schedule alone, and none of the backfill is dropped for it."""
+    await world.write({"cron": "*/10 * * * *"}, recurrence={"overlap": {"policy": "queue", "max_queued": 1}})
+    await world.connection.execute("DELETE FROM sexton.runs")
+    await world.connection.execute("UPDATE sexton.jobs_recurring SET plan_cursor_at = $1, plan_at = $1", at(5, 55))
+    await world.ask(at(3), at(4), now=at(5, 58), spacing=0)
+    await world.begin(at(5, 58))
+    await world.plan(at(6))
+    await world.begin(at(6))
+    assert sorted((await world.runs()).values()) == ["blocked"] * 5 + ["running"]
+    assert (await world.runs("schedule"))[at(6)] == "blocked"
+
+
+@pytest.mark.parametrize(("overlap", "at_once"), [("queue", 1), ("parallel", 3)])
+async def test_of_a_job_that_may_run_beside_itself_one_backfill_runs_at_a_time_unless_asked(
+    world: World, overlap: str, at_once: int
+) -> None:
+    await world.write(recurrence={"overlap": {"policy": "parallel", "max_parallel": 3}})
+    await world.outage(at(9, 50))
+    await world.connection.execute("DELETE FROM sexton.runs")
+    await world.ask(at(3), at(8), now=at(9, 50), spacing=0, overlap=overlap)
+    claimed = await world.begin(at(9, 51))
+    assert [one.fire_at for one in claimed] == hours(3, 4, 5)[:at_once]
+    await world.end(claimed[0], now=at(9, 52))
+    assert len(await world.begin(at(9, 52))) == 1
+    assert sorted((await world.runs()).values()) == sorted(["running"] * at_once + ["blocked"] * (4 - at_once))
+
+
+async def test_a_regular_fire_of_such_a_job_waits_for_room_that_a_backfill_takes(world: World) -> None:
+    await world.write({"cron": "*/10 * * * *"}, recurrence={"overlap": {"policy": "parallel", "max_parallel": 2}})
+    await world.connection.execute("DELETE FROM sexton.runs")
+    await world.connection.execute("UPDATE sexton.jobs_recurring SET plan_cursor_at = $1, plan_at = $1", at(5, 55))
+    await world.ask(at(3), at(4), now=at(5, 58), spacing=0, overlap="parallel")
+    first, _ = await world.begin(at(5, 58))
+    await world.plan(at(6))
+    assert await world.begin(at(6)) == []
+    assert (await world.runs("schedule"))[at(6)] == "blocked"
+    await world.end(first, now=at(6, 1))
+    (claimed,) = await world.begin(at(6, 1))
+    assert (claimed.lease.origin, claimed.fire_at) == ("schedule", at(6))
+
+
+async def test_no_deadline_and_no_latest_start_counts_while_it_waits_its_turn_also_after_an_edit(world: World) -> None:
+    """They count from the due time, which says nothing of a run that waits for a hundred before it."""
+    document = {"task": "a", "schedule": HOURLY, "policy": {"deadline_s": 60, "start_within_s": 60}}
+    await world.write(policy=document["policy"])
+    await world.outage(at(5, 10))
+    await world.ask(at(3), at(5), now=at(5, 10))
+    bounds = "SELECT start_by, deadline_at, job_version FROM sexton.runs WHERE origin = 'backfill'"
+    assert [tuple(row) for row in await world.connection.fetch(bounds)] == [(None, None, 1)] * 2
+    async with world.connection.transaction():
+        await recurring_jobs.edit(world.connection, TESTER, world.job_id, {**document, "payload": {"n": 2}}, now=at(5, 11))
+    assert [tuple(row) for row in await world.connection.fetch(bounds)] == [(None, None, 2)] * 2
+
+
+async def test_an_edit_leaves_a_backfill_one_at_a_time(world: World) -> None:
+    recurrence = {"overlap": {"policy": "parallel"}}
+    await world.write(recurrence=recurrence)
+    await world.outage(at(5, 10))
+    await world.ask(at(3), at(5), now=at(5, 10))
+    async with world.connection.transaction():
+        document = {"task": "a", "schedule": HOURLY, "recurrence": recurrence, "payload": {"n": 2}}
+        await recurring_jobs.edit(world.connection, TESTER, world.job_id, document, now=at(5, 11))
+    rows = await world.connection.fetch("SELECT DISTINCT overlap FROM sexton.runs WHERE origin = 'backfill'")
+    assert [row["overlap"] for row in rows] == [1]
+
+
+async def test_the_previous_fire_is_the_one_before_it_in_its_own_line(world: World) -> None:
+    """C1: a regular fire looks at regular ones, a backfill at what lies before its own fire."""
+    await world.write()
+    await world.outage(at(5, 10))
+    (regular,) = await world.begin(at(5, 10))
+    await world.end(regular, now=at(5, 11))
+    await world.ask(at(3), at(5), now=at(5, 12), spacing=0)
+    seen = []
+    for minute in (12, 13):
+        (claimed,) = await world.begin(at(5, minute))
+        seen.append(claimed.previous)
+        await world.end(claimed, now=at(5, minute))
+    assert seen == [None, Previous("succeeded", at(3))]
+    await world.connection.execute(
+        """INSERT INTO sexton.executions SELECT (b.new).* FROM (
+             SELECT jsonb_populate_record(e, jsonb_build_object(
+               'id', sexton.uuid7(extract(epoch FROM e.ended_at)::bigint * 1000000 + n), 'run_id', gen_random_uuid())) AS new
+             FROM sexton.executions e, generate_series(1, 150) n WHERE e.origin = 'backfill' AND e.fire_at = $1) b""",
+        at(4),
+    )
+    await world.plan(at(6))
+    (regular,) = await world.begin(at(6))
+    assert regular.previous == Previous("succeeded", at(5)), "however many there were of it"
+
+
+async def test_a_schedule_that_is_over_may_be_backfilled_up_to_its_last_fire(world: World) -> None:
+    await world.write({**HOURLY, "end_at": "2026-03-04T05:00:00Z"})
+    await world.outage(at(5, 50))
+    await world.plan(at(6))
+    assert (await jobs.show(world.connection, world.job_id)).status == "completed"
+    done = await world.ask(at(2, 30), now=at(7))
+    assert (done.fires, done.undecided_count) == (hours(3, 4, 5), 0)
+    (claimed,) = await world.begin(at(7))
+    assert claimed.fire_at == at(3)
+    async with world.connection.transaction():
+        assert (await cancel_job(world.connection, TESTER, world.job_id, now=at(7))).ended_count == 2
+
+
+async def test_a_lost_plan_is_found_behind_a_backfill(world: World) -> None:
+    """B4: the guardian looks for fires of the schedule."""
+    await world.write()
+    await world.outage(at(5, 10))
+    await world.connection.execute("DELETE FROM sexton.runs")
+    await world.ask(at(3), at(5), now=at(5, 10))
+    assert await schedules.unplanned(world.connection, now=at(5, 11)) == [world.job_id]
+
+
+async def test_a_backfill_can_be_stopped_alone(world: World) -> None:
+    """What waits never starts and history says why; what runs goes on, and so does the schedule."""
+    await world.write()
+    await world.outage(at(8, 50))
+    await world.connection.execute("DELETE FROM sexton.runs WHERE state <> 'waiting' OR due_at < $1", at(8, 50, 30))
+    await world.ask(at(3), at(7), now=at(8, 50), spacing=0)
+    (running,) = await world.begin(at(8, 50))
+    planned = await world.runs("schedule")
+    async with world.connection.transaction():
+        assert await backfill.stop(world.connection, TESTER, world.job_id, now=at(8, 51)) == (3, 1)
+    assert (await world.runs(), await world.runs("schedule")) == ({at(3): "running"}, planned)
+    rows = await world.connection.fetch(
+        "SELECT DISTINCT status, origin, reason FROM sexton.executions WHERE status = 'cancelled'"
+    )
+    assert [tuple(row) for row in rows] == [("cancelled", "backfill", "its backfill was stopped")]
+    await world.end(running, now=at(8, 52))
+    assert (await world.ask(at(3), at(7), now=at(8, 53), dry_run=True)).fires == hours(4, 5, 6), "and may be asked for again"
+
+
+async def test_a_cancel_of_the_job_ends_its_backfill(world: World) -> None:
+    await world.write()
+    await world.outage(at(5, 10))
+    await world.ask(at(3), at(5), now=at(5, 10))
+    async with world.connection.transaction():
+        await cancel_job(world.connection, TESTER, world.job_id, now=at(5, 11))
+    assert await world.runs() == {}
+
+
+async def test_failures_of_a_backfill_pause_nothing(world: World) -> None:
+    await world.write(recurrence={"pause_after": 1})
+    await world.outage(at(5, 10))
+    await world.connection.execute("DELETE FROM sexton.runs")
+    await world.ask(at(3), at(4), now=at(5, 10))
+    (claimed,) = await world.begin(at(5, 10))
+    await world.end(claimed, BROKEN, now=at(5, 11))
+    assert await world.connection.fetchval("SELECT count(*) FROM sexton.failures") == 0
+    (letter,) = await dead_letters.find(world.connection, LETTERS)
+    assert (letter.origin, letter.fire_at) == ("backfill", at(3))
+
+
+async def test_why_and_history_say_that_it_is_a_backfill(world: World) -> None:
+    """A8."""
+    await world.write()
+    await world.outage(at(5, 50))
+    await world.connection.execute("DELETE FROM sexton.runs")
+    await world.ask(at(3), at(4), now=at(5, 50))
+    (claimed,) = await world.begin(at(5, 50))
+    assert "(a backfill)" in (await explain_job(world.connection, TESTER, world.job_id, now=at(5, 50))).answer
+    await world.end(claimed, now=at(5, 51))
+    links = (await explain_job(world.connection, TESTER, world.job_id, now=at(5, 51))).chain
+    assert any(link.check == "last_fire" and "(a backfill)" in link.detail for link in links)
+    (*_, newest) = await jobs.executions(world.connection, world.job_id)
+    assert (newest.origin, newest.fire_at) == ("backfill", at(3))
+
+
+async def test_what_has_run_is_found_by_the_range_however_often_the_job_fires(world: World) -> None:
+    """A7: two fires among 20,000, and the index knows where."""
+    await world.write()
+    await world.connection.execute(
+        """INSERT INTO sexton.executions (id, job_id, run_id, fire_at, due_at, ended_at, token, job_version, seq, attempt, lane,
+             origin, status, queue, tenant, task)
+           SELECT sexton.uuid7(extract(epoch FROM at)::bigint * 1000000), $1, gen_random_uuid(), at, at, at, 1, 1, 0, 1, 2,
+             'schedule', 'succeeded', 'default', 'default', 'a'
+           FROM generate_series($2::timestamptz, $2 + interval '20000 seconds', interval '1 second') AS at""",
+        world.job_id,
+        at(3),
+    )
+    await world.connection.execute(f"PREPARE handled AS {statements('sexton.store.work.backfills')['handled']}")
+    lowest = UUID(int=0)
+    explain = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE handled ('{world.job_id}', '{at(4)}', '{at(4, 0, 2)}', '{lowest}')"
+    (plan,) = json.loads(await world.connection.fetchval(explain))
+    read = [node for node in _nodes(plan["Plan"]) if node.get("Index Name", "").endswith("_idx") and node["Actual Rows"] > 0]
+    assert [node["Actual Rows"] + node.get("Rows Removed by Filter", 0) for node in read] == [2], plan
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from _nodes(child)
+
+
+async def test_a_fire_and_its_backfill_rise_one_after_the_other(world: World) -> None:
+    """C7, rule "a replay consumes its letter": both at once would be one run twice, and once nothing rose that was asked for
+    with them."""
+    await world.write()
+    await world.plan(at(2, 30))
+    (fire,) = await world.begin(at(3))
+    await world.end(fire, BROKEN, now=at(3, 1))
+    await world.ask(at(3), at(3, 5), now=at(3, 5), fires="all")
+    (again,) = await world.begin(at(3, 6))
+    assert (again.fire_at, again.lease.origin) == (at(3), "backfill")
+    await world.end(again, BROKEN, now=at(3, 7))
+    letters = [letter.id for letter in await dead_letters.find(world.connection, LETTERS)]
+    assert len(letters) == 2
+    assert len(await replay.replay(world.connection, TESTER, letters, now=at(3, 8))) == 1
+    assert len(await dead_letters.find(world.connection, LETTERS)) == 1
