@@ -108,13 +108,13 @@ def test_progress_holds_nothing_that_postgresql_cannot_keep() -> None:
 
 def test_progress_with_nothing_is_a_sign_of_life_only() -> None:
     clock = ManualClock(NOON)
-    context = Context(CALL, new_said=partial(LiveOutput, clock.monotonic))
+    context = Context(CALL, new_output=partial(LiveOutput, clock.monotonic))
     context.progress(0.5)
     said(context).take()
     clock.move(timedelta(seconds=7))
     context.progress()
     assert progress(context) == {"fraction": 0.5}
-    assert (said(context).said_at, said(context).changed) == (7.0, False)
+    assert (said(context).last_written_at, said(context).changed) == (7.0, False)
 
 
 def test_a_word_is_a_change_until_it_is_taken() -> None:

@@ -85,17 +85,17 @@ class Call(msgspec.Struct, frozen=True):
 class Context:
     """One attempt, as its handler sees it. Its methods may be called from any thread."""
 
-    __slots__ = ("_call", "_cancelled", "_live_output", "_new_said", "_transaction")
+    __slots__ = ("_call", "_cancelled", "_live_output", "_new_output", "_transaction")
 
     def __init__(
         self,
         call: Call,
         transaction: Callable[[Any], Any] | None = None,
-        new_said: Callable[[], LiveOutput] = LiveOutput,
+        new_output: Callable[[], LiveOutput] = LiveOutput,
     ) -> None:
         self._call = call
         self._transaction = transaction
-        self._new_said = new_said
+        self._new_output = new_output
         self._live_output: LiveOutput | None = None  # created on first use: most handlers write nothing
         self._cancelled = False
 
@@ -210,7 +210,7 @@ class Context:
         if self._live_output is None:
             with _first_word:
                 if self._live_output is None:
-                    self._live_output = self._new_said()
+                    self._live_output = self._new_output()
         return self._live_output
 
 

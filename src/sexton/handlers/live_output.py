@@ -23,11 +23,11 @@ _clock = SystemClock()
 class LiveOutput:
     """`changed` is true from a write until the worker takes it."""
 
-    __slots__ = ("_lock", "_monotonic", "_output", "changed", "progress_json", "said_at")
+    __slots__ = ("_lock", "_monotonic", "_output", "changed", "last_written_at", "progress_json")
 
     def __init__(self, monotonic: Callable[[], float] = _clock.monotonic) -> None:
         self.changed = False
-        self.said_at = monotonic()
+        self.last_written_at = monotonic()
         self.progress_json: msgspec.Raw | None = None
         self._output: Output | None = None
         self._monotonic = monotonic
@@ -44,7 +44,7 @@ class LiveOutput:
         return self.progress_json, self.output
 
     def is_alive(self) -> None:
-        self.said_at = self._monotonic()
+        self.last_written_at = self._monotonic()
 
     def progressed(self, progress: msgspec.Raw) -> None:
         self.progress_json = progress
@@ -59,7 +59,7 @@ class LiveOutput:
 
     def _mark_changed(self) -> None:
         # Set after the write: a reader that clears the flag too early only reads the same text twice.
-        self.said_at = self._monotonic()
+        self.last_written_at = self._monotonic()
         self.changed = True
 
 

@@ -58,7 +58,7 @@ class Bench:
     timers: Timers
     dice: Rng
     grace_s: float
-    new_said: Callable[[], LiveOutput]
+    new_output: Callable[[], LiveOutput]
     transaction: Callable[[Execution, object | None], Any]  # for ctx.transaction()
     ended: Callable[[Execution, Report], None]
     left: Callable[[Execution, LiveOutput | None], None]  # its work continues elsewhere: the lease is handed over
@@ -105,7 +105,7 @@ class Execution:
         try:
             target = None if claimed.lease.policy_json is None else claimed.lease.policy.target
             call = Call.of(claimed, _arguments(claimed) if target is None else {}, target)
-            self.context = Context(call, partial(bench.transaction, self), bench.new_said)
+            self.context = Context(call, partial(bench.transaction, self), bench.new_output)
             handle = bench.handlers[claimed.task].start(call, self.context)
         except SextonError as error:  # a traceback of Sexton's code does not help the user
             plain = msgspec.structs.replace(ErrorInfo.of(error), traceback=None)
@@ -168,7 +168,7 @@ class Execution:
         if self.phase is not Phase.RUNNING or limit_s is None or self.context is None or self.started_at is None:
             return
         live = live_output_of(self.context)
-        elapsed_s = self._bench.clock.monotonic() - (self.started_at if live is None else live.said_at)
+        elapsed_s = self._bench.clock.monotonic() - (self.started_at if live is None else live.last_written_at)
         if elapsed_s >= limit_s:
             self._stop(TimedOut(f"stuck: no progress for {elapsed_s:.0f} s; the limit is {limit_s:g} s"))
         else:

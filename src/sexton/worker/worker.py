@@ -89,7 +89,7 @@ class Worker:
             timers=timers,
             dice=dice,
             grace_s=settings.worker_grace_s,
-            new_said=lambda: LiveOutput(clock.monotonic),
+            new_output=lambda: LiveOutput(clock.monotonic),
             transaction=lambda execution, connection: Transaction(
                 transactions or database, execution, connection, clock=clock, dice=dice
             ),

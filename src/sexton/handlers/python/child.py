@@ -163,7 +163,7 @@ class Attempt:
     def __init__(self, start: Start, link: Link) -> None:
         self._start = start
         self._relay = Relay(link)
-        self._context = Context(start.call, new_said=lambda: self._relay)
+        self._context = Context(start.call, new_output=lambda: self._relay)
         self._cancel_task: Callable[[], object] | None = None
 
     @property
