@@ -52,12 +52,6 @@ R = TypeVar("R", bound=LeaseRequest)
 @operation(
     "POST /v1/runs/{run_id:str}/heartbeat",
     id="beatRun",
-    summary="Say that a run goes on",
-    description=(
-        "With `progress` and lines of `output` to be shown. The answer says whether somebody cancelled the job, and "
-        "when the run will be ended if nobody does. A job with `progress_within` must be heard of that often once its "
-        "target has answered 202."
-    ),
     body=body(RunHeartbeat, **examples.RUN_HEARTBEATS),
     body_limit=BODY_LIMIT,
     headers=("Authorization",),
@@ -65,6 +59,11 @@ R = TypeVar("R", bound=LeaseRequest)
     problems=_PROBLEMS,
 )
 async def heartbeat(request: ApiRequest) -> Response[bytes]:
+    """Say that a run goes on.
+
+    With `progress` and lines of `output` to be shown. The answer says whether somebody cancelled the job, and when the run will
+    be ended if nobody does. A job with `progress_within` must be heard of that often once its target has answered 202.
+    """
     state, asked, lease = await _asked(request, RunHeartbeat)
     progress = kept("/progress", asked.progress, PROGRESS_BYTES_LIMIT)
     output = None if asked.output is None else storable(asked.output)
@@ -129,13 +128,15 @@ async def release(request: ApiRequest) -> Response[bytes]:
 @operation(
     "POST /v1/runs/complete",
     id="completeRuns",
-    summary="End many runs: they succeeded",
-    description="Each item shows its own lease. One that is refused does not hold back the others.",
     body=body(CompleteMany, **examples.COMPLETING_MANY),
     body_limit=BATCH_BODY_LIMIT,
     answers={200: Answer("What became of each, in the order given.", CompletedMany)},
 )
 async def complete_many(request: ApiRequest) -> Response[bytes]:
+    """End many runs: they succeeded.
+
+    Each item shows its own lease. One that is refused does not hold back the others.
+    """
     state, asked = state_of(request), await read(request, CompleteMany)
     refused: dict[int, Refused] = {}
     items: dict[int, Item] = {}

@@ -24,14 +24,13 @@ from .sharing import SettingsByName, operation
 
 
 @operation(
-    "GET /v1/limits",
-    id="listLimits",
-    summary="List limits",
-    description="By key. Each with how many hold it and wait for it, counted to 1,000, but without its holders.",
-    query=LimitsQuery,
-    answers={200: Answer("A page of them.", wire.Page[wire.LimitView])},
+    "GET /v1/limits", id="listLimits", query=LimitsQuery, answers={200: Answer("A page of them.", wire.Page[wire.LimitView])}
 )
 async def find(request: ApiRequest) -> Response[bytes]:
+    """List limits.
+
+    By key. Each with how many hold it and wait for it, counted to 1,000, but without its holders.
+    """
     query, state = query_of(request, LimitsQuery), state_of(request)
     prefix, now = query.prefix or "", state.clock.database_now()
 

@@ -29,18 +29,17 @@ _BODY_LIMIT = 256 * 1024
 @operation(
     "POST /v1/schedules/preview",
     id="previewSchedule",
-    summary="Show when a schedule fires",
-    description=(
-        "In words and instants: of a schedule as it would be submitted, or of a job by its `job_id`. The fires are "
-        "those strictly after `after` (now, if left out), with their jitter. `H` and jitter are drawn from tenant and "
-        "name."
-    ),
     body=body(wire.PreviewRequest, **examples.PREVIEWS),
     body_limit=_BODY_LIMIT,
     answers={200: Answer("Its next fires.", wire.Preview)},
     problems=(404,),
 )
 async def preview(request: ApiRequest) -> Response[bytes]:
+    """Show when a schedule fires.
+
+    In words and instants: of a schedule as it would be submitted, or of a job by its `job_id`. The fires are those strictly
+    after `after` (now, if left out), with their jitter. `H` and jitter are drawn from tenant and name.
+    """
     state, asked = state_of(request), await read(request, wire.PreviewRequest)
     async with state.database.connection() as connection:
         now = await database_clock.now(connection, now=state.clock.database_now())

@@ -17,16 +17,14 @@ operation = partial(Operation, tag="jobs")
 
 
 @operation(
-    "GET /v1/jobs/{job_id:str}/why",
-    id="explainJob",
-    summary="Tell why a job has or has not run",
-    description=(
-        "An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the "
-        "answer. For one-time and recurring jobs, whatever their status."
-    ),
-    answers={200: Answer("The answer, and how it was found.", wire.Why)},
+    "GET /v1/jobs/{job_id:str}/why", id="explainJob", answers={200: Answer("The answer, and how it was found.", wire.Why)}
 )
 async def show(request: ApiRequest) -> Response[bytes]:
+    """Tell why a job has or has not run.
+
+    An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the answer. For
+    one-time and recurring jobs, whatever their status.
+    """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.connection() as connection:
         found = await explain(connection, caller_of(request), wanted, now=state.clock.database_now())
