@@ -10,7 +10,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 INSTALLED := .venv/.installed
 # What depends on the server; drivers and the embedded server itself are tested once.
-STORE_TESTS = tests/store tests/migration --ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py
+STORE_TESTS = tests/store tests/operations tests/migration --ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py
 ON_NEWEST_TOO = $(addprefix tests/store/,test_connections.py test_embedded.py test_plans.py test_schedule_plans.py)
 OLDEST = /usr/lib/postgresql/15/bin
 
@@ -40,7 +40,7 @@ dev: setup ## Run Sexton here: API, scheduler and worker over an embedded Postgr
 
 .PHONY: test
 test: lint system ## Lint, then all tests: on PostgreSQL 18, the store's on 15, the oldest that is supported (PYTEST_ARGS=…)
-	$(BIN)/pytest -n 2 tests/unit tests/operations tests/scheduler tests/worker tests/handlers tests/client tests/cli tests/api tests/docs tests/bench tests/abuse tests/migration $(ON_NEWEST_TOO) $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 tests/unit tests/scheduler tests/worker tests/handlers tests/client tests/cli tests/api tests/docs tests/bench tests/abuse tests/migration $(ON_NEWEST_TOO) $(PYTEST_ARGS)
 	@# Process tests mostly wait for leases to run out: the others have the second core meanwhile.
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-process test-beside
 

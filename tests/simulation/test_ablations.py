@@ -59,8 +59,8 @@ be reached here:
 
 Only one statement is in flight here, so what matters between two of them is shown with two connections in `tests/store`:
 SKIP LOCKED, the state re-checked behind it, rule "lock, then decide" in cancel and unique, the compare-and-set on a beat. So
-is a report twice in one batch (`test_finish.py`), which a worker never sends. `tests/operations/test_admission.py` takes away
-the lock of a partition; `tests/operations/test_zone_change.py` two wall times in one gap, and the release of the time zone data
+is a report twice in one batch (`test_finish.py`), which a worker never sends. `tests/operations/test_admit.py` takes away
+the lock of a partition; `tests/operations/test_replan.py` two wall times in one gap, and the release of the time zone data
 in the planner's compare-and-set; `tests/scheduler/test_planner.py` the version in it, which is missed only where an edit does
 not plan as well. The worker's id in the fence is not missed while the token is there: tokens never repeat within a run.
 """

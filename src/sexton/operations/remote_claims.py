@@ -22,6 +22,7 @@ from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Claimed as ClaimedEvent
 from sexton.telemetry.events import Emit, Reconciled, WorkerJoined
 
+from . import reconcile
 from .caller import Caller
 
 GRACE_MORE_S = 5.0  # beyond the worker's grace, as for our own
@@ -55,7 +56,7 @@ class RemoteClaims:
             if worker.holding is None:
                 return []
             # It asks for more, so the answer to its last claim is in, or is lost.
-            return await self._compare(connection, worker.id, worker.holding, unheard_s=0.0)
+            return await self._compare(connection, caller, worker.id, worker.holding, unheard_s=0.0)
 
     async def beat(
         self, caller: Caller, worker_id: UUID, holding: Collection[UUID] | None, *, draining: bool
@@ -65,7 +66,7 @@ class RemoteClaims:
             lease_s = await remote_workers.beat(connection, worker_id, draining=draining, now=self._clock.database_now())
             if lease_s is None:
                 raise _lost(worker_id)
-            return lease_s, await self._compare(connection, worker_id, holding, unheard_s=UNHEARD_S)
+            return lease_s, await self._compare(connection, caller, worker_id, holding, unheard_s=UNHEARD_S)
 
     async def leave(self, caller: Caller, worker_id: UUID) -> int:
         """Hands back all that it holds, and forgets it."""
@@ -73,33 +74,41 @@ class RemoteClaims:
             if await remote_workers.beat(connection, worker_id, draining=True, now=self._clock.database_now()) is None:
                 raise _lost(worker_id)
             held = await remote_workers.held(connection, worker_id, now=self._clock.database_now())
-            returned = await self._return(connection, worker_id, held, "its worker has left")
+            returned = await self._return(connection, caller, worker_id, held, reason="its worker has left")
             await remote_workers.leave(connection, worker_id)
         return returned
 
     async def _compare(
-        self, connection: Connection, worker_id: UUID, holding: Collection[UUID] | None, *, unheard_s: float
+        self,
+        connection: Connection,
+        caller: Caller,
+        worker_id: UUID,
+        holding: Collection[UUID] | None,
+        *,
+        unheard_s: float,
     ) -> list[StopRun]:
         """Rule "reconcile lost replies": compares what the database believes the worker holds with what the worker says. The
         unknown goes back, and the worker hears what to stop."""
         held = await remote_workers.held(connection, worker_id, now=self._clock.database_now())
         known = {one.run_id for one in held} if holding is None else set(holding)
         unknown = [one for one in held if one.run_id not in known and one.held_s >= unheard_s]
-        await self._return(connection, worker_id, unknown, "a claim whose reply was lost")
+        await self._return(connection, caller, worker_id, unknown, reason=reconcile.REPLY_LOST)
         cancelled = [
             StopRun(run_id=one.run_id, why="cancelled") for one in held if one.cancel_requested and one.run_id in known
         ]
         lost = [StopRun(run_id=run_id, why="lost") for run_id in sorted(known - {one.run_id for one in held})]
         return [*cancelled, *lost]
 
-    async def _return(self, connection: Connection, worker_id: UUID, held: Sequence[remote_workers.Held], reason: str) -> int:
+    async def _return(
+        self, connection: Connection, caller: Caller, worker_id: UUID, held: Sequence[remote_workers.Held], *, reason: str
+    ) -> int:
         if not held:
             return 0
-        reports = [one.handed_back(worker_id, reason, self._dice) for one in held]
-        returned = await runs.finish(connection, reports, now=self._clock.database_now())
-        if returned:
-            self._emit(Reconciled(worker_id, len(returned)))
-        return len(returned)
+        now = self._clock.database_now()
+        count = await reconcile.give_back(connection, caller, worker_id, held, reason=reason, dice=self._dice, now=now)
+        if count:
+            self._emit(Reconciled(worker_id, count))
+        return count
 
     async def take(self, caller: Caller, worker: RemoteWorker, *, more_wait: Callable[[], None]) -> list[Claimed]:
         """What it may start now. `more_wait` hears of a claim as large as it might be."""

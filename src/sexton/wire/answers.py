@@ -12,7 +12,7 @@ from msgspec import Meta
 from sexton.domain.job import Delivery, Priority
 from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
 
-from .handlers import OutsideHandler
+from .handlers import TargetHandler
 from .kinds import Answer, ExecutionStatus, JobStatus, Moment, Origin
 from .retrying import RetryPolicy
 from .schedules import CatchUpRule, OverlapRule, Schedule
@@ -61,7 +61,7 @@ class Job(Answer, frozen=True, kw_only=True):
     id: UUID
     status: JobStatus
     version: int
-    handler: Annotated[str | OutsideHandler, Meta(description="A Python task by its name, or what is called instead.")]
+    handler: Annotated[str | TargetHandler, Meta(description="A Python task by its name, or what is called instead.")]
     payload: msgspec.Raw
     tenant: str
     queue: str

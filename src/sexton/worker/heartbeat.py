@@ -16,9 +16,10 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain.duty_cycle import DutyCycle
 from sexton.ids import Rng
+from sexton.operations import reconcile
+from sexton.operations.caller import SCHEDULER
 from sexton.store.database import Connection, Database
 from sexton.store.fleet import workers
-from sexton.store.work import runs
 from sexton.telemetry.events import Emit, LoopStalled, Reconciled
 
 from .execution import Execution, Phase
@@ -197,12 +198,13 @@ class Heartbeat:
         orphans = [unknown[fence] for fence, since in self._suspects.items() if not since & under_way]
         if not orphans:
             return
-        worker_id, reason = self._owner.worker_id, "a claim whose reply was lost"
-        reports = [held.handed_back(worker_id, reason, self._dice) for held in orphans]
+        worker_id, reason, now = self._owner.worker_id, reconcile.REPLY_LOST, self._clock.database_now()
         async with self._database.connection() as connection:
-            returned = await runs.finish(connection, reports, now=self._clock.database_now())
-        if returned:  # else they had only just ended
-            self._emit(Reconciled(self._owner.worker_id, len(returned)))
+            count = await reconcile.give_back(
+                connection, SCHEDULER, worker_id, orphans, reason=reason, dice=self._dice, now=now
+            )
+        if count:
+            self._emit(Reconciled(worker_id, count))
 
     def _loop_hangs(self) -> bool:
         stalled_s = self._clock.monotonic() - self._pulse.felt_at

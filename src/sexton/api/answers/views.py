@@ -36,7 +36,7 @@ _RETRY_FIELDS = {
 }
 
 
-def handler(view: jobs.JobView) -> str | wire.OutsideHandler:
+def handler(view: jobs.JobView) -> str | wire.TargetHandler:
     target = None if view.policy_json is None else _policy(view.policy_json).target
     return view.task if target is None else wire.handler_of(target)
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from sexton.domain.outcome import Lost, Released
-from sexton.domain.run import Lease, Report, report
 from sexton.store.database import Connection
 from sexton.store.sql import statements
 
@@ -27,24 +24,6 @@ class Held(NamedTuple):
     cancel_requested: bool
     at_most_once: bool
     held_s: float = 0.0  # of those of a remote worker
-
-    def handed_back(self, worker_id: UUID, reason: str, dice: Random) -> Report:
-        """The report of a run that its worker never heard of: nothing was tried. The claim of an at-most-once run is its start,
-        heard of or not."""
-        lease = Lease(
-            run_id=self.run_id,
-            job_id=self.job_id,
-            worker_id=worker_id,
-            token=self.token,
-            attempt=1,
-            lost_count=0,
-            at_most_once=self.at_most_once,
-            seq=0,
-            origin="now",
-            deadline_left_s=None,
-            policy_json=None,
-        )
-        return report(lease, Lost(reason) if self.at_most_once else Released(reason), dice)
 
 
 class Beaten(NamedTuple):
