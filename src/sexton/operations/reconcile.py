@@ -4,34 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
 from uuid import UUID
 
 from sexton.domain.outcome import Lost, Released
 from sexton.domain.run import Lease, Report, report
 from sexton.ids import Rng
 from sexton.store.database import Connection
+from sexton.store.fleet.workers import Held
 from sexton.store.work import runs
 
 from .caller import Caller
 
 REPLY_LOST = "a claim whose reply was lost"
-
-
-class Held(Protocol):
-    """A lease as the database sees it."""
-
-    @property
-    def run_id(self) -> UUID: ...
-
-    @property
-    def job_id(self) -> UUID: ...
-
-    @property
-    def token(self) -> int: ...
-
-    @property
-    def at_most_once(self) -> bool: ...
 
 
 async def give_back(
