@@ -42,6 +42,7 @@ class Body:
     kinds: Mapping[str, Any]
     examples: Mapping[str, Any] = field(default_factory=dict)
     required: bool = True
+    limit: int | None = None  # bytes; none: the limit of the app, for short ones
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,6 @@ class Operation:
     query: type[msgspec.Struct] | None = None  # none: a request with a query is refused
     any_query: bool = False  # a query is passed over
     body: Body | None = None
-    body_limit: int | None = None  # bytes; none: the limit of the app, for operations that take no body or a short one
     headers: tuple[str, ...] = ()
     problems: tuple[int, ...] = ()  # beyond those that a query, a body or a change brings
     documented_path: str | None = None  # as callers write it, where the route itself is wider
@@ -86,7 +86,7 @@ class Operation:
             self.path,
             http_method=self.method,
             status_code=200,  # a response that has its own status keeps it
-            request_max_body_size=Empty if self.body_limit is None else self.body_limit,
+            request_max_body_size=Empty if self.body is None or self.body.limit is None else self.body.limit,
             opt={"operation": self if self.summary else self._said_by(handle)},
         )(handle if self.any_query or self.query is not None else _without_query(handle))
 
@@ -104,5 +104,10 @@ def _without_query(handle: Handle) -> Handle:
     return checked
 
 
-def body(kind: Any, **examples: Any) -> Body:
-    return Body({JSON: kind}, examples)
+def body(kind: Any, *, limit: int | None = None, **examples: Any) -> Body:
+    return Body({JSON: kind}, examples, limit=limit)
+
+
+def ok(description: str, kind: Any, **more: Any) -> dict[int, Answer]:
+    """The answers of an operation that has one."""
+    return {200: Answer(description, kind, **more)}

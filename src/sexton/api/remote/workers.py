@@ -14,7 +14,7 @@ from litestar import Response
 from sexton.api.answers.problems import Refused
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import worker_examples as examples
-from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.openapi.description import Operation, body, ok
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
@@ -37,9 +37,8 @@ _STOPPING = {"Retry-After": "1"}
 @operation(
     "POST /v1/workers/acquire",
     id="acquireRuns",
-    body=body(AcquireRequest, **examples.ACQUIRING),
-    body_limit=BODY_LIMIT,
-    answers={200: Answer("What it may start now, each with its lease.", Acquired)},
+    body=body(AcquireRequest, limit=BODY_LIMIT, **examples.ACQUIRING),
+    answers=ok("What it may start now, each with its lease.", Acquired),
     problems=(409,),
 )
 async def acquire(request: ApiRequest) -> Response[bytes]:
@@ -101,9 +100,8 @@ async def _until_gone(request: ApiRequest) -> AsyncIterator[asyncio.Future[None]
 @operation(
     "POST /v1/workers/{worker_id:str}/heartbeat",
     id="beatWorker",
-    body=body(WorkerHeartbeat, **examples.WORKER_HEARTBEATS),
-    body_limit=BODY_LIMIT,
-    answers={200: Answer("It is known to live.", WorkerHeard)},
+    body=body(WorkerHeartbeat, limit=BODY_LIMIT, **examples.WORKER_HEARTBEATS),
+    answers=ok("It is known to live.", WorkerHeard),
     problems=(409,),
 )
 async def heartbeat(request: ApiRequest) -> Response[bytes]:
@@ -119,12 +117,7 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
     return answer(WorkerHeard(worker_id=worker_id, lease_s=lease_s, stop=_stop(stop)))
 
 
-@operation(
-    "DELETE /v1/workers/{worker_id:str}",
-    id="leaveWorker",
-    answers={200: Answer("It is gone.", WorkerGone)},
-    problems=(409, 422),
-)
+@operation("DELETE /v1/workers/{worker_id:str}", id="leaveWorker", answers=ok("It is gone.", WorkerGone), problems=(409, 422))
 async def leave(request: ApiRequest) -> Response[bytes]:
     """Leave as a worker.
 

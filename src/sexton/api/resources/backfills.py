@@ -9,7 +9,7 @@ from litestar import Response
 from sexton import wire
 from sexton.api.answers.responses import answer, expected_version
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.openapi.description import Operation, body, ok
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, caller_of, state_of
@@ -23,7 +23,7 @@ operation = partial(Operation, tag="jobs")
     id="backfillJob",
     body=body(wire.BackfillRequest, **examples.BACKFILLS),
     headers=("If-Match",),
-    answers={200: Answer("What was written, or would be.", wire.Backfill)},
+    answers=ok("What was written, or would be.", wire.Backfill),
     problems=(409, 412),
 )
 async def start(request: ApiRequest) -> Response[bytes]:
@@ -54,9 +54,7 @@ async def start(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Backfill(**done._asdict()))
 
 
-@operation(
-    "DELETE /v1/jobs/{job_id:str}/backfill", id="stopBackfill", answers={200: Answer("What that did.", wire.BackfillStopped)}
-)
+@operation("DELETE /v1/jobs/{job_id:str}/backfill", id="stopBackfill", answers=ok("What that did.", wire.BackfillStopped))
 async def stop(request: ApiRequest) -> Response[bytes]:
     """Stop the backfill of a job.
 

@@ -12,7 +12,7 @@ from litestar.response import Stream
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.problems import Refused, invalid
-from sexton.api.openapi.description import Answer, Operation
+from sexton.api.openapi.description import Operation, ok
 from sexton.api.requests.parameters import query_of, within_history
 from sexton.api.requests.queries import EventsQuery
 from sexton.api.state import ApiRequest, state_of
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
     id="streamEvents",
     query=EventsQuery,
     headers=("Last-Event-ID",),
-    answers={200: Answer("A stream without end.", bytes, media_type=MEDIA_TYPE)},
+    answers=ok("A stream without end.", bytes, media_type=MEDIA_TYPE),
 )
 async def stream(request: ApiRequest) -> Stream:
     """Watch what happens.

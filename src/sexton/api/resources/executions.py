@@ -12,7 +12,7 @@ from litestar import Response
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Operation
+from sexton.api.openapi.description import Operation, ok
 from sexton.api.requests.parameters import filter_of, id_of, query_of
 from sexton.api.requests.queries import ExecutionsQuery, JobExecutionsQuery
 from sexton.api.state import ApiRequest, state_of
@@ -25,7 +25,7 @@ from .pages import Paged, newest_first
 
 operation = partial(Operation, tag="executions")
 
-_PAGE = {200: Answer("A page.", wire.Page[wire.Execution])}
+_PAGE = ok("A page.", wire.Page[wire.Execution])
 
 
 @operation("GET /v1/executions", id="listExecutions", query=ExecutionsQuery, answers=_PAGE)
@@ -61,7 +61,7 @@ async def _page(request: ApiRequest, query: Paged, chosen: search.ExecutionFilte
     return await newest_first(request, query, chosen, find, lambda row: views.execution(row, payloads.get(row.run_id)))
 
 
-@operation("GET /v1/executions/{execution_id:str}", id="getExecution", answers={200: Answer("The execution.", wire.Execution)})
+@operation("GET /v1/executions/{execution_id:str}", id="getExecution", answers=ok("The execution.", wire.Execution))
 async def show(request: ApiRequest) -> Response[bytes]:
     """Look at an execution, with its output."""
     wanted = id_of(request, "execution_id", "execution")

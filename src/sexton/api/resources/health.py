@@ -10,7 +10,7 @@ from litestar import Litestar, Response, get
 
 from sexton import wire
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Operation
+from sexton.api.openapi.description import Answer, Operation, ok
 from sexton.api.openapi.document import openapi
 from sexton.api.requests.bodies import JSON
 from sexton.api.state import ApiRequest, state_of
@@ -22,7 +22,7 @@ from sexton.store.fleet import cluster
 operation = partial(Operation, tag="operations")
 
 
-@operation("GET /healthz", any_query=True, id="getHealth", answers={200: Answer("It is.", wire.Health)})
+@operation("GET /healthz", any_query=True, id="getHealth", answers=ok("It is.", wire.Health))
 async def healthz(request: ApiRequest) -> Response[bytes]:
     """Is this process alive?
 
@@ -67,7 +67,7 @@ async def _check(check: Callable[[Postgres], Awaitable[None]], database: Postgre
     return wire.Check(ok=True, detail="ok")
 
 
-@operation("GET /schema", any_query=True, id="getOpenApi", answers={200: Answer("OpenAPI 3.1.", dict)})
+@operation("GET /schema", any_query=True, id="getOpenApi", answers=ok("OpenAPI 3.1.", dict))
 async def schema(request: ApiRequest) -> Response[bytes]:
     """This document."""
     return Response(_document(request.app), media_type=JSON)

@@ -16,7 +16,7 @@ from sexton.api.answers.problems import invalid
 from sexton.api.answers.responses import answer, expected_version, tagged
 from sexton.api.known_tasks import warning
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Body, Operation, body
+from sexton.api.openapi.description import Answer, Body, Operation, body, ok
 from sexton.api.requests.bodies import JSON, MERGE_PATCH, read, refuse_unkeepable
 from sexton.api.requests.edits import changes_of
 from sexton.api.requests.parameters import filter_of, id_of, query_of, span_of
@@ -42,15 +42,14 @@ BODY_LIMIT = 2 * 1024 * 1024  # a payload of 256 KiB may be written with escapes
 WAIT_S_MAX = 60.0
 _LOOK_S = 0.1  # between two looks at a job somebody waits for
 _ENDED = ("completed", "failed", "cancelled")
-_JOB = {200: Answer("The job as it stands now.", wire.Job, headers=("ETag",), example=examples.JOB)}
+_JOB = ok("The job as it stands now.", wire.Job, headers=("ETag",), example=examples.JOB)
 
 
 @operation(
     "POST /v1/jobs",
     id="submitJob",
     query=SubmitQuery,
-    body=body(wire.JobRequest, **examples.SUBMISSIONS, **examples.RECURRING),
-    body_limit=BODY_LIMIT,
+    body=body(wire.JobRequest, limit=BODY_LIMIT, **examples.SUBMISSIONS, **examples.RECURRING),
     headers=("Idempotency-Key", "traceparent"),
     answers={
         201: Answer(
@@ -152,17 +151,16 @@ async def _show(state: ApiState, job_id: UUID) -> JobView:
     "PATCH /v1/jobs/{job_id:str}",
     id="editJob",
     query=EditQuery,
-    body=Body({JSON: wire.JobEdit, MERGE_PATCH: wire.JobEdit}, {**examples.EDITS, **examples.EDITS_OF_RECURRING}),
-    body_limit=BODY_LIMIT,
+    body=Body(
+        {JSON: wire.JobEdit, MERGE_PATCH: wire.JobEdit}, {**examples.EDITS, **examples.EDITS_OF_RECURRING}, limit=BODY_LIMIT
+    ),
     headers=("If-Match",),
-    answers={
-        200: Answer(
-            "The job as it stands now; or what would change.",
-            (wire.Job, wire.EditPreview),
-            headers=("ETag",),
-            example=examples.JOB,
-        )
-    },
+    answers=ok(
+        "The job as it stands now; or what would change.",
+        (wire.Job, wire.EditPreview),
+        headers=("ETag",),
+        example=examples.JOB,
+    ),
     problems=(409, 412),
 )
 async def edit(request: ApiRequest) -> Response[bytes]:
@@ -198,16 +196,13 @@ async def edit(request: ApiRequest) -> Response[bytes]:
     "PATCH /v1/jobs/{job_id:str}/status",
     id="setJobStatus",
     query=StatusQuery,
-    body=body(wire.StatusChange, **examples.STATUS_CHANGES, **examples.PAUSES_OF_RECURRING),
-    body_limit=BODY_LIMIT,
-    answers={
-        200: Answer(
-            "The job as it stands now; or what would fire.",
-            (wire.Job, wire.ResumePreview),
-            headers=("ETag",),
-            example=examples.JOB,
-        )
-    },
+    body=body(wire.StatusChange, limit=BODY_LIMIT, **examples.STATUS_CHANGES, **examples.PAUSES_OF_RECURRING),
+    answers=ok(
+        "The job as it stands now; or what would fire.",
+        (wire.Job, wire.ResumePreview),
+        headers=("ETag",),
+        example=examples.JOB,
+    ),
     problems=(409,),
 )
 async def set_status(request: ApiRequest) -> Response[bytes]:
@@ -248,10 +243,7 @@ def _resume_preview(seen: forecast.ResumeForecast) -> wire.ResumePreview:
 
 
 @operation(
-    "DELETE /v1/jobs/{job_id:str}",
-    id="cancelJob",
-    answers={200: Answer("What the cancellation did.", wire.Cancelled)},
-    problems=(409,),
+    "DELETE /v1/jobs/{job_id:str}", id="cancelJob", answers=ok("What the cancellation did.", wire.Cancelled), problems=(409,)
 )
 async def cancel(request: ApiRequest) -> Response[bytes]:
     """Cancel a job.
@@ -280,8 +272,7 @@ async def retry(request: ApiRequest) -> Response[bytes]:
 @operation(
     "POST /v1/jobs/{job_id:str}/run",
     id="runJob",
-    body=Body({JSON: wire.RunRequest}, examples.RUNS, required=False),
-    body_limit=BODY_LIMIT,
+    body=Body({JSON: wire.RunRequest}, examples.RUNS, required=False, limit=BODY_LIMIT),
     answers=_JOB,
     problems=(409,),
 )

@@ -11,7 +11,7 @@ from sexton import wire
 from sexton.api.answers.problems import invalid
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.openapi.description import Operation, body, ok
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import within_history
 from sexton.api.state import ApiRequest, caller_of, state_of
@@ -29,9 +29,8 @@ _BODY_LIMIT = 256 * 1024
 @operation(
     "POST /v1/schedules/preview",
     id="previewSchedule",
-    body=body(wire.PreviewRequest, **examples.PREVIEWS),
-    body_limit=_BODY_LIMIT,
-    answers={200: Answer("Its next fires.", wire.Preview)},
+    body=body(wire.PreviewRequest, limit=_BODY_LIMIT, **examples.PREVIEWS),
+    answers=ok("Its next fires.", wire.Preview),
     problems=(404,),
 )
 async def preview(request: ApiRequest) -> Response[bytes]:

@@ -12,7 +12,7 @@ from sexton import wire
 from sexton.api.answers import delivery_views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.openapi.description import Answer, Operation, body, ok
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import filter_of, id_of, query_of, within_history
 from sexton.api.requests.queries import DeliveriesQuery, SubscriptionsQuery
@@ -30,14 +30,14 @@ from .pages import by_name, newest_first
 
 operation = partial(Operation, tag="subscriptions")
 
-_SUBSCRIPTION = {200: Answer("The subscription as it stands now.", wire.SubscriptionView)}
+_SUBSCRIPTION = ok("The subscription as it stands now.", wire.SubscriptionView)
 
 
 @operation(
     "GET /v1/subscriptions",
     id="listSubscriptions",
     query=SubscriptionsQuery,
-    answers={200: Answer("A page of them.", wire.Page[wire.SubscriptionView])},
+    answers=ok("A page of them.", wire.Page[wire.SubscriptionView]),
 )
 async def listed(request: ApiRequest) -> Response[bytes]:
     """List subscriptions.
@@ -82,7 +82,7 @@ async def set_(request: ApiRequest) -> Response[bytes]:
 @operation(
     "DELETE /v1/subscriptions/{name:str}",
     id="removeSubscription",
-    answers={200: Answer("Nothing more is sent.", wire.SubscriptionRemoved)},
+    answers=ok("Nothing more is sent.", wire.SubscriptionRemoved),
     problems=(404, 422),
 )
 async def removed(request: ApiRequest) -> Response[bytes]:
@@ -101,7 +101,7 @@ async def removed(request: ApiRequest) -> Response[bytes]:
     "GET /v1/subscriptions/{name:str}/deliveries",
     id="listDeliveries",
     query=DeliveriesQuery,
-    answers={200: Answer("A page.", wire.Page[wire.Delivery])},
+    answers=ok("A page.", wire.Page[wire.Delivery]),
     problems=(404,),
 )
 async def log(request: ApiRequest) -> Response[bytes]:
@@ -118,7 +118,7 @@ async def log(request: ApiRequest) -> Response[bytes]:
 @operation(
     "POST /v1/subscriptions/{name:str}/deliveries/{delivery_id:str}/replay",
     id="replayDelivery",
-    answers={200: Answer("It is on its way.", wire.DeliveriesReplayed)},
+    answers=ok("It is on its way.", wire.DeliveriesReplayed),
     problems=(409, 422),
 )
 async def replay_one(request: ApiRequest) -> Response[bytes]:
@@ -147,7 +147,7 @@ async def _refuse_replay(connection: Connection, name: str, wanted: UUID) -> Non
     "POST /v1/subscriptions/{name:str}/deliveries/replay",
     id="replayDeliveries",
     body=body(wire.DeliveriesReplay, **examples.DELIVERIES_REPLAYS),
-    answers={200: Answer("What is sent again, or after a dry run would be.", wire.DeliveriesReplayed)},
+    answers=ok("What is sent again, or after a dry run would be.", wire.DeliveriesReplayed),
     problems=(404,),
 )
 async def replay_many(request: ApiRequest) -> Response[bytes]:

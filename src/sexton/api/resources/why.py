@@ -8,7 +8,7 @@ from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Operation
+from sexton.api.openapi.description import Operation, ok
 from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.operations.explain import explain
@@ -16,9 +16,7 @@ from sexton.operations.explain import explain
 operation = partial(Operation, tag="jobs")
 
 
-@operation(
-    "GET /v1/jobs/{job_id:str}/why", id="explainJob", answers={200: Answer("The answer, and how it was found.", wire.Why)}
-)
+@operation("GET /v1/jobs/{job_id:str}/why", id="explainJob", answers=ok("The answer, and how it was found.", wire.Why))
 async def show(request: ApiRequest) -> Response[bytes]:
     """Tell why a job has or has not run.
 
