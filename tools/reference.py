@@ -1,5 +1,6 @@
 """Writes docs/reference/ from the code: the HTTP API from its OpenAPI document, the command line from Typer, settings and
-errors from their modules. `make docs` runs it; a test fails when a committed page is not what it would write."""
+errors from their modules, the options of a job from their table, with the modules that follow from it. `make docs` runs it; a
+test fails when a committed page is not what it would write."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from sexton.clock import SystemClock
 from sexton.ids import entropy
 from sexton.settings import Settings
 from sexton.store.database import Postgres
+from tools import job_options
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 MADE = "<!-- Made by `make docs` from {source}; edit that instead. -->\n"
@@ -38,10 +40,17 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    job_options.main()
 
 
 def pages() -> dict[str, str]:
-    return {"api.md": api_page(), "cli.md": cli_page(), "settings.md": settings_page(), "errors.md": errors_page()}
+    return {
+        "api.md": api_page(),
+        "job-options.md": job_options_page(),
+        "cli.md": cli_page(),
+        "settings.md": settings_page(),
+        "errors.md": errors_page(),
+    }
 
 
 # The HTTP API
@@ -165,6 +174,13 @@ def _bounds(schema: dict[str, Any], least: str, most: str, unit: str) -> str:
         return ""
     low = f"{schema[least]:,} to " if least in schema else "at most "
     return f", {low}{schema[most]:,}{f' {unit}' if unit else ''}"
+
+
+# The options of a job
+
+
+def job_options_page() -> str:
+    return _page(["# Job options", MADE.format(source="`src/sexton/domain/job_options.py`"), *job_options.page()])
 
 
 # The command line

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from sexton.api.answers import problems, responses
 from sexton.api.answers.problems import Refused
-from sexton.api.requests import bodies, cursors, parameters, queries, submissions
+from sexton.api.requests import bodies, cursors, faults, parameters, queries, submissions
 from sexton.api.resources import events
 from sexton.domain import job, limit, queue_order
 from sexton.domain.duration import seconds
@@ -303,8 +303,8 @@ def test_pointers(path: list[str | int], message: str) -> None:
     text = problems.pointer(*path)
     back = [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
     assert back == [str(part) for part in path]
-    answered(lambda: bodies.fault_in(message))
-    answered(lambda: bodies.fault_in(f"{message} - at `$.{message}[3]`"))
+    answered(lambda: faults.fault_in(message))
+    answered(lambda: faults.fault_in(f"{message} - at `$.{message}[3]`"))
 
 
 FIELDS = st.sampled_from([*JobRequest.__struct_fields__, *JobEdit.__struct_fields__, *PreviewRequest.__struct_fields__])

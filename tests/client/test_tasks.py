@@ -14,6 +14,7 @@ import pytest
 from sexton import App, Context, InvalidSubmission, Retry, Unique
 from sexton.client.options import RESERVED
 from sexton.domain.job import Policy, submission
+from sexton.domain.job_options import POLICIES
 
 app = App()
 
@@ -127,7 +128,7 @@ def test_a_request_without_options_takes_the_short_way_to_the_same_job() -> None
 def test_every_option_of_a_submission_is_an_option_here() -> None:
     """A1: one list, in the domain, and none forgotten."""
     parameters = inspect.signature(submission).parameters.values()
-    assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} | {"connection"} == RESERVED
+    assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} | {"connection", *POLICIES} == RESERVED
 
 
 def test_what_a_job_says_lies_over_what_its_task_says_field_by_field() -> None:

@@ -10,7 +10,7 @@ import pytest
 from sexton.cli.exits import Exit
 from sexton.domain.states import TRANSITIONS
 from sexton.settings import Settings
-from tools import reference
+from tools import job_options, reference
 
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = ROOT / "src/sexton/store/functions"
@@ -23,10 +23,15 @@ def test_the_transition_table_of_the_lifecycle_page_is_the_one_in_the_domain() -
     assert sorted(rows) == sorted((event, source or "-", target or "-") for event, source, target in TRANSITIONS)
 
 
-@pytest.mark.parametrize("name", ["api.md", "cli.md", "errors.md", "settings.md"])
+@pytest.mark.parametrize("name", ["api.md", "cli.md", "errors.md", "job-options.md", "settings.md"])
 def test_the_reference_is_what_the_code_says(name: str) -> None:
     """E6, F2. `make docs` writes them."""
     assert (ROOT / "docs/reference" / name).read_text() == reference.pages()[name], "run: make docs"
+
+
+@pytest.mark.parametrize("name", ["wire/job_options.py", "client/job_options.py", "client/calls.py"])
+def test_a_module_that_follows_from_the_table_of_options_is_what_the_table_says(name: str) -> None:
+    assert (ROOT / "src/sexton" / name).read_text() == job_options.modules()[name], "run: make docs"
 
 
 def test_every_setting_and_every_exit_code_is_explained() -> None:

@@ -23,7 +23,8 @@ from tests.migration.catalogue import read_catalogue
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-PREVIOUS = (Path(__file__).parent / "fixtures" / "413f5aa_schema.sql").read_text()
+FOR_USERS = ("sexton.submit(", "sexton.submit_schedule(")  # no service calls them
+PREVIOUS = (Path(__file__).parent / "fixtures" / "413f5aa_schema.dump").read_text()
 
 
 @pytest.fixture
@@ -53,6 +54,7 @@ async def test_an_upgraded_database_has_the_schema_of_a_new_one(
     """D7: whichever way it came."""
     assert await migrations.migrate(previous) == [
         "0000_baseline/* (adopted as the previous release left it)",
+        "0100_submit_with_every_option",
         *(f"function {function.name}" for function in functions.known()),
     ]
     await migrations.require_current(previous)
@@ -69,7 +71,29 @@ async def test_an_upgrade_changes_no_table_and_no_behaviour_of_a_function(previo
         [row[:-1] for row in catalogue["functions"]] for catalogue in (before, after)
     )
     for part, rows in before.items():
-        assert [row for row in rows if row not in after[part]] == []
+        gone = [row for row in rows if row not in after[part]]
+        assert [row for row in gone if not str(row[0]).startswith(FOR_USERS)] == []
+
+
+async def test_the_functions_for_users_take_more_arguments_and_roles_keep_their_right_to_call_them(
+    previous: Postgres, previous_url: str
+) -> None:
+    """A12, D7: two functions of one name with defaults would be ambiguous, so one gives way to the other."""
+    by_name = "SELECT oid::regprocedure::text FROM pg_proc WHERE proname = $1 AND pronamespace = 'sexton'::regnamespace"
+    connection = await asyncpg.connect(previous_url)
+    try:
+        await connection.execute("DROP ROLE IF EXISTS upgrade_clerk; CREATE ROLE upgrade_clerk")
+        for function in ("submit", "submit_schedule"):
+            (name,) = [row[0] for row in await connection.fetch(by_name, function)]
+            await connection.execute(f"GRANT EXECUTE ON FUNCTION {name} TO upgrade_clerk")
+        await migrations.migrate(previous)
+        for function in ("submit", "submit_schedule"):
+            (name,) = [row[0] for row in await connection.fetch(by_name, function)]
+            assert await connection.fetchval("SELECT has_function_privilege('upgrade_clerk', $1, 'EXECUTE')", name)
+        assert await connection.fetchval("SELECT sexton.submit('a', '{}', now(), limit_key => 'x', limit_running => 1)")
+    finally:
+        await connection.execute("DROP OWNED BY upgrade_clerk; DROP ROLE upgrade_clerk")
+        await connection.close()
 
 
 async def test_the_previous_ledger_stays_as_it_was_and_a_new_database_has_the_same(

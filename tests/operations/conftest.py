@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.watched_database import database_url, rival, template
+from tests.watched_database import database_url, rival, template_of_test
 
-__all__ = ["database_url", "rival", "template"]
+__all__ = ["database_url", "rival", "template_of_test"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,10 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import asyncpg
 import msgspec
 import pytest
 
 from sexton.domain.job import Unique
+from sexton.domain.job_options import IN_POLICY
+from sexton.domain.limit import Limit, limit
 from sexton.domain.outcome import Missed, Succeeded
 from sexton.domain.retry import Retry
 from sexton.errors import Contention, NotAllowedIn, NotFound, VersionMismatch
@@ -46,8 +49,10 @@ if TYPE_CHECKING:
 
 
 async def _edit(connection: Conn, job_id: UUID, version: int | None = None, **fields: Any) -> jobs.JobView:
+    policy = {key: fields.pop(key) for key in IN_POLICY.values() if key in fields}
     async with connection.transaction():
-        return await one_time_jobs.edit(connection, Caller("ada"), job_id, Changes(**fields), version=version, now=NOW)
+        changes = Changes(policy=policy, **fields)
+        return await one_time_jobs.edit(connection, Caller("ada"), job_id, changes, version=version, now=NOW)
 
 
 async def _pause(connection: Conn, job_id: UUID, note: str | None = None) -> jobs.JobView:
@@ -63,6 +68,10 @@ async def _resume(connection: Conn, job_id: UUID, **span: float) -> jobs.JobView
 async def _retry(connection: Conn, job_id: UUID, **span: float) -> jobs.JobView:
     async with connection.transaction():
         return await one_time_jobs.retry(connection, TESTER, job_id, now=after(**span))
+
+
+async def _release(connection: Conn) -> None:
+    await connection.fetch("SELECT * FROM sexton.release_parked(NULL, $1)", NOW)
 
 
 async def _promote(connection: Conn, **span: float) -> int:
@@ -114,6 +123,98 @@ async def test_null_goes_back_to_the_default_of_the_task_then_of_the_product(con
         assert row is not None
         assert (row["queue"], row["lane"], row["timeout_s"]) == (queue, lane, timeout_s)
     assert (await _edit(connection, await submit(connection), timeout_s=0.0, tags=())).timeout_s is None
+
+
+async def test_every_policy_can_be_edited_and_the_run_follows(connection: Conn) -> None:
+    """A10: what a claim hands to the worker is the new version."""
+    job_id = await submit(connection, retry=Retry(max_attempts=2))
+    policy: dict[str, Any] = {
+        "retry": Retry(max_attempts=7),
+        "deadline_s": 60.0,
+        "start_within_s": 50.0,
+        "lease_s": 40.0,
+        "progress_within_s": 30.0,
+        "grace_s": 20.0,
+        "max_lost": 9,
+    }
+    await _edit(connection, job_id, at_most_once=True, **policy)
+    row = await run_row(connection, job_id)
+    assert row is not None
+    assert (row["lease_s"], row["at_most_once"], row["deadline_at"]) == (40.0, True, after(seconds=60))
+    (claimed,) = await claim(connection, await enlist(connection))
+    found = claimed.lease.policy
+    assert {key: getattr(found, key) for key in policy} == policy
+    assert claimed.lease.at_most_once
+
+
+async def test_delivery_goes_back_to_the_default_of_the_task_then_of_the_product(connection: Conn) -> None:
+    await workers.register_tasks(connection, {"known": {"at_most_once": True}}, now=NOW)
+    for task, expected in (("known", True), ("b", False)):
+        job_id = await submit(connection, task, delay="1h", delivery="at_least_once" if expected else "at_most_once")
+        assert (await _edit(connection, job_id, at_most_once=None)).at_most_once is expected
+
+
+async def test_a_pending_job_moves_from_one_limit_to_another_and_out_of_it(connection: Conn) -> None:
+    """E1: the run waits in the line of its new key, and never passes one by."""
+    worker_id = await enlist(connection)
+    holder = await submit(connection, limit=limit("b", running=1))
+    await _release(connection)
+    assert [one.lease.job_id for one in await claim(connection, worker_id)] == [holder]
+    job_id = await submit(connection, limit=limit("a", running=1))
+    for change, key, state in (
+        (limit("b"), "b", "parked"),
+        (None, None, "ready"),
+        (limit("c:{payload.n}", running=2), "c:1", "parked"),
+    ):
+        await _edit(connection, job_id, limit=change, payload=msgspec.Raw(b'{"n": 1}'))
+        row = await run_row(connection, job_id)
+        assert row is not None
+        assert (row["limit_key"], row["state"], row["slot"]) == (key, state, None)
+    assert await connection.fetchval("SELECT running FROM sexton.limits WHERE key = 'c:1'") == 2
+    await _edit(connection, job_id, limit=limit("b"))
+    await _release(connection)
+    assert await claim(connection, worker_id) == []
+    await _edit(connection, job_id, limit=limit("a"))
+    await _release(connection)
+    assert [one.lease.job_id for one in await claim(connection, worker_id)] == [job_id]
+
+
+async def test_a_limit_goes_back_to_that_of_the_task(connection: Conn) -> None:
+    await workers.register_tasks(connection, {"known": {"limit": {"key": "of-task", "running": 1}}}, now=NOW)
+    job_id = await submit(connection, "known", limit=limit("own", running=1))
+    assert plain((await _edit(connection, job_id, limit=None)).policy_json) == {"limit": {"key": "of-task", "running": 1}}
+    row = await run_row(connection, job_id)
+    assert row is not None
+    assert row["limit_key"] == "of-task"
+
+
+async def test_a_limit_that_does_not_exist_refuses_the_edit(connection: Conn) -> None:
+    job_id = await submit(connection)
+    before = await snapshot(connection)
+    with pytest.raises(asyncpg.InvalidParameterValueError, match='there is no limit named "nobody"'):
+        await _edit(connection, job_id, limit=limit("nobody"))
+    assert await snapshot(connection) == before
+
+
+@pytest.mark.parametrize("waits_for_its_rate", [False, True])
+async def test_the_first_in_line_that_leaves_it_by_an_edit_lets_the_next_through(
+    connection: Conn, waits_for_its_rate: bool
+) -> None:
+    """Rule "slots, not counts": it may have the slot of an ordered key before it is claimed, ready or parked."""
+    ordered = Limit("line", running=1, ordered=True, count=1, per_s=60.0, burst=1)
+    first = await submit(connection, limit=ordered)
+    second = await submit(connection, limit=ordered, now=after(seconds=1))
+    await _release(connection)
+    if waits_for_its_rate:
+        await connection.execute("UPDATE sexton.limits SET bucket_at = $1", NOW)
+        assert await claim(connection, await enlist(connection)) == []
+    row = await run_row(connection, first)
+    assert row is not None
+    assert (row["slot"], row["state"]) == (1, "parked" if waits_for_its_rate else "ready")
+    await _edit(connection, first, limit=None)
+    assert await connection.fetchval("SELECT run_id FROM sexton.slots WHERE key = 'line'") is None
+    await connection.fetch("SELECT * FROM sexton.release_parked(NULL, $1)", after(minutes=5))
+    assert await connection.fetchval("SELECT run_id FROM sexton.slots WHERE key = 'line'") == second
 
 
 @pytest.mark.parametrize(

@@ -37,14 +37,14 @@ TOMORROW = NOW + timedelta(days=1)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def deep_url(server_url: Callable[[str], str], template: str) -> AsyncIterator[str]:
+async def deep_url(server_url: Callable[[str], str], rig_template: str) -> AsyncIterator[str]:
     if depth.IS_CACHED:
         async with depth.kept_server() as url:
             yield url
         return
-    name = f"{template}_deep"
+    name = f"{rig_template}_deep"
     admin = await asyncpg.connect(server_url("postgres"))
-    await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    await admin.execute(f"CREATE DATABASE {name} TEMPLATE {rig_template} STRATEGY FILE_COPY")
     connection = await asyncpg.connect(server_url(name))
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
     await depth.fill(connection)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
+from sexton.domain import run
 from sexton.domain.job import submission
+from sexton.domain.job_options import OPTIONS
 from sexton.domain.outcome import Released, Snoozed, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import KeyReused
@@ -47,6 +49,42 @@ async def test_every_argument_of_the_function_arrives(connection: Conn) -> None:
     ttl = await connection.fetchval("SELECT expires_at - $1 FROM sexton.idempotency_keys", job["submitted_at"])
     held = await connection.fetchval("SELECT holds_until - $1 FROM sexton.unique_keys", job["submitted_at"])
     assert (ttl, held) == (timedelta(days=1), timedelta(hours=3))
+
+
+async def test_every_policy_and_the_limit_arrive(connection: Conn) -> None:
+    """A12: what a job says of its own running, in SQL as over HTTP."""
+    for function in ("submit('a', delay => '1 hour', ", "submit_schedule('a', every => '1 hour', "):
+        job_id = await connection.fetchval(
+            f"""SELECT sexton.{function} deadline => '2 hours', start_within => '5 min', lease => '10 s',
+                  progress_within => '30 s', grace => '2 s', max_lost => 1, max_attempts => 7, delivery => 'at_most_once',
+                  limit_key => 'stripe', limit_running => 5, limit_count => 10, limit_per => '1 s', limit_burst => 3)"""
+        )
+        shown = await jobs.show(connection, job_id)
+        assert shown.at_most_once
+        assert plain(shown.policy_json) == {
+            "retry": {"max_attempts": 7},
+            "deadline_s": 7200,
+            "start_within_s": 300,
+            "lease_s": 10,
+            "progress_within_s": 30,
+            "grace_s": 2,
+            "max_lost": 1,
+            "limit": {"key": "stripe", "running": 5, "count": 10, "per_s": 1, "burst": 3},
+        }
+        assert run.policy_of(shown.policy_json).lease_s == 10.0
+    row = await run_row(connection, await connection.fetchval("SELECT sexton.submit('a', limit_key => 'stripe')"))
+    assert row is not None
+    assert (row["limit_key"], row["state"]) == ("stripe", "parked")
+    limit = await connection.fetchrow("SELECT running, count, per_s, burst FROM sexton.limits")
+    assert tuple(limit or ()) == (5, 10, 1.0, 3)
+
+
+@pytest.mark.parametrize(("function", "jobs_of"), [("submit", "one-time"), ("submit_schedule", "recurring")])
+async def test_sql_takes_every_option_of_the_table_and_no_other(connection: Conn, function: str, jobs_of: str) -> None:
+    """An option has arguments, or a reason why it has none."""
+    names = await connection.fetchval("SELECT proargnames FROM pg_proc WHERE proname = $1", function)
+    said = [name for option in OPTIONS if option.jobs in ("any", jobs_of) for name in option.arguments]
+    assert sorted(names) == sorted([*said, "trace"])
 
 
 async def test_an_instant_and_the_defaults(connection: Conn) -> None:
@@ -88,6 +126,17 @@ async def test_a_job_comes_and_goes_with_the_transaction_of_its_submitter(connec
         ("'a', to_jsonb(repeat('x', 400000))", "payload: 400002 bytes, the limit is 262144"),
         ("'a', unique_by => '{task,secret}'", 'unique_by: "secret" is not a part of a job'),
         ("'a', unique_by => '{}'", "unique_by: name at least one part"),
+        ("'a', grace => '-1 s'", "grace: -00:00:01 is negative"),
+        ("'a', max_lost => 0", "max_lost: 0 must lie between 1 and 1000"),
+        ("'a', max_attempts => 0", "max_attempts: 0 must lie between 1 and 1000"),
+        ("'a', delivery => 'twice'", 'delivery: "twice" is unknown'),
+        ("'a', limit_running => 5", "limit_key: name the limit"),
+        ("'a', limit_key => 'x', limit_running => 0", "limit_running: 0 must lie between 1 and 10000"),
+        ("'a', limit_key => 'x', limit_running => 2, limit_ordered => true", "limit_running: 2 at once cannot be in order"),
+        ("'a', limit_key => 'x', limit_count => 2", "limit_count and limit_per: they go together"),
+        ("'a', limit_key => 'x', limit_count => 0, limit_per => '1 s'", "limit_count, limit_burst: they must lie"),
+        ("'a', limit_key => 'x', limit_count => 1, limit_per => '2 days'", "limit_per: 2 days must lie between"),
+        ("'a', limit_key => 'nobody'", 'limit.key: there is no limit named "nobody"'),
     ],
 )
 async def test_a_bad_argument_is_refused_by_name(connection: Conn, call: str, message: str) -> None:

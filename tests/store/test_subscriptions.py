@@ -470,9 +470,8 @@ async def test_an_edited_delivery_stays_one(connection: Conn) -> None:
     await listen(connection)
     await ended(connection, DONE)
     (row,) = await connection.fetch("SELECT id FROM sexton.jobs WHERE task = $1", HTTP_TASK)
-    await one_time_jobs.edit(
-        connection, TESTER, row["id"], definition_change.Changes(timeout_s=5.0, retry=Retry.never()), now=after(seconds=1)
-    )
+    changes = definition_change.Changes(timeout_s=5.0, policy={"retry": Retry.never()})
+    await one_time_jobs.edit(connection, TESTER, row["id"], changes, now=after(seconds=1))
     worker_id = await enlist(connection, tasks=[HTTP_TASK])
     (claimed,) = await claim(connection, worker_id, tasks=[HTTP_TASK])
     await finish(connection, claimed.lease, BROKEN)

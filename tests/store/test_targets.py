@@ -41,7 +41,7 @@ async def test_a_claim_brings_what_is_to_be_called(connection: Conn, target: Tar
 async def test_an_edit_leaves_the_target_as_it_is(connection: Conn) -> None:
     job_id = await submit(connection, BILLING, retry=Retry(max_attempts=2))
     async with connection.transaction():
-        await one_time_jobs.edit(connection, Caller("ada"), job_id, Changes(retry=Retry(max_attempts=9)), now=NOW)
+        await one_time_jobs.edit(connection, Caller("ada"), job_id, Changes(policy={"retry": Retry(max_attempts=9)}), now=NOW)
     (claimed,) = await claim(connection, await enlist(connection, tasks=[HTTP_TASK]), tasks=[HTTP_TASK])
     assert (claimed.lease.policy.target, claimed.lease.policy.retry.max_attempts) == (BILLING, 9)
 

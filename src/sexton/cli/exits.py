@@ -72,7 +72,8 @@ def report(error: Exception, *, as_json: bool) -> Exit:
 
 def plain(error: Exception) -> str:
     if isinstance(error, errors.SextonError):
-        return str(error)
+        faults = getattr(error.problem, "errors", ())
+        return str(error) if len(faults) < 2 else "; ".join(f"{fault.pointer}: {fault.detail}" for fault in faults)
     return f"{type(error).__name__}: {error} (unexpected; add --debug to see where)"
 
 

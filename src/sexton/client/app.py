@@ -25,6 +25,7 @@ from .background import Background
 from .caller import APP
 from .control import Control
 from .dead_letters import DeadLetters
+from .job_options import TaskOptions
 from .location import open_database
 from .options import (
     RESERVED,
@@ -34,7 +35,6 @@ from .options import (
     DeclaredOptions,
     Options,
     ScheduleOptions,
-    TaskOptions,
 )
 from .pools import Pools
 from .request import DEFAULT_QUEUE, Request, Template

@@ -1,78 +1,24 @@
-"""The options of a job: what a decorator may say for all jobs of a task, and what a submission may say for one."""
+"""The keywords of the SDK: of a job, of a schedule, of a backfill, of tenants, queues and limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from sexton.domain.duration import Duration
-from sexton.domain.job import Delivery, Priority, Unique
-from sexton.domain.limit import Limit
+from sexton.domain.job_options import RECURRENCE
 from sexton.domain.retry import Retry
 from sexton.domain.schedule.backfill import Fires
 from sexton.domain.schedule.backfill import Overlap as BackfillOverlap
-from sexton.domain.schedule.catch_up import CatchUp
-from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
-from sexton.domain.schedule.cron_text import Dialect
-from sexton.domain.schedule.overlap import Overlap
-from sexton.domain.schedule.overlap import Policy as OverlapPolicy
-from sexton.domain.schedule.rule import DstRule, Jitter, Window
+
+from .job_options import CommonOptions, OwnOptions, RuleOptions
 
 
-class CommonOptions(TypedDict, total=False):
-    """For any job. What is `None` is not said."""
-
-    queue: str | None
-    priority: Priority | None
-    retry: Retry | None
-    timeout: Duration | None  # of one attempt; 0: no limit
-    deadline: Duration | None  # for all attempts together
-    start_within: Duration | None
-    delivery: Delivery | None
-    lease: Duration | None
-    progress_within: Duration | None
-    max_lost: int | None
-    grace: Duration | None
-    tags: Sequence[str] | None
-    limit: Limit | Mapping[str, Any] | str | None  # a key, or {"key": "stripe", "running": 5}: docs/how-to/limits.md
-
-
-class TaskOptions(CommonOptions, total=False):
-    """For all jobs of a task; each job may say otherwise."""
-
-    unique: Unique | bool | None
-
-
-class Options(TaskOptions, total=False):
+class Options(OwnOptions, total=False):
     """For one job."""
 
-    run_at: datetime | None
-    delay: Duration | None
-    tenant: str | None
-    name: str | None
-    key: str | None
-    key_ttl: Duration | None
     submitted_by: str | None
     trace: str | None
-
-
-class RuleOptions(TypedDict, total=False):
-    """When a recurring job fires, besides the rule itself, and how it behaves around it: docs/schedules.md."""
-
-    timezone: str | None
-    dst: DstRule | Mapping[str, Any] | None
-    jitter: Jitter | Mapping[str, Any] | Duration | None
-    start_at: datetime | str | None
-    end_at: datetime | str | None
-    max_fires: int | None
-    exclude: Sequence[str | Window | Mapping[str, Any]] | None
-    dialect: Dialect | None
-    anchor_at: datetime | str | None
-    overlap: OverlapPolicy | Overlap | Mapping[str, Any] | None
-    catch_up: CatchUpPolicy | CatchUp | Mapping[str, Any] | None
-    on_resume: CatchUpPolicy | None
-    pause_after: int | None
 
 
 class DeclaredOptions(RuleOptions, CommonOptions, total=False):
@@ -132,6 +78,6 @@ class QueueOptions(TypedDict, total=False):
 
 RESERVED = Options.__optional_keys__ | {"connection"}
 OF_A_SCHEDULE = ScheduleOptions.__optional_keys__ | {"connection"}
-BEHAVIOUR = frozenset({"overlap", "catch_up", "on_resume", "pause_after"})
+BEHAVIOUR = frozenset(RECURRENCE)
 RULE_AND_BEHAVIOUR = RuleOptions.__optional_keys__
 RULE = (RuleOptions.__optional_keys__ | {"cron", "rrule", "every"}) - BEHAVIOUR

@@ -15,7 +15,8 @@ from sexton.domain.retry import Retry
 from sexton.domain.targets import Target
 
 from .faults import submission_faults
-from .options import Options, TaskOptions
+from .job_options import TaskOptions
+from .options import Options
 
 DEFAULT_QUEUE = "default"
 _TYPES: Mapping[str, tuple[type, ...]] = {"retry": (Retry,), "run_at": (datetime,), "unique": (Unique, bool)}

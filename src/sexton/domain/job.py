@@ -14,6 +14,7 @@ import msgspec
 
 from .duration import Duration, seconds
 from .fault import Invalid
+from .job_options import BY_NAME, POLICIES
 from .limit import Limit, limit_of
 from .retry import DEFAULT, Retry
 from .targets import RESERVED, Target, task_of
@@ -122,21 +123,15 @@ def submission(
     key_ttl: Duration | None = None,
     unique: Unique | bool | None = None,
     timeout: Duration | None = None,
-    deadline: Duration | None = None,
-    start_within: Duration | None = None,
-    retry: Retry | None = None,
     delivery: Delivery | None = None,
-    lease: Duration | None = None,
-    progress_within: Duration | None = None,
-    max_lost: int | None = None,
-    grace: Duration | None = None,
     tags: Sequence[str] | None = None,
     submitted_by: str | None = None,
     trace: str | None = None,
     limit: Limit | Mapping[str, Any] | str | None = None,
+    **policies: Any,
 ) -> Submission:
     """The checked document of one job; `Invalid` names the field and the fix. `task` is a Python task by its name, or what to
-    call instead."""
+    call instead; `policies` are the options that the policy keeps (`job_options.POLICIES`)."""
     if run_at is not None and delay is not None:
         raise Invalid("delay", "give run_at or delay, not both")
     if run_at is not None and getattr(run_at, "tzinfo", None) is None:
@@ -154,16 +149,7 @@ def submission(
         delay_s=_optional_seconds("delay", delay),
         timeout_s=_optional_seconds("timeout", timeout),
         at_most_once=_at_most_once(delivery),
-        policy=policy(
-            retry=retry,
-            deadline=deadline,
-            start_within=start_within,
-            lease=lease,
-            progress_within=progress_within,
-            max_lost=max_lost,
-            grace=grace,
-            target=None if isinstance(task, str) else task,
-        ),
+        policy=policy(None if isinstance(task, str) else task, **policies),
         tags=_tags(tags),
         submitted_by=_optional_name("submitted_by", submitted_by),
         trace=_optional_name("trace", trace),
@@ -174,31 +160,26 @@ def submission(
     )
 
 
-def policy(
-    *,
-    retry: Retry | None = None,
-    deadline: Duration | None = None,
-    start_within: Duration | None = None,
-    lease: Duration | None = None,
-    progress_within: Duration | None = None,
-    max_lost: int | None = None,
-    grace: Duration | None = None,
-    target: Target | None = None,
-) -> Policy | None:
-    """The policy, or `None` where all of it is the default."""
-    if max_lost is not None and not 1 <= max_lost <= 1000:
-        raise Invalid("max_lost", f"{max_lost} must lie between 1 and 1000")
-    chosen = Policy(
-        retry=DEFAULT if retry is None else retry,  # only a chosen one is written, and then it beats the task's
-        deadline_s=_optional_seconds("deadline", deadline),
-        start_within_s=_optional_seconds("start_within", start_within),
-        lease_s=_optional_seconds("lease", lease),
-        progress_within_s=_optional_seconds("progress_within", progress_within),
-        max_lost=max_lost,
-        grace_s=_optional_seconds("grace", grace),
-        target=target,
-    )
-    return None if retry is None and chosen == Policy() else chosen
+def policy(target: Target | None = None, /, **given: Any) -> Policy | None:
+    """The policy, or `None` where all of it is the default. Only what is chosen is written, and then it beats the task's."""
+    chosen: dict[str, Any] = {} if target is None else {"target": target}
+    for name, value in given.items():
+        if name not in POLICIES:
+            raise TypeError(f"a job has no option {name!r}")
+        if value is not None:
+            chosen[POLICIES[name]] = _checked(name, value)
+    return Policy(**chosen) if chosen else None
+
+
+def _checked(name: str, value: Any) -> Any:
+    option = BY_NAME[name]
+    match option.kind:
+        case "span":
+            return seconds(value, field=name)
+        case "count" if not option.bounds[0] <= value <= option.bounds[1]:
+            raise Invalid(name, f"{value} must lie between {option.bounds[0]} and {option.bounds[1]}")
+        case _:
+            return value
 
 
 def encoded_payload(payload: Any) -> msgspec.Raw:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from sexton.domain.job import TIMEOUT_S, Lane
-from sexton.domain.retry import Retry
 from sexton.domain.targets import Target, in_place_of
 from sexton.store.work.edits import Definition
 
@@ -25,12 +25,16 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     name: str | UnsetType | None = UNSET
     queue: str | UnsetType | None = UNSET
     lane: int | UnsetType | None = UNSET
-    retry: Retry | UnsetType | None = UNSET
     timeout_s: float | UnsetType | None = UNSET  # 0: no limit
-    deadline_s: float | UnsetType | None = UNSET
-    start_within_s: float | UnsetType | None = UNSET
+    at_most_once: bool | UnsetType | None = UNSET
+    policy: Mapping[str, Any] = {}  # by the keys of the policy document, the limit among them
     tags: tuple[str, ...] | UnsetType | None = UNSET
     target: Target | UnsetType | None = UNSET  # of the kind it had; null is for none
+
+    @property
+    def moves_limit(self) -> bool:
+        """Its runs may keep to another key: that of another limit, or of another payload."""
+        return "limit" in self.policy or self.payload is not UNSET
 
 
 def changed(old: Definition, changes: Changes) -> Definition:
@@ -44,9 +48,10 @@ def changed(old: Definition, changes: Changes) -> Definition:
         lane=_value(changes.lane, old.lane, options.get("lane", Lane.NORMAL)),
         name=_value(changes.name, old.name, None),
         payload_json=old.payload_json if changes.payload is UNSET else bytes(changes.payload).decode(),
-        policy_json=_changed_policy(old.policy_json, changes, options.get("policy") or {}),
+        policy_json=_changed_policy(old.policy_json, changes, {**(options.get("policy") or {}), "limit": options.get("limit")}),
         timeout_s=timeout_s or None,
         tags=_value(None if changes.tags == () else changes.tags, old.tags, None),
+        at_most_once=_value(changes.at_most_once, old.at_most_once, options.get("at_most_once", False)),
         options_json=old.options_json,
     )
 
@@ -54,10 +59,8 @@ def changed(old: Definition, changes: Changes) -> Definition:
 def _changed_policy(old_json: str | None, changes: Changes, of_task: dict[str, Any]) -> str | None:
     """Only what differs from the defaults of the product is stored, as in a submission."""
     policy: dict[str, Any] = {} if old_json is None else msgspec.json.decode(old_json)
-    for part in ("retry", "deadline_s", "start_within_s"):
-        value = getattr(changes, part)
-        if value is not UNSET:
-            policy[part] = of_task.get(part) if value is None else msgspec.to_builtins(value)
+    for part, value in changes.policy.items():
+        policy[part] = of_task.get(part) if value is None else msgspec.to_builtins(value)
     if changes.target is not UNSET:
         old = msgspec.convert(policy.get("target"), Target | None)
         policy["target"] = msgspec.to_builtins(in_place_of(old, changes.target))

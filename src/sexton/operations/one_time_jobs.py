@@ -44,6 +44,8 @@ async def edit(
     if run.token > 0:
         raise NotAllowedIn("edit", "pending", "cannot edit a job whose first attempt has begun; cancel it and submit another")
     new = changed(old, changes)
+    if changes.moves_limit:
+        await edits.make_limit(connection, new, now=now)
     before, after = set(old.tags or ()), set(new.tags or ())
     moved = await edits.edit(
         connection,

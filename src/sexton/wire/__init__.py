@@ -58,7 +58,6 @@ from .requests import (
     ReplayRequest,
     RunRequest,
     StatusChange,
-    UniqueRule,
 )
 from .retrying import RetryPolicy
 from .schedules import (
@@ -94,6 +93,7 @@ from .subscriptions import (
     SubscriptionSettings,
     SubscriptionView,
 )
+from .unique import UniqueRule
 
 __all__ = [
     "RULE_FIELDS",

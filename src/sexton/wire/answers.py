@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
-from msgspec import Meta
 
-from sexton.domain.job import Delivery, Priority
-from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
+from sexton.domain.job import Priority
 
-from .handlers import TargetHandler
+from .job_options import ShownOptions
 from .kinds import Answer, ExecutionStatus, JobStatus, Moment, Origin
-from .retrying import RetryPolicy
-from .schedules import CatchUpRule, OverlapRule, Schedule
-from .sharing import LimitRule
+from .schedules import Schedule
 
 T = TypeVar("T")
 
@@ -55,26 +51,9 @@ class Execution(Answer, frozen=True, kw_only=True):
     payload: Any = None  # null: the job's
 
 
-class Job(Answer, frozen=True, kw_only=True):
+class Job(ShownOptions, frozen=True, kw_only=True):
     """A job as it stands now."""
 
-    id: UUID
-    status: JobStatus
-    version: int
-    handler: Annotated[str | TargetHandler, Meta(description="A Python task by its name, or what is called instead.")]
-    payload: msgspec.Raw
-    tenant: str
-    queue: str
-    priority: Priority
-    delivery: Delivery
-    name: str | None = None
-    tags: Sequence[str] = ()
-    retry: RetryPolicy | None = None  # what it says beyond the defaults
-    timeout_s: float | None = None
-    deadline_s: float | None = None
-    start_within_s: float | None = None
-    limit: LimitRule | None = None  # that its runs keep to
-    idempotency_key: str | None = None
     submitted_at: Moment
     submitted_by: str | None = None
     trace: str | None = None
@@ -86,10 +65,6 @@ class Job(Answer, frozen=True, kw_only=True):
     warnings: Sequence[str] = ()
     schedule: Schedule | None = None  # of a recurring job, and so on down to over_reason
     schedule_words: str | None = None
-    overlap: OverlapRule | None = None
-    catch_up: CatchUpRule | None = None
-    on_resume: CatchUpPolicy | None = None
-    pause_after: int | None = None
     paused_at: Moment | None = None
     paused_by: str | None = None
     resume_at: Moment | None = None

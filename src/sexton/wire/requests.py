@@ -3,85 +3,36 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from sexton.domain.fault import Invalid
-from sexton.domain.job import TAG_LIMIT, Delivery, Priority, Submission, Unique, submission
+from sexton.domain.job import Submission, submission
+from sexton.domain.job_options import BY_NAME, FIXED, POLICIES, RECURRENCE
 from sexton.domain.schedule.backfill import SPACING_S
 from sexton.domain.schedule.backfill import Fires as BackfillFires
 from sexton.domain.schedule.backfill import Overlap as BackfillOverlap
-from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
 from sexton.domain.schedule.check import schedule
-from sexton.domain.schedule.cron_text import Dialect
 from sexton.domain.schedule.document import OnName, ScheduleDocument, document
-from sexton.domain.schedule.overlap import Policy as OverlapPolicy
 from sexton.domain.schedule.recurrence import Recurrence, seed_of
 from sexton.domain.targets import task_of
 
 from .handlers import Handler, task_or_target
-from .kinds import Instant, Request, Rule, Span, Word
-from .retrying import RetryPolicy
-from .schedules import (
-    RULE_FIELDS,
-    CatchUpRule,
-    DstRule,
-    JitterRule,
-    OverlapRule,
-    Schedule,
-    Stretch,
-    catch_up_of,
-    overlap_of,
-)
+from .job_options import JobOptions
+from .kinds import Instant, Request, Span, Word
+from .schedules import RULE_FIELDS, Schedule, catch_up_of, overlap_of
 from .sharing import LimitRule
-
-_LIMIT = "The limit that its runs keep to: its key alone, or with the numbers that create it."
-
-
-class UniqueRule(Request, frozen=True, kw_only=True):
-    """Equal jobs are one, while they are pending or for `period` after their submission."""
-
-    by: tuple[Word, ...] = ("handler", "payload")
-    period: Span | None = None
-    on_conflict: Literal["keep", "replace"] = "keep"
-
-    def to_domain(self) -> Unique:
-        by = ("task" if part == "handler" else part for part in self.by)
-        return Unique.of(*by, period=self.period, on_conflict=self.on_conflict)
+from .unique import UniqueRule
 
 
-class JobRequest(Schedule, frozen=True, kw_only=True):
+class JobRequest(JobOptions, frozen=True, kw_only=True):
     """A job to be submitted: one-time with `run_at`, `delay` or neither (now), recurring with `cron`, `rrule` or `every`."""
 
     handler: Handler
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))  # a schema cannot hold it as a default
-    run_at: Instant | None = None
-    delay: Span | None = None
-    name: Word | None = None
-    tenant: Word | None = None
-    queue: Word | None = None
-    priority: Priority | None = None
-    retry: RetryPolicy | None = None
-    timeout: Span | None = None
-    deadline: Span | None = None
-    start_within: Span | None = None
-    lease: Span | None = None
-    progress_within: Span | None = None
-    grace: Span | None = None
-    max_lost: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    delivery: Delivery | None = None
-    unique: bool | UniqueRule | None = None
-    limit: Annotated[Word | LimitRule, Meta(description=_LIMIT)] | None = None
-    tags: Annotated[tuple[Word, ...], Meta(max_length=TAG_LIMIT)] | None = None
-    idempotency_key: Word | None = None
-    idempotency_ttl: Span | None = None
-    overlap: OverlapPolicy | OverlapRule | None = None
-    catch_up: CatchUpPolicy | CatchUpRule | None = None
-    on_resume: CatchUpPolicy | None = None
-    pause_after: Annotated[int, Meta(ge=1, le=10_000)] | None = None
 
     @property
     def task(self) -> str:
@@ -127,14 +78,7 @@ class JobRequest(Schedule, frozen=True, kw_only=True):
                 tenant=self.tenant,
                 queue=self.queue,
                 priority=self.priority,
-                retry=None if self.retry is None else self.retry.to_domain(),
                 timeout=self.timeout,
-                deadline=self.deadline,
-                start_within=self.start_within,
-                lease=self.lease,
-                progress_within=self.progress_within,
-                grace=self.grace,
-                max_lost=self.max_lost,
                 delivery=self.delivery,
                 unique=self.unique.to_domain() if isinstance(self.unique, UniqueRule) else self.unique,
                 limit=self.limit.to_domain() if isinstance(self.limit, LimitRule) else self.limit,
@@ -143,15 +87,22 @@ class JobRequest(Schedule, frozen=True, kw_only=True):
                 key_ttl=self.idempotency_ttl,
                 submitted_by=submitted_by,
                 trace=trace,
+                **self._policies(),
             )
         except Invalid as fault:
             raise Invalid(_SPELLED.get(fault.field, fault.field), fault.message) from None
 
+    def _policies(self) -> dict[str, Any]:
+        """What it says of what the policy keeps."""
+        said = {name: value for name in POLICIES if (value := getattr(self, name)) is not None}
+        if self.retry is not None:
+            said["retry"] = self.retry.to_domain()
+        return said
+
 
 _SPELLED = {"task": "handler", "key": "idempotency_key", "key_ttl": "idempotency_ttl"}
 _NO_ID = UUID(int=0)
-_POLICIES = ("overlap", "catch_up", "on_resume", "pause_after")
-_RECURRING = (*RULE_FIELDS, *_POLICIES)
+_RECURRING = (*RULE_FIELDS, *RECURRENCE)
 _BY_NAME = "a recurring job has no key; give it a name, and with ?on_name=update the same submission twice is one schedule"
 _ONE_TIME = {
     "run_at": "give exactly one of run_at, delay, cron, rrule and every; a schedule begins at start_at",
@@ -162,38 +113,31 @@ _ONE_TIME = {
 }
 
 
-class JobEdit(Request, frozen=True, kw_only=True):
-    """What to change in a pending or recurring job; what is left out stays, `null` goes back to the default. What it calls may
-    change, but not by which kind of handler."""
+_ABOUT_EDITS = """What to change in a pending or recurring job; what is left out stays, `null` goes back to the default. What it
+    calls may change, but not by which kind of handler."""
 
-    handler: Handler | UnsetType = UNSET
-    payload: msgspec.Raw | UnsetType = UNSET
-    run_at: Instant | UnsetType | None = UNSET
-    delay: Span | UnsetType | None = UNSET
-    name: Word | UnsetType | None = UNSET
-    queue: Word | UnsetType | None = UNSET
-    priority: Priority | UnsetType | None = UNSET
-    retry: RetryPolicy | UnsetType | None = UNSET
-    timeout: Span | UnsetType | None = UNSET
-    deadline: Span | UnsetType | None = UNSET
-    start_within: Span | UnsetType | None = UNSET
-    tags: Annotated[tuple[Word, ...], Meta(max_length=TAG_LIMIT)] | UnsetType | None = UNSET
-    cron: Rule | UnsetType | None = UNSET
-    rrule: Rule | UnsetType | None = UNSET
-    every: Span | UnsetType | None = UNSET
-    timezone: Word | UnsetType | None = UNSET
-    dst: DstRule | UnsetType | None = UNSET
-    jitter: Span | JitterRule | UnsetType | None = UNSET
-    start_at: Instant | UnsetType | None = UNSET
-    end_at: Instant | UnsetType | None = UNSET
-    max_fires: Annotated[int, Meta(ge=1, le=2**31 - 1)] | UnsetType | None = UNSET
-    exclude: Annotated[tuple[Word | Stretch, ...], Meta(max_length=500)] | UnsetType | None = UNSET
-    dialect: Dialect | UnsetType | None = UNSET
-    anchor_at: Instant | UnsetType | None = UNSET
-    overlap: OverlapPolicy | OverlapRule | UnsetType | None = UNSET
-    catch_up: CatchUpPolicy | CatchUpRule | UnsetType | None = UNSET
-    on_resume: CatchUpPolicy | UnsetType | None = UNSET
-    pause_after: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType | None = UNSET
+if TYPE_CHECKING:
+
+    class JobEdit(Request, frozen=True):
+        """Of `JobRequest` every field that is not fixed, each of which may be left out."""
+
+        def __init__(self, **changes: Any) -> None: ...
+
+else:
+    _KINDS = get_type_hints(JobRequest, include_extras=True)
+    JobEdit = msgspec.defstruct(
+        "JobEdit",
+        [
+            (name, _KINDS[name] | UnsetType, UNSET)
+            for name in sorted(JobRequest.__struct_fields__, key=list(BY_NAME).index)
+            if name not in FIXED
+        ],
+        bases=(Request,),
+        namespace={"__doc__": _ABOUT_EDITS},
+        module=__name__,
+        frozen=True,
+        kw_only=True,
+    )
 
 
 class StatusChange(Request, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from sexton import wire
 from sexton.domain.job import Lane, Policy
+from sexton.domain.job_options import BY_NAME, POLICIES
 from sexton.domain.limit import Limit
 from sexton.domain.outcome import ErrorInfo
 from sexton.domain.retry import DEFAULT, Retry
@@ -23,6 +24,7 @@ from sexton.store.work import dead_letters, jobs
 S = TypeVar("S", bound=msgspec.Struct)
 
 _policy = msgspec.json.Decoder(Policy).decode
+_POLICY_FIELDS = tuple((str(BY_NAME[name].field), key) for name, key in POLICIES.items())
 _RETRY_FIELDS = {
     "max_attempts": "max_attempts",
     "backoff": "backoff",
@@ -63,10 +65,9 @@ def _job_fields(view: jobs.JobView) -> dict[str, Any]:
         "delivery": "at_most_once" if view.at_most_once else "at_least_once",
         "name": view.name,
         "tags": view.tags or (),
-        "retry": retry(policy.retry),
         "timeout_s": view.timeout_s,
-        "deadline_s": policy.deadline_s,
-        "start_within_s": policy.start_within_s,
+        **{field: getattr(policy, key) for field, key in _POLICY_FIELDS},
+        "retry": retry(policy.retry),
         "limit": _limit(view.policy_json),
         "idempotency_key": view.idempotency_key,
         "submitted_at": view.submitted_at,

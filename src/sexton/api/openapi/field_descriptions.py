@@ -1,30 +1,33 @@
-"""What each field means, once: a word means the same wherever it stands, so the document takes it from here."""
+"""What each field means, once: a word means the same wherever it stands, so the document takes it from here. What the options
+of a job mean is in `sexton.domain.job_options`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-MEANINGS = {
+from sexton.domain.job_options import OPTIONS, Option
+
+
+def _asked(option: Option) -> str:
+    return option.means if option.default == "none" else f"{option.means} By default: {option.default}."
+
+
+_OF_REQUESTS = {option.name: _asked(option) for option in OPTIONS}
+_OF_ANSWERS = {
+    option.field: f"{option.means} In seconds." if option.kind == "span" else option.means
+    for option in OPTIONS
+    if option.has_own_field
+}
+_OF_JOBS: dict[str, Mapping[Any, str]] = {
+    "JobRequest": _OF_REQUESTS,
+    "JobEdit": _OF_REQUESTS,
+    "Job": _OF_ANSWERS,
+    "Submitted": _OF_ANSWERS,
+}
+_OTHERWISE = {"handler", "limit"}  # means something else in other structs
+MEANINGS = {option.name: option.means for option in OPTIONS if option.name not in _OTHERWISE} | {
     "handler": "What runs: the name of a Python task.",
-    "payload": "The handler's arguments, as JSON; at most 256 KiB.",
-    "run_at": "When it is due. Without it and without `delay`: now.",
-    "delay": "How long from now it is due.",
-    "cron": "When it fires: five fields, six or seven with seconds first and a year last; names, `L`, `W`, `#`, `H`, `@daily`.",
-    "rrule": "When it fires, as RFC 5545 says it: `FREQ=…`, or lines with `DTSTART`, `RRULE`, `EXDATE`, `RDATE`.",
-    "every": "When it fires: at `anchor_at` and a whole number of such spans after it.",
-    "timezone": "The IANA name of the zone its wall times are of; UTC by default.",
-    "dst": "What a wall time means that does not exist or exists twice.",
-    "jitter": "How far its fires are moved, each job by a span of its own that never changes. At most 30 minutes.",
-    "start_at": "It fires no earlier.",
-    "end_at": "It fires no later.",
-    "max_fires": "After so many fires it is over; missed ones do not count.",
-    "exclude": "When it does not fire: dates, daily windows such as `22:00-06:00`, stretches between instants.",
-    "dialect": "`quartz`: weekdays count from Sunday = 1, and seconds are required.",
-    "anchor_at": "What `every` counts from, and where an rrule without `DTSTART` begins; the submission by default.",
-    "overlap": "What becomes of a fire while an earlier run is alive: `skip` (default), `queue`, `parallel`, `replace`.",
-    "catch_up": "What becomes of fires nobody planned in time: `latest` (default), `skip`, `all`, within 30 minutes.",
-    "on_resume": "What becomes of the fires of a pause: `skip` (default), `latest`, `all`.",
-    "pause_after": "After so many fires in a row that failed for good it pauses by itself, until it is resumed.",
     "schedule": "The rule of a recurring job; null: it is a one-time job.",
     "schedule_words": "The rule in words.",
     "paused_at": "When it was paused.",
@@ -43,24 +46,7 @@ MEANINGS = {
     "check": "What was asked.",
     "ok": "Whether it lets the job run.",
     "evidence": "What the answer rests on.",
-    "name": "A name of the submitter's choice, to find the job by.",
-    "tenant": "Whose it is.",
-    "queue": "Where its runs wait; workers subscribe to queues.",
-    "priority": "The lane: critical, high, normal, low, strictly in this order within a queue.",
-    "retry": "How often it is tried and how long it waits in between.",
-    "timeout": "How long one attempt may take; 0 means no limit.",
-    "deadline": "How long all attempts together may take, from the due time.",
-    "start_within": "The first attempt starts this soon after the due time, or never.",
-    "lease": "How long its worker may be silent before the run is taken from it.",
-    "progress_within": "A handler that reports no progress for this long counts as stuck.",
-    "grace": "How long a handler has between being asked to stop and being forced.",
-    "max_lost": "How many workers may die under it before it is buried.",
-    "delivery": "`at_least_once`, or `at_most_once`: then a start is the only one.",
-    "unique": "Equal jobs are one: `true`, or what must be equal and for how long.",
-    "tags": "Words to find it by.",
     "tag": "One of its tags.",
-    "idempotency_key": "The same key with the same body gives the first job again; with another body it is refused.",
-    "idempotency_ttl": "How long the key is kept; 7 days by default.",
     "status": "Where it stands.",
     "version": "Grows by one with every edit; the first part of the ETag.",
     "submitted_at": "When it was submitted, by the database's clock.",
@@ -228,12 +214,12 @@ def explained(schema: Any) -> Any:
     if not properties:
         return schema
     of = schema.get("title")
-    return {**schema, "properties": {name: _told(f"{of}.{name}", name, inner) for name, inner in properties.items()}}
+    return {**schema, "properties": {name: _told(str(of), name, inner) for name, inner in properties.items()}}
 
 
-def _told(exact: str, name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _told(of: str, name: str, schema: dict[str, Any]) -> dict[str, Any]:
     """A struct may mean something of its own by a word."""
-    meaning = MEANINGS.get(exact) or MEANINGS.get(name)
+    meaning = MEANINGS.get(f"{of}.{name}") or _OF_JOBS.get(of, {}).get(name) or MEANINGS.get(name)
     return (
         schema if meaning is None else {**schema, "description": " ".join(filter(None, [meaning, schema.get("description")]))}
     )

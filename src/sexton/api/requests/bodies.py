@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import TypeVar
 
 import msgspec
 
-from sexton.api.answers.problems import Refused, invalid, pointer
+from sexton.api.answers.problems import Refused, invalid
 from sexton.api.state import ApiRequest
-from sexton.wire import Fault
 
-from .choices import choices_at, in_words
+from .faults import checked, unreadable
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -20,15 +20,7 @@ MERGE_PATCH = "application/merge-patch+json"
 DEPTH_LIMIT = 100
 
 S = TypeVar("S", bound=msgspec.Struct)
-
-_WHERE = re.compile(r"(.*) - at `(?:key in )?(\$.*)`", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-_CHOICE = re.compile(r"Invalid (?:enum )?value (.+)", re.DOTALL)
-_FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`", re.DOTALL)
-_WORDS = {
-    "Expected `datetime` with a timezone component": "give an instant with an offset, such as 2026-03-01T09:00:00Z",
-    "Invalid RFC3339 encoded datetime": "give an instant with an offset (RFC 3339), such as 2026-03-01T09:00:00Z",
-}
+T = TypeVar("T")
 
 
 async def body_of(request: ApiRequest, *media_types: str) -> tuple[bytes, str]:
@@ -42,19 +34,24 @@ async def body_of(request: ApiRequest, *media_types: str) -> tuple[bytes, str]:
     return body, media_type
 
 
-async def read(request: ApiRequest, kind: type[S], *media_types: str) -> S:
+async def read(request: ApiRequest, kind: type[S], *media_types: str, check: Callable[[S], object] | None = None) -> S:
+    """With `check`, a body that cannot be decoded is refused together with the rules that its other fields break."""
     body, _ = await body_of(request, *(media_types or (JSON,)))
-    return decoded(body, kind)
+    return decoded(body, kind, check)
 
 
-def decoded(body: bytes | msgspec.Raw, kind: type[S]) -> S:
-    """Invalid is a rule broken, with a pointer; malformed is no JSON at all."""
+async def read_checked(request: ApiRequest, kind: type[S], check: Callable[[S], T]) -> T:
+    """What `check` makes of the body."""
+    return checked(await read(request, kind, check=check), check)
+
+
+def decoded(body: bytes | msgspec.Raw, kind: type[S], check: Callable[[S], object] | None = None) -> S:
+    """Invalid is a rule broken, with a pointer for each fault; malformed is no JSON at all."""
     try:
         read: S = _decoder(kind).decode(body)
         return read
     except msgspec.ValidationError as error:
-        fault = fault_in(str(error), kind)
-        raise Refused("invalid", f"{fault.pointer or 'the body'}: {fault.detail}", [fault]) from None
+        raise unreadable(body, kind, error, check) from None
     except msgspec.DecodeError as error:
         raise malformed(error) from None
     except RecursionError:
@@ -84,21 +81,6 @@ def _media_type(request: ApiRequest, allowed: tuple[str, ...]) -> str:
             headers={"Accept-Post" if request.method == "POST" else "Accept-Patch": ", ".join(allowed)},
         )
     return media_type
-
-
-def fault_in(message: str, kind: type | None = None) -> Fault:
-    """msgspec's words about a value of `kind`, with its path as a JSON pointer, and what may stand there instead."""
-    found = _WHERE.fullmatch(message)
-    said, path = (found[1], found[2]) if found else (message, "$")
-    steps = tuple(name or index for name, index in _STEP.findall(path))
-    at = pointer(*steps)
-    if field := _FIELD.fullmatch(said):
-        at += pointer(field[1])
-        said = "there is no such field" if "unknown" in said[:24] else "is required"
-    elif kind is not None and (wrong := _CHOICE.fullmatch(said)) and (choices := choices_at(kind, steps)):
-        said = f"{wrong[1]} is unknown; use {in_words(choices)}"
-    said = said.strip()
-    return Fault(pointer=at, detail=_WORDS.get(said, said[:1].lower() + said[1:]))
 
 
 def refuse_unkeepable(at: str, text: str | None) -> None:

@@ -16,7 +16,7 @@ from sexton.api.state import ApiRequest
 from sexton.domain.duration import seconds
 from sexton.domain.fault import Invalid
 
-from .bodies import fault_in
+from .faults import fault_in
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -10,7 +10,8 @@ from msgspec import UNSET
 
 from sexton.api.answers.problems import invalid
 from sexton.api.answers.views import handler
-from sexton.domain.job import Lane, Submission
+from sexton.domain.job import Lane, Policy, Submission
+from sexton.domain.job_options import POLICIES, RECURRENCE
 from sexton.domain.schedule import Schedule, schedule
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.recurrence import Recurrence, recurrence_of, seed_of
@@ -21,7 +22,6 @@ from sexton.wire import RULE_FIELDS, JobEdit, JobRequest, catch_up_of, overlap_o
 from .submissions import submission_of
 
 _KINDS = ("cron", "rrule", "every")
-_POLICIES = ("overlap", "catch_up", "on_resume", "pause_after")
 
 
 def said_in(edit: JobEdit) -> dict[str, Any]:
@@ -39,20 +39,22 @@ def revision_of(edit: JobEdit, view: JobView, *, now: datetime) -> ScheduleDocum
         if field in said:
             raise invalid(f"/{field}", "a recurring job has no single time; change cron, rrule or every")
     common = {
-        name: value for name, value in said.items() if value is not None and name not in RULE_FIELDS and name not in _POLICIES
+        name: value for name, value in said.items() if value is not None and name not in RULE_FIELDS and name not in RECURRENCE
     }
     checked = submission_of(JobRequest(**{"handler": handler(view), **common}), submitted_by="api")
     name = said.get("name", view.name)
+    policy, limit = _policy(said, checked, view.policy_json)
     return ScheduleDocument(
         task=view.task,
         tenant=view.tenant,
-        at_most_once=view.at_most_once,
+        at_most_once=checked.at_most_once if "delivery" in said else view.at_most_once,
         name=name,
         queue=said.get("queue", view.queue),
         lane=_lane(said, view),
         payload=checked.payload if "payload" in said else msgspec.Raw(view.payload_json.encode()),
         timeout_s=checked.timeout_s if "timeout" in said else view.timeout_s or 0.0,
-        policy=_policy(said, checked, view.policy_json),
+        policy=policy,
+        limit=limit,
         tags=checked.tags if "tags" in said else tuple(view.tags or ()) or None,
         schedule=_schedule(said, view, name, now),
         recurrence=_recurrence(said, view.recurrence_json),
@@ -66,18 +68,28 @@ def _lane(said: dict[str, Any], view: JobView) -> int | None:
     return None if said["priority"] is None else int(Lane.of(said["priority"]))
 
 
-def _policy(said: dict[str, Any], checked: Submission, stored: str | None) -> msgspec.Raw | None:
+def policy_of(said: dict[str, Any], checked: Submission) -> dict[str, Any]:
+    """What an edit says of what the policy keeps, by the keys of that document; null: back to the default."""
+    new = checked.policy or Policy()
+    changes = {key: None if said[name] is None else getattr(new, key) for name, key in POLICIES.items() if name in said}
+    return {**changes, "limit": checked.limit} if "limit" in said else changes
+
+
+def _policy(said: dict[str, Any], checked: Submission, stored: str | None) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
+    """The next policy, and the limit, which a document has beside it."""
     policy: dict[str, Any] = {} if stored is None else msgspec.json.decode(stored)
-    new = None if checked.policy is None else checked.policy
-    for field, part in (("retry", "retry"), ("deadline", "deadline_s"), ("start_within", "start_within_s")):
-        if field in said:
-            policy.pop(part, None)
-            if said[field] is not None and new is not None:
-                policy[part] = msgspec.to_builtins(getattr(new, part))
+    policy |= msgspec.to_builtins(policy_of(said, checked))
     if "handler" in said:
         old = msgspec.convert(policy.get("target"), Target | None)
-        policy["target"] = msgspec.to_builtins(in_place_of(old, None if new is None else new.target))
-    return msgspec.Raw(msgspec.json.encode(policy)) if policy else None
+        target = None if checked.policy is None else checked.policy.target
+        policy["target"] = msgspec.to_builtins(in_place_of(old, target))
+    limit = policy.pop("limit", None)
+    chosen = {key: value for key, value in policy.items() if value is not None}
+    return _encoded(chosen), _encoded(limit)
+
+
+def _encoded(document: Any) -> msgspec.Raw | None:
+    return msgspec.Raw(msgspec.json.encode(document)) if document else None
 
 
 def _schedule(said: dict[str, Any], view: JobView, name: str | None, now: datetime) -> Schedule | msgspec.Raw:

@@ -9,28 +9,24 @@ from typing import Any
 
 import msgspec
 
-from sexton.api.answers.problems import Refused, fault_of, invalid
+from sexton.api.answers.problems import Refused, invalid
 from sexton.api.state import ApiRequest
-from sexton.domain.fault import Invalid
+from sexton.clock import host_now
 from sexton.domain.job import PAYLOAD_BYTES_LIMIT, Submission, has_escaped_nul
 from sexton.domain.schedule.document import OnName, ScheduleDocument
 from sexton.wire import Fault, JobRequest, RunRequest
 
-from .bodies import DEPTH_LIMIT, fault_in
+from .bodies import DEPTH_LIMIT
+from .faults import checked, fault_in
 
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def submission_of(request: JobRequest, *, submitted_by: str, trace: str | None = None, key: str | None = None) -> Submission:
     """The document for the store, with the payload as the caller wrote it."""
-    check_payload(request.payload)
     if key is not None:
         request = msgspec.structs.replace(request, idempotency_key=key)
-    try:
-        document = request.to_domain(submitted_by=submitted_by, trace=trace)
-    except Invalid as error:
-        fault = fault_of(error)
-        raise Refused("invalid", f"{fault.pointer}: {fault.detail}", [fault]) from None
+    document = checked(request, lambda one: _submission(one, submitted_by, trace))
     if document.run_at is not None:  # so that one instant in two spellings is one submission
         return msgspec.structs.replace(document, run_at=document.run_at.astimezone(UTC))
     return document
@@ -40,14 +36,29 @@ def schedule_of(
     request: JobRequest, *, now: datetime, on_name: OnName, submitted_by: str, trace: str | None = None, key: str | None = None
 ) -> ScheduleDocument:
     """The document of a recurring job, its rule judged as of `now`."""
-    check_payload(request.payload)
     if key is not None:
         request = msgspec.structs.replace(request, idempotency_key=key)
-    try:
-        return request.to_schedule(now=now, on_name=on_name, submitted_by=submitted_by, trace=trace)
-    except Invalid as error:
-        fault = fault_of(error)
-        raise Refused("invalid", f"{fault.pointer}: {fault.detail}", [fault]) from None
+    return checked(request, lambda one: _schedule(one, now, on_name, submitted_by, trace))
+
+
+def check_job(request: JobRequest) -> None:
+    """What of a request breaks a rule; of a rule as of this host's time."""
+    if request.is_recurring:
+        _schedule(request, host_now(), "refuse", None, None)
+    else:
+        _submission(request, None, None)
+
+
+def _submission(request: JobRequest, submitted_by: str | None, trace: str | None) -> Submission:
+    check_payload(request.payload)
+    return request.to_domain(submitted_by=submitted_by, trace=trace)
+
+
+def _schedule(
+    request: JobRequest, now: datetime, on_name: OnName, submitted_by: str | None, trace: str | None
+) -> ScheduleDocument:
+    check_payload(request.payload)
+    return request.to_schedule(now=now, on_name=on_name, submitted_by=submitted_by, trace=trace)
 
 
 def check_payload(payload: msgspec.Raw, at: str = "/payload", bytes_limit: int = PAYLOAD_BYTES_LIMIT) -> None:

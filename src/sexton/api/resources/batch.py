@@ -18,7 +18,7 @@ from sexton.api.openapi.description import Answer, Body, Operation
 from sexton.api.requests.bodies import JSON, NDJSON, body_of, decoded, malformed
 from sexton.api.requests.parameters import query_of
 from sexton.api.requests.queries import BatchQuery
-from sexton.api.requests.submissions import schedule_of, submission_of, trace_of
+from sexton.api.requests.submissions import check_job, schedule_of, submission_of, trace_of
 from sexton.api.state import ApiRequest, ApiState, caller_of, request_id_of, state_of
 from sexton.domain.job import BATCH_LIMIT
 from sexton.domain.schedule.document import OnName
@@ -115,7 +115,7 @@ async def _judge(
         if index % _BREATH == _BREATH - 1:
             await asyncio.sleep(0)
         try:
-            asked = decoded(item, wire.JobRequest)
+            asked = decoded(item, wire.JobRequest, check_job)
             if asked.is_recurring:
                 judged_count += 1
                 checked.append(schedule_of(asked, now=now, on_name=on_name, submitted_by=caller.actor, trace=trace))

@@ -19,10 +19,11 @@ from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Body, Operation, body, ok
 from sexton.api.requests.bodies import JSON, MERGE_PATCH, read, refuse_unkeepable
 from sexton.api.requests.edits import changes_of
+from sexton.api.requests.faults import checked
 from sexton.api.requests.parameters import filter_of, id_of, query_of, span_of
 from sexton.api.requests.queries import EditQuery, JobQuery, JobsQuery, StatusQuery, SubmitQuery
 from sexton.api.requests.revisions import revision_of
-from sexton.api.requests.submissions import key_of, payload_of, schedule_of, submission_of, trace_of
+from sexton.api.requests.submissions import check_job, key_of, payload_of, schedule_of, submission_of, trace_of
 from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.operations import forecast, jobs, one_time_jobs, recurring_jobs
@@ -70,7 +71,7 @@ async def submit(request: ApiRequest) -> Response[bytes]:
     idempotency key.
     """
     query, state = query_of(request, SubmitQuery), state_of(request)
-    asked = await read(request, wire.JobRequest)
+    asked = await read(request, wire.JobRequest, check=check_job)
     key = key_of(request, asked.idempotency_key)
     if asked.is_recurring:
         return await _submit_recurring(request, state, asked, query, key)
@@ -172,17 +173,18 @@ async def edit(request: ApiRequest) -> Response[bytes]:
     """
     query = query_of(request, EditQuery)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
-    asked, version = await read(request, wire.JobEdit, JSON, MERGE_PATCH), expected_version(request)
+    check = None if is_recurring(wanted) else changes_of
+    asked, version = await read(request, wire.JobEdit, JSON, MERGE_PATCH, check=check), expected_version(request)
     caller, now = caller_of(request), state.clock.database_now()
     if not is_recurring(wanted):
         if query.preview:
             raise invalid("?preview", "is for recurring jobs; a one-time job has one time")
-        changes = changes_of(asked)
+        changes = checked(asked, changes_of)
         async with state.database.transaction() as connection:
             return _told(await one_time_jobs.edit(connection, caller, wanted, changes, version=version, now=now))
 
     def revise(view: JobView, at: datetime) -> ScheduleDocument:
-        return revision_of(asked, view, now=at)
+        return checked(asked, lambda one: revision_of(one, view, now=at))
 
     async with state.database.transaction() as connection:
         if query.preview:

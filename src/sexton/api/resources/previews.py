@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from uuid import UUID
 
 from litestar import Response
 
 from sexton import wire
-from sexton.api.answers.problems import invalid
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Operation, body, ok
 from sexton.api.requests.bodies import read
+from sexton.api.requests.faults import checked, refused
 from sexton.api.requests.parameters import within_history
 from sexton.api.state import ApiRequest, caller_of, state_of
+from sexton.clock import host_now
 from sexton.domain.schedule import describe, schedule
 from sexton.domain.schedule.recurrence import seed_of
 from sexton.operations import forecast
@@ -39,12 +41,12 @@ async def preview(request: ApiRequest) -> Response[bytes]:
     In words and instants: of a schedule as it would be submitted, or of a job by its `job_id`. The fires are those strictly
     after `after` (now, if left out), with their jitter. `H` and jitter are drawn from tenant and name.
     """
-    state, asked = state_of(request), await read(request, wire.PreviewRequest)
+    state = state_of(request)
+    asked = await read(request, wire.PreviewRequest, check=lambda one: _rule(one, host_now()))
     async with state.database.connection() as connection:
         now = await database_clock.now(connection, now=state.clock.database_now())
         if asked.job_id is None:
-            seed = seed_of(asked.tenant or "default", asked.name, _NO_ID)
-            rule = forecast.Rule(schedule(now=now, seed=seed, **asked.rule()), seed)
+            rule = checked(asked, lambda one: _rule(one, now))
         else:
             _refuse_both(asked)
             rule = await forecast.of_job(connection, caller_of(request), asked.job_id)
@@ -54,10 +56,15 @@ async def preview(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Preview(description=described_as, timezone=rule.schedule.timezone, fires=found))
 
 
+def _rule(asked: wire.PreviewRequest, now: datetime) -> forecast.Rule:
+    seed = seed_of(asked.tenant or "default", asked.name, _NO_ID)
+    return forecast.Rule(schedule(now=now, seed=seed, **asked.rule()), seed)
+
+
 def _refuse_both(asked: wire.PreviewRequest) -> None:
-    for field in (*wire.RULE_FIELDS, "tenant", "name"):
-        if getattr(asked, field) is not None:
-            raise invalid(f"/{field}", "give a schedule or a job_id, not both")
+    said = [field for field in (*wire.RULE_FIELDS, "tenant", "name") if getattr(asked, field) is not None]
+    if said:
+        raise refused([wire.Fault(pointer=f"/{field}", detail="give a schedule or a job_id, not both") for field in said])
 
 
 HANDLERS = [preview]

@@ -15,7 +15,7 @@ from sexton import wire
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Operation, body, ok
-from sexton.api.requests.bodies import read, refuse_unkeepable
+from sexton.api.requests.bodies import read, read_checked, refuse_unkeepable
 from sexton.api.requests.parameters import name_of
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.domain.sharing import plain_name
@@ -119,7 +119,7 @@ class SettingsByName(Generic[View]):
         )
         async def set_(request: ApiRequest) -> Response[bytes]:
             state, name = state_of(request), self._checked_name(request)
-            settings = check(await read(request, kind), name)
+            settings = await read_checked(request, kind, lambda one: check(one, name))
             now = state.clock.database_now()
             async with state.database.transaction() as connection:
                 await put(connection, caller_of(request), name, settings, now=now)

@@ -13,7 +13,7 @@ from sexton.api.answers import delivery_views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Operation, body, ok
-from sexton.api.requests.bodies import read
+from sexton.api.requests.bodies import read, read_checked
 from sexton.api.requests.parameters import filter_of, id_of, query_of, within_history
 from sexton.api.requests.queries import DeliveriesQuery, SubscriptionsQuery
 from sexton.api.state import ApiRequest, caller_of, state_of
@@ -72,7 +72,7 @@ async def set_(request: ApiRequest) -> Response[bytes]:
     to go. While it is paused no event is made, nor made up for later.
     """
     state, name = state_of(request), checked_name(_name(request))
-    given = (await read(request, wire.SubscriptionSettings)).to_domain(name)
+    given = await read_checked(request, wire.SubscriptionSettings, lambda one: one.to_domain(name))
     async with state.database.transaction() as connection:
         is_new = await subscriptions.put(connection, caller_of(request), given, now=state.clock.database_now())
         view = delivery_views.subscription(await _found(connection, name))

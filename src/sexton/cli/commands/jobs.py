@@ -10,6 +10,7 @@ import typer
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.exits import Exit, NotUnderstood, exit_code, report
 from sexton.cli.inputs import instant, payload_of
+from sexton.cli.job_options import policies, said, takes_job_options
 from sexton.cli.printing import as_json_text, print_fields, print_json, print_list, print_one, print_table, shown
 
 from .backfill import backfill
@@ -198,44 +199,24 @@ def resume(
 
 
 @app.command()
+@takes_job_options(edits=True)
 def edit(
     job_id: Id,
     payload: Annotated[str | None, typer.Option(help="The new payload as JSON; @FILE reads a file, - standard input.")] = None,
-    delay: Annotated[str | None, typer.Option(help="Run it this much later than now.")] = None,
-    run_at: Annotated[str | None, typer.Option(help="Run it at this instant.")] = None,
-    name: Annotated[str | None, typer.Option(help="Its new name.")] = None,
-    queue: Annotated[str | None, typer.Option(help="Its new queue.")] = None,
-    priority: Annotated[str | None, typer.Option(help="critical, high, normal or low.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Of one attempt.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Its new tags, instead of all it has.")] = None,
-    cron: Annotated[str | None, typer.Option(help="Of a recurring job: its new rule.")] = None,
-    rrule: Annotated[str | None, typer.Option(help="The same as an RRULE.")] = None,
-    every: Annotated[str | None, typer.Option(help="The same as an interval.")] = None,
-    tz: Annotated[str | None, typer.Option(help="Of a recurring job: its new time zone.")] = None,
-    overlap: Annotated[str | None, typer.Option(help="Of a recurring job: skip, queue, parallel or replace.")] = None,
     version: Annotated[int | None, typer.Option(help="Only if this is still its version.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which fires of a recurring job come and go.")] = False,
     url: Url = None,
     as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Change a job that has not begun, or a recurring one from its next fire on.
 
     Example: sexton jobs edit 0199a1b2-0000-7000-8000-000000000000 --run-at 2026-03-01T09:00:00Z
     """
-    given = {
-        "payload": None if payload is None else payload_of(payload, []),
-        "delay": delay,
-        "run_at": instant(run_at, "--run-at"),
-        "name": name,
-        "queue": queue,
-        "priority": priority,
-        "timeout": timeout,
-        "tags": tag or None,
-        "timezone": tz,
-        "overlap": overlap,
-        **rule_of(cron, rrule, every),
-    }
-    changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    changes = said(given)
+    rule_of(changes.get("cron"), changes.get("rrule"), changes.get("every"))
+    if payload is not None:
+        changes["payload"] = payload_of(payload, [])
     if not changes:
         raise NotUnderstood("say what to change, for example --delay 1h")
     if dry_run:
@@ -304,6 +285,7 @@ def fields(job: Job) -> list[tuple[str, Any]]:
         ("catch-up", None if job.catch_up is None else job.catch_up.policy),
         ("version", job.version),
         ("delivery", job.delivery),
+        *policies(job),
         ("key", job.idempotency_key),
         ("submitted", job.submitted_at),
         ("by", job.submitted_by),

@@ -8,8 +8,10 @@ import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.exits import Exit, NotUnderstood
-from sexton.cli.inputs import called_by, file_bytes, instant, payload_of, read
+from sexton.cli.inputs import called_by, file_bytes, payload_of, read
+from sexton.cli.job_options import in_sdk, of_jobs, said, takes_job_options
 from sexton.cli.printing import as_json_text, print_json, progress, say, shown, warn
+from sexton.domain.job_options import BY_NAME
 from sexton.errors import ApiUnavailable, DatabaseUnavailable, InvalidSubmission, JobFailed, SextonError
 
 from .explain import rule_of
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from sexton.wire import BatchItem, JobRequest
 
 
+@takes_job_options()
 def submit(
     handler: Annotated[
         str | None, typer.Argument(help="The task to run, such as demo.echo; a URL to POST to; or any handler, as JSON.")
@@ -33,40 +36,14 @@ def submit(
         str | None, typer.Option(help="Many jobs: a file of JSON lines or a JSON array; - for standard input.")
     ] = None,
     partial: Annotated[bool, typer.Option("--partial", help="With --file: submit the good ones, name the bad ones.")] = False,
-    delay: Annotated[str | None, typer.Option(help="Run it this much later: 90s, 15m, 24h.")] = None,
-    run_at: Annotated[str | None, typer.Option(help="Run it at this instant: 2026-03-01T09:00:00Z.")] = None,
-    cron: Annotated[str | None, typer.Option(help='Run it again and again: "0 9 * * MON-FRI".')] = None,
-    every: Annotated[str | None, typer.Option(help="Run it again and again, so much apart: 15m.")] = None,
-    rrule: Annotated[str | None, typer.Option(help='Run it again and again, as RFC 5545 says: "FREQ=WEEKLY;BYDAY=MO".')] = None,
-    tz: Annotated[str | None, typer.Option(help="The time zone of --cron and --rrule: America/New_York.")] = None,
-    jitter: Annotated[str | None, typer.Option(help="Move the fires of a recurring job by up to so much: 30s.")] = None,
-    start_at: Annotated[str | None, typer.Option(help="A recurring job fires no earlier.")] = None,
-    end_at: Annotated[str | None, typer.Option(help="A recurring job fires no later.")] = None,
-    max_fires: Annotated[int | None, typer.Option(help="A recurring job is over after so many.")] = None,
-    overlap: Annotated[
-        str | None, typer.Option(help="While an earlier run is alive: skip, queue, parallel or replace.")
-    ] = None,
-    catch_up: Annotated[str | None, typer.Option(help="Of fires that were missed: latest, skip or all.")] = None,
     update: Annotated[
         bool, typer.Option("--update", help="Bring recurring jobs up to date whose names stand already.")
     ] = False,
-    name: Annotated[str | None, typer.Option(help="A name to find it by; of recurring jobs it stands once.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose it is.")] = None,
-    queue: Annotated[str | None, typer.Option(help="Where it waits.")] = None,
-    priority: Annotated[str | None, typer.Option(help="critical, high, normal or low.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="How often it is tried.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Of one attempt: 30s.")] = None,
-    deadline: Annotated[str | None, typer.Option(help="For all attempts together: 1h.")] = None,
-    start_within: Annotated[str | None, typer.Option(help="Start no later than this after it is due: 5m.")] = None,
-    delivery: Annotated[str | None, typer.Option(help="at_least_once or at_most_once.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A tag to find it by; may be repeated.")] = None,
-    limit: Annotated[str | None, typer.Option(help="The key of a limit it keeps to; see sexton limits.")] = None,
-    key: Annotated[str | None, typer.Option(help="An idempotency key: the same key twice is one job.")] = None,
-    unique: Annotated[bool, typer.Option("--unique", help="Not if an equal job is pending.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end and print its result.")] = False,
     within: Annotated[str | None, typer.Option(help="With --wait: give up after this long (exit code 8).")] = None,
     url: Url = None,
     as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Submit a job, or a file of them.
 
@@ -89,44 +66,25 @@ def submit(
         raise typer.Exit(code)
     if handler is None:
         raise NotUnderstood("name the task to run, or give --file")
-    called = called_by(handler)
-    rule = rule_of(
-        cron,
-        rrule,
-        every,
-        timezone=tz,
-        jitter=jitter,
-        start_at=instant(start_at, "--start-at"),
-        end_at=instant(end_at, "--end-at"),
-        max_fires=max_fires,
-        overlap=overlap,
-        catch_up=catch_up,
-    )
-    one_time = {"delay": delay, "run_at": instant(run_at, "--run-at"), "key": key, "unique": unique or None}
-    options = {
-        "name": name,
-        "tenant": tenant,
-        "queue": queue,
-        "priority": priority,
-        "timeout": timeout,
-        "deadline": deadline,
-        "start_within": start_within,
-        "delivery": delivery,
-        "tags": tag or None,
-        "limit": limit,
-        "retry": _retry(max_attempts),
-    }
-    body = payload_of(payload, pairs or [])
-    if rule:
-        misfits = [f"--{name.replace('_', '-')}" for name, value in one_time.items() if value is not None]
+    called, body, options = called_by(handler), payload_of(payload, pairs or []), said(given)
+    if _is_recurring(options):
+        misfits = [BY_NAME[name].option for name in of_jobs(options, "one-time")]
         if wait or misfits:
             raise NotUnderstood(f"{(misfits or ['--wait'])[0]} is for one-time jobs; leave it out")
-        with_client(url, lambda client: _schedule(client, called, body, {**options, **rule}, update=update, as_json=as_json))
+        with_client(url, lambda client: _schedule(client, called, body, options, update=update, as_json=as_json))
         return
-    options |= one_time
+    given_once = in_sdk(options)
     raise typer.Exit(
-        with_client(url, lambda client: _submit_one(client, called, body, options, wait=wait, within=within, as_json=as_json))
+        with_client(
+            url, lambda client: _submit_one(client, called, body, given_once, wait=wait, within=within, as_json=as_json)
+        )
     )
+
+
+def _is_recurring(options: dict[str, Any]) -> bool:
+    rules = {name: options.get(name) for name in ("cron", "rrule", "every")}
+    others = {name: value for name, value in of_jobs(options, "recurring").items() if name not in rules}
+    return bool(rule_of(**rules, **others))
 
 
 async def _schedule(
@@ -236,13 +194,3 @@ def read_requests(name: str) -> list[JobRequest]:
     if not requests:
         raise InvalidSubmission(name, "holds no jobs")
     return requests
-
-
-def _retry(max_attempts: int | None) -> Any:
-    from sexton.domain.fault import Invalid
-    from sexton.domain.retry import Retry
-
-    try:
-        return None if max_attempts is None else Retry(max_attempts=max_attempts)
-    except Invalid as fault:
-        raise InvalidSubmission("--max-attempts", fault.message) from None

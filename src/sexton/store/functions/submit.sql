@@ -1,13 +1,17 @@
 -- Submits one job from any language, inside any transaction:
 --   SELECT sexton.submit('send_invoice', '{"user_id": 42}', run_at => now() + interval '1 day');
 -- Promises: SECURITY DEFINER with a fixed search path: a role with EXECUTE on this function and USAGE on the schema may submit and can do
--- nothing else. Wrong arguments are rejected with SQLSTATE 22023 and a message that names the argument.
+-- nothing else. Arguments are only ever added, at the end and with a default (see migrations/0100): no service calls this function, so that
+-- none of the last release misses the old signature. Wrong arguments are rejected with SQLSTATE 22023 and a message that names the argument.
 -- Called by: users. Locks: those of submit_jobs; lock_timeout 2 s.
 CREATE OR REPLACE FUNCTION sexton.submit(
   task text, payload jsonb DEFAULT '{}', run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, queue text DEFAULT NULL,
   priority text DEFAULT NULL, tenant text DEFAULT NULL, name text DEFAULT NULL, key text DEFAULT NULL,
   key_ttl interval DEFAULT NULL, timeout interval DEFAULT NULL, tags text[] DEFAULT NULL, unique_by text[] DEFAULT NULL,
-  unique_for interval DEFAULT NULL, trace text DEFAULT NULL)
+  unique_for interval DEFAULT NULL, trace text DEFAULT NULL, deadline interval DEFAULT NULL, start_within interval DEFAULT NULL,
+  lease interval DEFAULT NULL, progress_within interval DEFAULT NULL, grace interval DEFAULT NULL, max_lost int DEFAULT NULL,
+  max_attempts int DEFAULT NULL, delivery text DEFAULT NULL, limit_key text DEFAULT NULL, limit_running int DEFAULT NULL,
+  limit_count int DEFAULT NULL, limit_per interval DEFAULT NULL, limit_burst int DEFAULT NULL, limit_ordered boolean DEFAULT NULL)
 RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = sexton, pg_temp SET lock_timeout = '2s'
 SET timezone = 'UTC' AS $$
 DECLARE
@@ -32,6 +36,9 @@ BEGIN
   IF lane IS NULL THEN
     RAISE EXCEPTION 'priority: "%" is not a lane', priority USING ERRCODE = '22023', HINT = 'Use critical, high, normal or low.';
   END IF;
+  IF delivery NOT IN ('at_least_once', 'at_most_once') THEN
+    RAISE EXCEPTION 'delivery: "%" is unknown', delivery USING ERRCODE = '22023', HINT = 'Use at_least_once or at_most_once.';
+  END IF;
   IF octet_length(payload::text) > 393216 THEN  -- 262144 without the spaces that jsonb adds
     RAISE EXCEPTION 'payload: % bytes, the limit is 262144', octet_length(payload::text)
       USING ERRCODE = '22023', HINT = 'Store the data elsewhere and submit a reference to it.';
@@ -50,7 +57,9 @@ BEGIN
       'task', task, 'run_at', run_at, 'delay_s', extract(epoch FROM delay), 'queue', queue,
       'lane', CASE WHEN priority IS NOT NULL THEN lane END, 'tenant', tenant, 'name', name, 'key', key,
       'key_ttl_s', extract(epoch FROM key_ttl), 'timeout_s', extract(epoch FROM timeout), 'tags', to_jsonb(tags), 'trace', trace,
-      'submitted_by', session_user,
+      'submitted_by', session_user, 'at_most_once', delivery = 'at_most_once',
+      'policy', sexton.said_policy(max_attempts, deadline, start_within, lease, progress_within, grace, max_lost),
+      'limit', sexton.said_limit(limit_key, limit_running, limit_count, limit_per, limit_burst, limit_ordered),
       'unique', CASE WHEN unique_by IS NOT NULL THEN jsonb_build_object('by', to_jsonb(unique_by), 'holds_s', extract(epoch FROM unique_for)) END
     )) || jsonb_build_object('payload', coalesce(payload, '{}')))) AS s);
 END

@@ -1,13 +1,17 @@
 -- Submits one recurring job from any language, inside any transaction:
 --   SELECT sexton.submit_schedule('report', name => 'report', cron => '0 9 * * MON-FRI', timezone => 'America/New_York');
--- Promises: rights as for sexton.submit. A fault in the rule itself is found by a planner: the job then ends as failed and says why.
+-- Promises: rights and arguments as for sexton.submit. A fault in the rule itself is found by a planner: the job then ends as failed and says why.
 -- Called by: users. Locks: those of submit_schedules; lock_timeout 2 s.
 CREATE OR REPLACE FUNCTION sexton.submit_schedule(
   task text, payload jsonb DEFAULT '{}', name text DEFAULT NULL, cron text DEFAULT NULL, rrule text DEFAULT NULL, every interval DEFAULT NULL,
   timezone text DEFAULT NULL, jitter interval DEFAULT NULL, start_at timestamptz DEFAULT NULL, end_at timestamptz DEFAULT NULL,
   max_fires int DEFAULT NULL, exclude text[] DEFAULT NULL, overlap text DEFAULT NULL, catch_up text DEFAULT NULL, catch_up_window interval DEFAULT NULL,
   queue text DEFAULT NULL, priority text DEFAULT NULL, tenant text DEFAULT NULL, timeout interval DEFAULT NULL, tags text[] DEFAULT NULL,
-  trace text DEFAULT NULL)
+  trace text DEFAULT NULL, deadline interval DEFAULT NULL, start_within interval DEFAULT NULL,
+  lease interval DEFAULT NULL, progress_within interval DEFAULT NULL, grace interval DEFAULT NULL, max_lost int DEFAULT NULL,
+  max_attempts int DEFAULT NULL, delivery text DEFAULT NULL, limit_key text DEFAULT NULL, limit_running int DEFAULT NULL,
+  limit_count int DEFAULT NULL, limit_per interval DEFAULT NULL, limit_burst int DEFAULT NULL, limit_ordered boolean DEFAULT NULL,
+  on_resume text DEFAULT NULL, pause_after int DEFAULT NULL)
 RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = sexton, pg_temp SET lock_timeout = '2s' SET timezone = 'UTC' AS $$
 DECLARE
   lane int := array_position(ARRAY['critical', 'high', 'normal', 'low'], coalesce(priority, 'normal')) - 1;
@@ -30,20 +34,32 @@ BEGIN
   IF catch_up NOT IN ('skip', 'latest', 'all') THEN
     RAISE EXCEPTION 'catch_up: "%" is unknown', catch_up USING ERRCODE = '22023', HINT = 'Use skip, latest or all.';
   END IF;
+  IF delivery NOT IN ('at_least_once', 'at_most_once') THEN
+    RAISE EXCEPTION 'delivery: "%" is unknown', delivery USING ERRCODE = '22023', HINT = 'Use at_least_once or at_most_once.';
+  END IF;
+  IF on_resume NOT IN ('skip', 'latest', 'all') THEN
+    RAISE EXCEPTION 'on_resume: "%" is unknown', on_resume USING ERRCODE = '22023', HINT = 'Use skip, latest or all.';
+  END IF;
+  IF pause_after NOT BETWEEN 1 AND 10000 THEN
+    RAISE EXCEPTION 'pause_after: % must lie between 1 and 10000', pause_after USING ERRCODE = '22023';
+  END IF;
   IF octet_length(payload::text) > 393216 THEN  -- 262144 without the spaces that jsonb adds
     RAISE EXCEPTION 'payload: % bytes, the limit is 262144', octet_length(payload::text)
       USING ERRCODE = '22023', HINT = 'Store the data elsewhere and submit a reference to it.';
   END IF;
   RETURN (SELECT s.id FROM sexton.submit_schedules(jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
       'task', task, 'name', name, 'queue', queue, 'lane', CASE WHEN priority IS NOT NULL THEN lane END, 'tenant', tenant,
-      'timeout_s', extract(epoch FROM timeout), 'tags', to_jsonb(tags), 'trace', trace, 'submitted_by', session_user,
+      'timeout_s', extract(epoch FROM timeout), 'tags', to_jsonb(tags), 'trace', trace, 'submitted_by', session_user, 'at_most_once', delivery = 'at_most_once',
+      'policy', sexton.said_policy(max_attempts, deadline, start_within, lease, progress_within, grace, max_lost),
+      'limit', sexton.said_limit(limit_key, limit_running, limit_count, limit_per, limit_burst, limit_ordered),
       -- As the planner writes it down again, so that the same call twice changes nothing.
       'schedule', jsonb_build_object('cron', cron, 'rrule', rrule, 'every', extract(epoch FROM every), 'timezone', nullif(timezone, 'UTC'),
         'jitter', CASE WHEN jitter > interval '0' THEN jsonb_build_object('max', extract(epoch FROM jitter)) END,
         'start_at', replace(to_jsonb(start_at)#>>'{}', '+00:00', 'Z'), 'end_at', replace(to_jsonb(end_at)#>>'{}', '+00:00', 'Z'), 'max_fires', max_fires, 'exclude', to_jsonb(exclude)),
       'recurrence', nullif(jsonb_strip_nulls(jsonb_build_object(
         'overlap', CASE WHEN overlap <> 'skip' THEN jsonb_build_object('policy', overlap) END,
-        'catch_up', nullif(jsonb_strip_nulls(jsonb_build_object('policy', nullif(catch_up, 'latest'), 'window', extract(epoch FROM catch_up_window))), '{}'))), '{}')
+        'catch_up', nullif(jsonb_strip_nulls(jsonb_build_object('policy', nullif(catch_up, 'latest'), 'window', extract(epoch FROM catch_up_window))), '{}'),
+        'on_resume', nullif(on_resume, 'skip'), 'pause_after', pause_after)), '{}')
     )) || jsonb_build_object('payload', coalesce(payload, '{}')))) AS s);
 END
 $$;

@@ -22,6 +22,7 @@ class Definition(NamedTuple):
     policy_json: str | None
     timeout_s: float | None
     tags: list[str] | None
+    at_most_once: bool
     options_json: str | None  # of its task, as registered
 
 
@@ -78,6 +79,11 @@ async def edit(
         by,
     )
     return [Moved(*row) for row in rows]
+
+
+async def make_limit(connection: Connection, new: Definition, *, now: datetime | None = None) -> None:
+    """The numbers of a job create the limit that its runs keep to, if its key is new; a key alone must exist."""
+    await connection.fetch(_SQL["make_limit"], now, new.policy_json, new.payload_json)
 
 
 async def pause_job(
