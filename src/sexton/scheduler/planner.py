@@ -5,7 +5,7 @@ number of planners may look at the same schedule (rule "plan by compare-and-set"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from sexton.clock import Clock
@@ -18,7 +18,7 @@ from sexton.store.work import failures, schedules
 from sexton.store.work.schedules import ToPlan
 from sexton.telemetry.events import Emit, FiresMissed, PausedAfterFailures, Planned, ServiceFailed, ZonesFollowed
 
-from .look_around import OVERDUE_S, LookAround
+from .look_around import OVERDUE_S, Led, LookAround
 
 REST_S = 2.0
 WOKEN_REST_S = 60.0  # where the sweeper's look wakes it
@@ -29,16 +29,7 @@ RECALL_S = 10.0  # between two looks for fires that nobody promoted
 class Planner:
     name = "planner"
 
-    def __init__(
-        self,
-        database: Database,
-        led: Callable[[], Collection[int]],
-        *,
-        limit: int,
-        clock: Clock,
-        emit: Emit,
-        rest_s: float = REST_S,
-    ) -> None:
+    def __init__(self, database: Database, led: Led, *, limit: int, clock: Clock, emit: Emit, rest_s: float = REST_S) -> None:
         """`rest_s` may be longer than rule "overdue work is anyone's" allows where another part looks and wakes it."""
         self._rest_s = rest_s
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit

@@ -30,22 +30,7 @@ from sexton.handlers.context import Context, ask_to_stop
 from sexton.handlers.live_output import LiveOutput
 from sexton.handlers.parent_death import die_with_parent
 
-from .messages import (
-    LENGTH_BYTES,
-    Alive,
-    Hello,
-    Logged,
-    Progressed,
-    Raised,
-    Returned,
-    Start,
-    Stop,
-    ToChild,
-    ToParent,
-    body_length,
-    for_child,
-    frame,
-)
+from . import messages
 
 # The name multiprocessing gives a main module in its children: `if __name__ == "__main__"` stays false, and libraries know it.
 MAIN = "__mp_main__"
@@ -57,12 +42,11 @@ def main() -> None:
         # The worker decides when this process ends. Not SIG_IGN: programs that the handler starts would inherit it.
         signal.signal(number, lambda *_: None)
     link = Link(_take_over_stdin())
-    os.register_at_fork(
-        after_in_child=link.close
-    )  # otherwise a process forked by the handler would hide the death of this process from the worker
+    # Otherwise a process that the handler forks would hide the death of this process from the worker.
+    os.register_at_fork(after_in_child=link.close)
     attempts: SimpleQueue[Attempt | None] = SimpleQueue()
     match link.receive():
-        case Hello(search_path, argv):
+        case messages.Hello(search_path, argv):
             sys.path[:], sys.argv[:] = search_path, argv
         case _:
             return
@@ -83,10 +67,10 @@ def _listen(link: Link, attempts: SimpleQueue[Attempt | None]) -> None:
     current: Attempt | None = None
     while (message := link.receive()) is not None:
         match message:
-            case Start():
+            case messages.Start():
                 current = Attempt(message, link)
                 attempts.put(current)
-            case Stop() if current is not None:
+            case messages.Stop() if current is not None:
                 current.ask_to_stop()
             case _:
                 pass
@@ -100,18 +84,18 @@ class Link:
         self._peer = peer
         self._lock = threading.Lock()
 
-    def send(self, message: ToParent) -> None:
-        self.send_frame(frame(message))
+    def send(self, message: messages.ToParent) -> None:
+        self.send_frame(messages.frame(message))
 
     def send_frame(self, data: bytes) -> None:
         with self._lock:
             self._peer.sendall(data)
 
-    def receive(self) -> ToChild | None:
+    def receive(self) -> messages.ToChild | None:
         """The next message; `None` when the worker has ended or has closed the socket."""
-        header = self._read(LENGTH_BYTES)
-        body = None if header is None else self._read(body_length(header))
-        return None if body is None else for_child(body)
+        header = self._read(messages.LENGTH_BYTES)
+        body = None if header is None else self._read(messages.body_length(header))
+        return None if body is None else messages.for_child(body)
 
     def close(self) -> None:
         self._peer.close()
@@ -141,26 +125,26 @@ class Relay(LiveOutput):
         self.is_over = False
 
     def is_alive(self) -> None:
-        self._pass_on(Alive())
+        self._pass_on(messages.Alive())
 
     def progressed(self, progress: msgspec.Raw) -> None:
-        self._pass_on(Progressed(progress))
+        self._pass_on(messages.Progressed(progress))
 
     def logged(self, text: str) -> None:
-        self._pass_on(Logged(storable(text)))
+        self._pass_on(messages.Logged(storable(text)))
 
     def end(self) -> None:
         with self._speaking:
             self.is_over = True
 
-    def _pass_on(self, message: ToParent) -> None:
+    def _pass_on(self, message: messages.ToParent) -> None:
         with self._speaking:
             if not self.is_over:
                 self._link.send(message)
 
 
 class Attempt:
-    def __init__(self, start: Start, link: Link) -> None:
+    def __init__(self, start: messages.Start, link: Link) -> None:
         self._start = start
         self._relay = Relay(link)
         self._context = Context(start.call, new_output=lambda: self._relay)
@@ -186,8 +170,8 @@ class Attempt:
             else:
                 result = fn(self._context, **self._start.call.arguments)
             answer = _answer(result)
-        except BaseException as error:  # also sys.exit(): it ends the call, not the process
-            answer = frame(Raised.of(error))
+        except BaseException as error:  # sys.exit() and all: it ends the call, not the process
+            answer = messages.frame(messages.Raised.of(error))
         self._relay.end()
         return answer
 
@@ -202,13 +186,13 @@ class Attempt:
 
 def _answer(result: Any) -> bytes:
     try:
-        return frame(Returned(result))
+        return messages.frame(messages.Returned(result))
     except (TypeError, ValueError) as error:
         # Permanent, as in the worker: the call has had its effect, and another attempt would only repeat it.
         raise PermanentError(f"result: cannot be encoded as JSON: {error}") from None
 
 
-def _find(start: Start) -> Callable[..., Any]:
+def _find(start: messages.Start) -> Callable[..., Any]:
     module = importlib.import_module(start.module) if start.file is None else _load_main(start.file)
     found = operator.attrgetter(start.qualname)(module)
     fn: Callable[..., Any] = getattr(found, "fn", found)  # a task contains its function
