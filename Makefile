@@ -10,12 +10,14 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 INSTALLED := .venv/.installed
 # What depends on the server; drivers and the embedded server itself are tested once.
-STORE_TESTS = tests/store tests/migration --ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py
+STORE_TESTS = tests/store tests/operations tests/migration --ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py
 ON_NEWEST_TOO = $(addprefix tests/store/,test_connections.py test_embedded.py test_plans.py test_schedule_plans.py)
+SERVICE_TESTS = $(filter-out $(addprefix tests/,__pycache__/ operations/ process/ simulation/ store/),$(wildcard tests/*/)) $(ON_NEWEST_TOO)
 OLDEST = /usr/lib/postgresql/15/bin
 
 PYTEST_ARGS ?=
 ARGS ?=
+PARTS ?=
 SEEDS ?= 200
 SEED ?= 1
 MINUTES ?= 10
@@ -38,27 +40,38 @@ setup: $(INSTALLED) ## Make .venv with Sexton (editable), the embedded PostgreSQ
 dev: setup ## Run Sexton here: API, scheduler and worker over an embedded PostgreSQL, with the demo app (ARGS=…, SEXTON_*)
 	@exec $(BIN)/sexton dev $(ARGS)
 
+# Three tiers. A test is in the lowest that has room for it: docs/testing.md.
+.PHONY: check
+check: lint ## Tier 1, under 3 minutes: lint, the domain, the store on PostgreSQL 18 (PYTEST_ARGS=…)
+	$(BIN)/pytest -n 2 tests/unit $(STORE_TESTS) $(PYTEST_ARGS)
+
 .PHONY: test
-test: lint system ## Lint, then all tests: on PostgreSQL 18, the store's on 15, the oldest that is supported (PYTEST_ARGS=…)
-	$(BIN)/pytest -n 2 tests/unit tests/operations tests/scheduler tests/worker tests/handlers tests/client tests/cli tests/api tests/docs tests/bench tests/abuse tests/migration $(ON_NEWEST_TOO) $(PYTEST_ARGS)
-	@# Process tests mostly wait for leases to run out: the others have the second core meanwhile.
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-process test-beside
+test: setup system ## Tier 2, under 8 minutes: lint and all tests, on PostgreSQL 18, the store's on 15, the oldest that is supported
+	@# Process tests wait most of the time, and for seconds that a promise names: the others have lower priority.
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-process test-services test-beside
+
+.PHONY: nightly
+nightly: setup system ## Tier 3, hours: what takes longer, part by part; goes on where it was interrupted (PARTS='chaos soak')
+	$(BIN)/python -m tools.nightly $(PARTS)
 
 .PHONY: test-process
 test-process: setup ## Only the tests with real processes: SIGKILL, SIGSTOP, outages, PgBouncer
-	$(BIN)/pytest tests/process $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 tests/process $(PYTEST_ARGS)
+
+.PHONY: test-services
+test-services: setup
+	nice $(BIN)/pytest -n 2 $(SERVICE_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-beside
 test-beside: setup
-	$(BIN)/pytest tests/simulation $(PYTEST_ARGS)
+	@nice $(MAKE) --no-print-directory lint
+	nice $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
 	@# Where there is no 15, on 18.
-	$(BIN)/pytest $(STORE_TESTS) $$(test -x $(OLDEST)/postgres && echo --postgres=15) $(PYTEST_ARGS)
+	nice $(BIN)/pytest $(STORE_TESTS) $$(test -x $(OLDEST)/postgres && echo --postgres=15) $(PYTEST_ARGS)
 
 .PHONY: test-versions
 test-versions: setup ## Only the store's tests, on PostgreSQL 15, 16 and 18
-	$(BIN)/pytest $(STORE_TESTS) --postgres=15 $(PYTEST_ARGS)
-	$(BIN)/pytest $(STORE_TESTS) --postgres=16 $(PYTEST_ARGS)
-	$(BIN)/pytest $(STORE_TESTS) $(PYTEST_ARGS)
+	$(BIN)/python -m tools.nightly --again store-15 store-16 store-18
 
 .PHONY: lint
 lint: setup ## Check style, types and the import rules of the design

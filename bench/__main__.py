@@ -24,10 +24,10 @@ from sexton.settings import Settings
 
 from . import machine
 from .arguments import positive
-from .bed import fresh_bed, machine_to_ourselves
 from .scenario import Figures, Options, Scenario
 from .scenarios import ALL
 from .tables import summary, table
+from .testbed import fresh_testbed, machine_to_ourselves
 
 REPORTED_SETTINGS = (
     "worker_concurrency",
@@ -90,15 +90,15 @@ async def _measure(scenario: Scenario, arguments: argparse.Namespace, say: Calla
 
         with nullcontext() if arguments.shared else machine_to_ourselves(say_which):
             say_which("starting PostgreSQL")
-            async with fresh_bed(
+            async with fresh_testbed(
                 external_url=os.environ.get("SEXTON_DATABASE_URL"),
                 bin_dir=arguments.postgres_bin,
                 concurrency=arguments.concurrency,
                 say=say_which,
-            ) as bed:
-                postgres = await bed.server.description()
-                figures = await scenario.run(bed, options)
-                repetitions.append(_rounded({**bed.conditions(), **figures}))
+            ) as testbed:
+                postgres = await testbed.server.description()
+                figures = await scenario.run(testbed, options)
+                repetitions.append(_rounded({**testbed.conditions(), **figures}))
     settings = Settings().model_dump(include=set(REPORTED_SETTINGS))
     if arguments.concurrency is not None:
         settings["worker_concurrency"] = arguments.concurrency

@@ -31,9 +31,9 @@ async def doze(ctx: Any, number: int, span_s: float, pad: str) -> None:
 
 
 if os.environ.get("BENCH_PLAIN_CLAIM"):  # it imports modules of the product, which other commits have elsewhere
-    from . import plain
+    from . import claim_without_tenants
 
-    plain.install()
+    claim_without_tenants.install()
 overrides.install()
 app = App()
 app.task(note)

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .bed import Bed
 from .scenario import Figures, costs
+from .testbed import Testbed
 
 SETTLE_S = 1.2  # as for the peers, whose late acknowledgements count as well
 
@@ -30,31 +30,31 @@ class Drained:
         return cpu_us
 
 
-async def drain(bed: Bed, numbers: range, *, workers: int = 1, environment: Mapping[str, str] | None = None) -> Drained:
+async def drain(testbed: Testbed, numbers: range, *, workers: int = 1, environment: Mapping[str, str] | None = None) -> Drained:
     """Submits and drains them. A scheduler that runs stays, and its CPU is counted."""
-    jobs, before_count = len(numbers), bed.record.count
-    bed.say(f"submitting {jobs:,} jobs")
-    began_client_s = bed.own_cpu_s()
-    await bed.submit(bed.notes(numbers))
-    client_us = (bed.own_cpu_s() - began_client_s) / jobs * 1e6
-    await bed.server.monitor.execute("ANALYZE", timeout=600)
-    before = await bed.server.counters()
+    jobs, before_count = len(numbers), testbed.record.count
+    testbed.say(f"submitting {jobs:,} jobs")
+    began_client_s = testbed.own_cpu_s()
+    await testbed.submit(testbed.notes(numbers))
+    client_us = (testbed.own_cpu_s() - began_client_s) / jobs * 1e6
+    await testbed.server.monitor.execute("ANALYZE", timeout=600)
+    before = await testbed.server.counters()
 
-    bed.say(f"draining {jobs:,} jobs")
-    started = [bed.start_worker(environment) for _ in range(workers)]
-    await bed.until_started(before_count + 1, within_s=30)
-    usage_since = bed.meter()
-    missed = bed.record.count - before_count  # started before the meter was read: a batch or two
-    await bed.until_started(before_count + jobs, within_s=60 + jobs / 500)
-    await bed.until_empty()
+    testbed.say(f"draining {jobs:,} jobs")
+    started = [testbed.start_worker(environment) for _ in range(workers)]
+    await testbed.until_started(before_count + 1, within_s=30)
+    usage_since = testbed.meter()
+    missed = testbed.record.count - before_count  # started before the meter was read: a batch or two
+    await testbed.until_started(before_count + jobs, within_s=60 + jobs / 500)
+    await testbed.until_empty()
     recorded_at = time.time()
     await asyncio.sleep(SETTLE_S)
     usage = usage_since()
     rss_mib = max(worker.rss_mib() for worker in started)
     for worker in started:  # server processes tell all they counted when they end
-        bed.stop_one(worker)
-    after = await bed.server.counters()
-    times = [at for _, at in bed.record.rows()[before_count:]]
+        testbed.stop_one(worker)
+    after = await testbed.server.counters()
+    times = [at for _, at in testbed.record.rows()[before_count:]]
     figures = {
         **costs(usage, before, after, jobs, metered=jobs - missed),
         "cpu_us_per_job_client": client_us,

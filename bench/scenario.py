@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .bed import Bed, Usage
 from .server import Counters
+from .testbed import Testbed, Usage
 
 Figures = dict[str, Any]  # key: number, or null where it cannot be known here; "series": {name: [[x, y], …]} for plots
 Points = list[list[float]]
@@ -37,7 +37,7 @@ class Scenario:
     name: str
     about: str
     targets: Mapping[str, Target]  # the first decides which repetition was the best
-    run: Callable[[Bed, Options], Awaitable[Figures]]
+    run: Callable[[Testbed, Options], Awaitable[Figures]]
     quick_jobs: int = 1_000
 
     def best(self, repetitions: Sequence[Figures]) -> Figures:

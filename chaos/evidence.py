@@ -13,11 +13,11 @@ from uuid import UUID
 
 from tests.process import journal
 
-from .cast import Cast, End
+from .database_server import Conn
 from .fault import Fault
-from .ground import Conn
 from .ledger import Fire, FireRow, promised, recorded
 from .load import RECURRING
+from .members import End, Members
 from .submissions import Submissions
 
 _FAILURE = re.compile(r"service failed.*|Traceback \(most recent call last\)")
@@ -68,10 +68,10 @@ class Evidence:
 
 
 async def gather(
-    connection: Conn, cast: Cast, submissions: Submissions, faults: Sequence[Fault], *, began_at: float, ended_at: float
+    connection: Conn, members: Members, submissions: Submissions, faults: Sequence[Fault], *, began_at: float, ended_at: float
 ) -> Evidence:
     offset = time.time() - time.monotonic()
-    lines = [line._replace(wall=line.at + offset) for line in journal.read(cast.cluster.journal_directory)]
+    lines = [line._replace(wall=line.at + offset) for line in journal.read(members.cluster.journal_directory)]
     found = Evidence(began_at, ended_at, submissions, faults, lines, wall_offset=offset)
     found.tries = await _tries(connection, offset)
     found.one_time = {
@@ -104,8 +104,8 @@ async def gather(
     ]
     recurring = list(submissions.ids(RECURRING))
     found.fire_rows, found.expected_fires = await recorded(connection, recurring), await promised(connection, recurring)
-    found.workers, found.pids, found.deaths = cast.workers_by_id(), cast.pids, cast.deaths
-    found.own_ends, found.failures = cast.own_ends, _failures(cast)
+    found.workers, found.pids, found.deaths = members.workers_by_id(), members.pids, members.deaths
+    found.own_ends, found.failures = members.own_ends, _failures(members)
     return found
 
 
@@ -139,9 +139,9 @@ def made_at(uuid7: UUID) -> float:
     return (uuid7.int >> 80) / 1e3 + ((uuid7.int >> 64) & 0xFFF) / 4096 / 1e3
 
 
-def _failures(cast: Cast) -> dict[str, int]:
+def _failures(members: Members) -> dict[str, int]:
     found: Counter[str] = Counter()
-    for name in cast.plan.members:
-        for text in _FAILURE.findall(cast.cluster[name].log):
+    for name in members.plan.members:
+        for text in _FAILURE.findall(members.cluster[name].log):
             found[f"{name}: {' '.join(text.split())[:120]}"] += 1
     return dict(found)

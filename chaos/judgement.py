@@ -14,7 +14,7 @@ from tests.process import checker
 
 from . import fires, limits
 from .evidence import Evidence, Tried
-from .explaining import Explanation, explain
+from .explanation import Explanation, explain
 from .fires import FireFindings
 from .limits import LimitFindings
 from .load import SERIAL, SLOTS

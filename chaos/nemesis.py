@@ -10,9 +10,9 @@ from random import Random
 from typing import NamedTuple
 
 from .fault import Fault
+from .fault_context import FaultContext
 from .faults import KINDS, Kind
 from .plan import Plan
-from .stage import Stage
 
 
 class Planned(NamedTuple):
@@ -38,19 +38,19 @@ def draw(plan: Plan, names: Sequence[str], kinds: Mapping[str, Kind] = KINDS) ->
 
 
 class Nemesis:
-    def __init__(self, stage: Stage, say: Callable[[str], None]) -> None:
-        self._stage, self._say = stage, say
-        wanted = stage.plan.faults or tuple(KINDS)
-        lacking = {name: KINDS[name].lacks(stage) for name in wanted}
+    def __init__(self, context: FaultContext, say: Callable[[str], None]) -> None:
+        self._context, self._say = context, say
+        wanted = context.plan.faults or tuple(KINDS)
+        lacking = {name: KINDS[name].lacks(context) for name in wanted}
         self.not_done = {name: why for name, why in lacking.items() if why is not None}
-        self.planned = draw(stage.plan, [name for name in wanted if name not in self.not_done])
+        self.planned = draw(context.plan, [name for name in wanted if name not in self.not_done])
         self.log: list[Fault] = []
 
     async def run(self, until: float) -> None:
         """Until all is done that was planned, or no time is left for more."""
-        await asyncio.sleep(self._stage.plan.warm_up_s)
+        await asyncio.sleep(self._context.plan.warm_up_s)
         for number, planned in enumerate(self.planned, 1):
-            if time.monotonic() + planned.hold_s + self._stage.plan.quiet_s[0] / 2 > until:
+            if time.monotonic() + planned.hold_s + self._context.plan.quiet_s[0] / 2 > until:
                 break
             await self._inflict(number, planned)
             await asyncio.sleep(planned.quiet_s)
@@ -58,16 +58,16 @@ class Nemesis:
     async def _inflict(self, number: int, planned: Planned) -> None:
         kind = KINDS[planned.kind]
         began_at = time.monotonic()
-        deed = await kind.do(replace(self._stage, dice=Random(planned.seed)), planned.hold_s)
+        applied = await kind.do(replace(self._context, dice=Random(planned.seed)), planned.hold_s)
         fault = Fault(
             number,
             planned.kind,
             began_at,
             time.monotonic(),
-            deed.members,
-            deed.note,
+            applied.members,
+            applied.note,
             kind.counts_from,
             kind.explains,
         )
         self.log.append(fault)
-        self._say(f"{number}/{len(self.planned)} {planned.kind}: {deed.note}")
+        self._say(f"{number}/{len(self.planned)} {planned.kind}: {applied.note}")

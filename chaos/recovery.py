@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from .evidence import Evidence
-from .explaining import Explanation
+from .explanation import Explanation
 from .fault import Fault
 from .judgement import Verdict, by_run
 

@@ -19,15 +19,15 @@ from tests.process.cluster import Cluster
 
 from . import evidence, judgement, report
 from .app import make
-from .cast import Cast
+from .database_server import DatabaseServer, fresh_server
+from .fault_context import FaultContext
 from .faults import CLIENT
-from .ground import Ground, fresh_ground
 from .judgement import Verdict
 from .load import Load
+from .members import Members
 from .nemesis import Nemesis
 from .network import proxied
 from .plan import Plan
-from .stage import Stage
 from .stalls import read as read_stalls
 from .stalls import watched
 from .submissions import Submissions
@@ -49,15 +49,15 @@ async def run(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: N
     say("starting PostgreSQL, the proxy and the members")
     with tempfile.TemporaryDirectory(prefix="sexton-chaos-work-") as work:
         async with (
-            fresh_ground(disk_mib=plan.disk_mib, connections=plan.connections) as ground,
-            proxied(ground.socket_path, (*plan.members, CLIENT)) as network,
+            fresh_server(disk_mib=plan.disk_mib, connections=plan.connections) as database_server,
+            proxied(database_server.socket_path, (*plan.members, CLIENT)) as network,
         ):
             cluster = Cluster(Path(work) / "cluster", network.url(CLIENT), plan.settings)
             submissions = Submissions(Path(work) / "submissions.jsonl")
             is_sound = False
             try:
-                stage = Stage(plan, ground, network, Cast(plan, cluster, network, Path(work)))
-                outcome = await _act(stage, submissions, folder, say)
+                context = FaultContext(plan, database_server, network, Members(plan, cluster, network, Path(work)))
+                outcome = await _act(context, submissions, folder, say)
                 is_sound = outcome.verdict.is_sound
                 return outcome
             finally:
@@ -67,33 +67,35 @@ async def run(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: N
                     shutil.copytree(work, folder / "evidence", dirs_exist_ok=True)
 
 
-async def _act(stage: Stage, submissions: Submissions, folder: Path, say: Callable[[str], None]) -> Outcome:
-    plan, cast = stage.plan, stage.cast
-    await cast.start()
-    nemesis = Nemesis(stage, say)
+async def _act(context: FaultContext, submissions: Submissions, folder: Path, say: Callable[[str], None]) -> Outcome:
+    plan, members = context.plan, context.members
+    await members.start()
+    nemesis = Nemesis(context, say)
     for name, why in nemesis.not_done.items():
         say(f"NOT DONE: {name} ({why})")
     with watched() as stalls:
-        async with _supervised(cast):
-            began_at = await _play(stage, submissions, nemesis)
+        async with _supervised(members):
+            began_at = await _play(context, submissions, nemesis)
             say("the load has ended; everything that is left may finish")
-            drained_s = await _drain(stage.ground, plan.drain_s)
+            drained_s = await _drain(context.database_server, plan.drain_s)
     say("nothing is left; the witnesses are heard")
-    connection = await stage.ground.connect()
+    connection = await context.database_server.connect()
     try:
-        found = await evidence.gather(connection, cast, submissions, nemesis.log, began_at=began_at, ended_at=time.monotonic())
+        found = await evidence.gather(
+            connection, members, submissions, nemesis.log, began_at=began_at, ended_at=time.monotonic()
+        )
         postgres = str(await connection.fetchval("SHOW server_version"))
     finally:
         await connection.close()
-    found.stalls = [*stalls, *read_stalls(cast.cluster.journal_directory, cast.pids)]
+    found.stalls = [*stalls, *read_stalls(members.cluster.journal_directory, members.pids)]
     verdict = judgement.judge(found, lease_s=plan.lease_s)
     facts = report.write(folder, plan, found, verdict, not_done=nemesis.not_done, drained_s=drained_s, postgres=postgres)
-    return Outcome(verdict, facts, cast.cluster.logs())
+    return Outcome(verdict, facts, members.cluster.logs())
 
 
 @asynccontextmanager
-async def _supervised(cast: Cast) -> AsyncIterator[None]:
-    supervising = asyncio.create_task(cast.supervise(), name="supervisor")
+async def _supervised(members: Members) -> AsyncIterator[None]:
+    supervising = asyncio.create_task(members.supervise(), name="supervisor")
     try:
         yield
     finally:
@@ -102,11 +104,11 @@ async def _supervised(cast: Cast) -> AsyncIterator[None]:
             await supervising
 
 
-async def _play(stage: Stage, submissions: Submissions, nemesis: Nemesis) -> float:
+async def _play(context: FaultContext, submissions: Submissions, nemesis: Nemesis) -> float:
     """Load and faults beside each other; answers with when that began."""
-    plan = stage.plan
-    async with make(stage.network.url(CLIENT)) as app:
-        load = Load(app, stage.cast.api_url, submissions, rate=plan.rate, dice=Random(plan.seed))
+    plan = context.plan
+    async with make(context.network.url(CLIENT)) as app:
+        load = Load(app, context.members.api_url, submissions, rate=plan.rate, dice=Random(plan.seed))
         try:
             began_at = time.monotonic()
             until = began_at + plan.seconds
@@ -119,12 +121,12 @@ async def _play(stage: Stage, submissions: Submissions, nemesis: Nemesis) -> flo
     return began_at
 
 
-async def _drain(ground: Ground, within_s: float) -> float:
+async def _drain(database_server: DatabaseServer, within_s: float) -> float:
     """How long it took until nothing lived any more; what is left after that is told by the verdict."""
     began = time.monotonic()
     while time.monotonic() - began < within_s:
         try:
-            connection = await ground.connect()
+            connection = await database_server.connect()
             try:
                 while time.monotonic() - began < within_s:
                     if await connection.fetchval(OVER):

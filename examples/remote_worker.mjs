@@ -1,10 +1,10 @@
 // A Sexton worker in plain JavaScript: Node 18 or newer, no packages.
 // SEXTON_API_URL=http://127.0.0.1:8474 node remote_worker.mjs
 const api = process.env.SEXTON_API_URL ?? "http://127.0.0.1:8474";
-const lease = Number(process.env.LEASE ?? 30); // seconds; silent for longer, we are dead, and others do our work
+const lease = Number(process.env.LEASE ?? 30); // seconds; after such a silence others take over the runs
 const slots = 4;
 
-// What this worker knows how to do. Whatever is thrown is the failure of this attempt.
+// The tasks of this worker. A thrown error fails the attempt.
 const tasks = {
   shout: async ({ text }) => text.toUpperCase(),
   nap: async ({ seconds }, tell) => {
@@ -30,7 +30,7 @@ async function work(run) {
     (result) => ["complete", { result }],
     (error) => ["fail", { error: { type: error.name, message: error.message }, permanent: error instanceof TypeError }],
   );
-  // The same report may be sent again: one whose answer was lost counts once.
+  // The same report may be sent again after a lost answer: it counts once.
   while ((await report(...outcome).catch(() => ({ status: 503 }))).status === 503) await sleep(1);
   held.delete(run.run_id);
 }
@@ -44,7 +44,7 @@ while (!leaving.signal.aborted) {
   const asked = { worker_id, name: "node", tasks: Object.keys(tasks), limit: slots - held.size, wait: "20s", lease };
   const answer = held.size < slots && (await post("/v1/workers/acquire", asked, leaving.signal).catch(() => ({ status: 503 })));
   if (answer.status === 200) worker_id = answer.worker_id;
-  else if (answer.code === "worker_lost") worker_id = undefined; // join anew
+  else if (answer.code === "worker_lost") worker_id = undefined; // join again
   else await sleep(0.2);
   for (const run of answer.runs ?? []) {
     held.set(run.run_id, run);

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import psutil
+import psycopg
 import pytest
 import pytest_asyncio
 from hypothesis import settings
@@ -63,6 +64,10 @@ rm -rf "$1"
 """
 
 
+# By URL; closed at the end of the session.
+_ADMINISTRATORS: dict[str, psycopg.Connection[Any]] = {}
+
+
 class StartServer(Protocol):
     def __call__(self, *, settings: Mapping[str, str] = ..., port: int | None = None) -> EmbeddedPostgres: ...
 
@@ -75,7 +80,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=(15, 16, 18),
         help="PostgreSQL to test on (default: the server of SEXTON_DATABASE_URL if that is set, else 18)",
     )
-    group.addoption("--seeds", default="0-5", help="seeds of the simulation: one, or first-last (default: %(default)s)")
+    group.addoption("--nightly", action="store_true", help="also run tests marked nightly, and ablations without pinned seeds")
+    group.addoption("--seeds", default="0-2", help="seeds of the simulation: one, or first-last (default: %(default)s)")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -85,11 +91,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("simulation_seed", range(int(first), int(last or first) + 1))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("nightly"):
+        left_out = [item for item in items if item.get_closest_marker("nightly") is not None]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = " ".join(str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
     for name, way in HOW_TO_GET.items():
         if f"{name} is missing" in reasons:
             terminalreporter.write_line(f"NOT TESTED: {name} is missing. Get it: {way}", red=True, bold=True)
+
+
+def pytest_sessionfinish() -> None:
+    for connection in _ADMINISTRATORS.values():
+        connection.close()
 
 
 @pytest.fixture(autouse=True)
@@ -132,12 +150,39 @@ def server_url(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def template(server_url: Callable[[str], str]) -> AsyncIterator[str]:
-    """The name of a migrated database, for cloning: nobody may stay connected to it."""
+    """The name of a migrated database, for cloning: nothing may stay connected to it."""
     async with _database(server_url) as name:
         database = await Postgres.open(server_url(name))
         await migrations.migrate(database)
         await database.close()
         yield name
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def watched_template(server_url: Callable[[str], str], template: str) -> AsyncIterator[str]:
+    """The same with the trigger that refuses illegal changes of runs."""
+    async with _database(server_url, template) as name:
+        async with _connected(server_url(name)) as connection:
+            await transitions.install(connection)
+        yield name
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def rig_template(server_url: Callable[[str], str], watched_template: str) -> AsyncIterator[str]:
+    """The same with partitions around the tests' own `NOW`."""
+    async with _database(server_url, watched_template) as name:
+        async with _connected(server_url(name)) as connection:
+            await connection.execute("SELECT sexton.make_partitions($1, $1)", NOW)
+        yield name
+
+
+@pytest.fixture
+def template_of_test(request: pytest.FixtureRequest) -> str:
+    """Which template `database_url` clones: a test that uses `rig` or `api` gets a database that is already prepared for it."""
+    chosen = {"rig": "rig_template", "api": "watched_template"}
+    name = next((chosen[each] for each in request.fixturenames if each in chosen), "template")
+    prepared: str = request.getfixturevalue(name)
+    return prepared
 
 
 @pytest.fixture
@@ -147,8 +192,8 @@ async def empty_database_url(server_url: Callable[[str], str]) -> AsyncIterator[
 
 
 @pytest.fixture
-async def database_url(server_url: Callable[[str], str], template: str) -> AsyncIterator[str]:
-    async with _database(server_url, template) as name:
+async def database_url(server_url: Callable[[str], str], template_of_test: str) -> AsyncIterator[str]:
+    async with _database(server_url, template_of_test) as name:
         # A clone looks to the product like a copy of production, and it rightly refuses to run on one:
         # rule "a clone does not fire".
         async with _connected(server_url(name)) as connection:
@@ -200,7 +245,7 @@ def _throwaway_server(version: int, settings: Mapping[str, str], port: int | Non
     if version == 15 and not DEBIAN_15.exists():
         pytest.skip("PostgreSQL 15 is missing")
     # Not below pytest's tmp_path, which the server's own user may not enter when the tests run as root.
-    data_dir = Path(tempfile.mkdtemp(prefix="sexton-test-", dir=_memory_folder()))
+    data_dir = Path(tempfile.mkdtemp(prefix="sexton-test-", dir=memory_folder()))
     command = ["sh", "-c", GUARD, "guard", str(data_dir)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
         yield EmbeddedPostgres.start(
@@ -212,7 +257,7 @@ def _throwaway_server(version: int, settings: Mapping[str, str], port: int | Non
         )
 
 
-def _memory_folder() -> str | None:
+def memory_folder() -> str | None:
     """In memory where there is room: there a database is cloned ten times as fast, and nearly every test has its own."""
     try:
         room = shutil.disk_usage("/dev/shm").free
@@ -233,19 +278,23 @@ async def _connected(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Recor
 @asynccontextmanager
 async def _database(server_url: Callable[[str], str], template: str = "template1") -> AsyncIterator[str]:
     name = f"sexton_test_{secrets.token_hex(8)}"
-    async with _connected(server_url("postgres")) as admin:
-        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    _administer(server_url, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
     try:
         yield name
     finally:
-        async with _connected(server_url("postgres")) as admin:
-            await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        _administer(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _administer(server_url: Callable[[str], str], statement: str) -> None:
+    """Over one connection per process, which belongs to no event loop: each new one costs 10 ms of CPU."""
+    url = server_url("postgres")
+    if url not in _ADMINISTRATORS:
+        _ADMINISTRATORS[url] = psycopg.connect(url, autocommit=True)
+    _ADMINISTRATORS[url].execute(statement.encode())
 
 
 @pytest.fixture
 async def rig(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncIterator[Rig]:
     """Services over one database, which refuses every illegal change of a run and is checked at the end."""
-    await transitions.install(connection)
-    await connection.execute("SELECT sexton.make_partitions($1, $1)", NOW)
     yield Rig(database)
     assert await transitions.violations(connection) == {}

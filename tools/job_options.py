@@ -32,7 +32,7 @@ ANSWER: dict[Kind, str] = {
     "choice_of_catch_up": "CatchUpPolicy",
     "count": "int",
     "delivery": "Delivery",
-    "handler": "str | OutsideHandler",
+    "handler": "str | TargetHandler",
     "limit": "LimitRule",
     "overlap": "OverlapRule",
     "payload": "msgspec.Raw",
@@ -97,7 +97,7 @@ def wire() -> str:
         from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
         from sexton.domain.schedule.overlap import Policy as OverlapPolicy
 
-        from .handlers import OutsideHandler
+        from .handlers import TargetHandler
         from .kinds import Answer, Instant, JobStatus, Span, Word
         from .retrying import RetryPolicy
         from .schedules import CatchUpRule, OverlapRule, Schedule

@@ -235,7 +235,7 @@ def _help(text: str) -> list[str]:
 
 def _parameter(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        name = (parameter.metavar or parameter.name.upper()).strip("[]")
+        name = (parameter.metavar or parameter.name).upper().strip("[]")
         name += "…" if parameter.nargs == -1 else ""
         shown = f"`{name}`" if parameter.required else f"`[{name}]`"
     else:

@@ -67,6 +67,7 @@ WHERE c.relnamespace = 'sexton'::regnamespace AND a.grantee <> c.relowner ORDER 
 
 VOLATILITY = {"i": "IMMUTABLE", "s": "STABLE", "v": "VOLATILE"}
 PARALLEL = {"s": " PARALLEL SAFE", "r": " PARALLEL RESTRICTED", "u": ""}
+WIDTH = 120
 GENERATED = {"a": "ALWAYS", "d": "BY DEFAULT"}
 
 
@@ -76,7 +77,7 @@ async def describe(connection: Any) -> str:
     parts = [HEADER]
     for row in await connection.fetch(TYPES):
         columns = await connection.fetch(COLUMNS, row["oid"])
-        fields = ",\n".join(f"  {column['name']} {column['type']}" for column in columns)
+        fields = ",\n".join(_wrapped([f"{column['name']} {column['type']}" for column in columns]))
         parts.append(f"CREATE TYPE sexton.{row['name']} AS (\n{fields}\n);\n")
     parts += [await _table(connection, row) for row in await connection.fetch(TABLES)]
     functions = await connection.fetch(FUNCTIONS)
@@ -92,8 +93,8 @@ async def describe(connection: Any) -> str:
 async def _table(connection: Any, row: Any) -> str:
     constraints = await connection.fetch(CONSTRAINTS, row["oid"])
     named = [f"  CONSTRAINT {one['name']} {one['def']}" for one in constraints]
-    columns = [] if row["partition"] else [_column(one) for one in await connection.fetch(COLUMNS, row["oid"])]
-    body = ",\n".join([*columns, *named])
+    columns = [] if row["partition"] else [" ".join(_column_parts(one)) for one in await connection.fetch(COLUMNS, row["oid"])]
+    body = ",\n".join([*_wrapped(columns), *named])
     text = f"CREATE TABLE sexton.{row['name']}"
     if row["partition"]:
         text += f" {row['partition'].split(' FOR VALUES')[0]}" + (f" (\n{body}\n)" if body else "")
@@ -108,8 +109,15 @@ async def _table(connection: Any, row: Any) -> str:
     return "".join([f"{text};\n", *(f"{one['def']};\n" for one in beside)])
 
 
-def _column(row: Any) -> str:
-    return "  " + " ".join(_column_parts(row))
+def _wrapped(columns: list[str]) -> list[str]:
+    """As many to a line as fit: the table is seen at a glance."""
+    lines: list[str] = []
+    for column in columns:
+        if lines and len(lines[-1]) + len(column) < WIDTH:
+            lines[-1] += f", {column}"
+        else:
+            lines.append(f"  {column}")
+    return lines
 
 
 def _column_parts(row: Any) -> Iterator[str]:
@@ -129,9 +137,9 @@ def _column_parts(row: Any) -> Iterator[str]:
 def _function(row: Any) -> str:
     traits = f"LANGUAGE {row['language']} {VOLATILITY[row['volatility'].decode()]}{PARALLEL[row['parallel'].decode()]}"
     traits += " SECURITY DEFINER" if row["is_definer"] else ""
-    settings = "".join(f"\n  SET {setting}" for setting in row["settings"] or ())
+    settings = "".join(f" SET {setting}" for setting in row["settings"] or ())
     return (
-        f"FUNCTION sexton.{row['name']}({row['arguments']})\n  RETURNS {row['result']}\n  {traits}{settings}\n"
+        f"FUNCTION sexton.{row['name']}({row['arguments']})\n  RETURNS {row['result']} {traits}{settings}\n"
         f"  BODY md5 {row['body']};\n"
     )
 

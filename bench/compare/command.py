@@ -19,8 +19,8 @@ from rich.console import Console
 
 from bench import machine
 from bench.arguments import positive
-from bench.bed import machine_to_ourselves
 from bench.scenarios import NAMES
+from bench.testbed import machine_to_ourselves
 
 from . import journal, judgement, plan, report, trees
 from .plan import Step

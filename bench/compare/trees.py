@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench import venv
-from bench.bed import ROOT
+from bench.testbed import ROOT
 
 FOLDER = ROOT / ".cache" / "compare"
 MEASURED = ("src", "bench", "pyproject.toml", "constraints.txt")  # what a change of the working tree is looked for in

@@ -21,13 +21,13 @@ from rich.console import Console
 
 from bench import machine
 from bench.arguments import positive
-from bench.bed import machine_to_ourselves
 from bench.scenario import Figures
+from bench.testbed import machine_to_ourselves
 
 from . import catalogue, install, phases, report
-from .bout import Bout
 from .catalogue import Peer
 from .stores import Postgres, Redis
+from .testbed import PeerTestbed
 
 Say = Callable[[str], None]
 WIDTH = 200  # of a table in a file, where nobody can widen the window
@@ -112,8 +112,8 @@ class Run:
         for peer in peers:
             self._say(f"{peer.title}: a short trial")
             try:
-                async with self._bout(peer, servers, folder) as bout:
-                    paces[peer.name] = await phases.trial(bout, min(phases.TRIAL_JOBS, self._arguments.jobs))
+                async with self._bout(peer, servers, folder) as testbed:
+                    paces[peer.name] = await phases.trial(testbed, min(phases.TRIAL_JOBS, self._arguments.jobs))
             except Exception as error:
                 for phase in self._arguments.phases:
                     self._found(peer, phase, 0, {"error": f"trial: {error}"})
@@ -124,20 +124,20 @@ class Run:
     ) -> None:
         self._say(f"{peer.title}: {phase}, {repetition} of {self._arguments.repeat}")
         try:
-            async with self._bout(peer, servers, folder) as bout:
-                figures = await phases.run(phase, bout, pace, self._arguments.jobs)
+            async with self._bout(peer, servers, folder) as testbed:
+                figures = await phases.run(phase, testbed, pace, self._arguments.jobs)
         except Exception as error:  # a peer that fails has a row that says so, and the others go on
             figures = {"error": str(error) or type(error).__name__}
         self._found(peer, phase, repetition, figures)
 
     @asynccontextmanager
-    async def _bout(self, peer: Peer, servers: dict[str, Postgres | Redis], folder: Path) -> AsyncIterator[Bout]:
+    async def _bout(self, peer: Peer, servers: dict[str, Postgres | Redis], folder: Path) -> AsyncIterator[PeerTestbed]:
         async with servers[peer.store].fresh() as store:
-            bout = Bout(peer, store, Path(tempfile.mkdtemp(prefix="bout-", dir=folder)))
+            testbed = PeerTestbed(peer, store, Path(tempfile.mkdtemp(prefix="testbed-", dir=folder)))
             try:
-                yield bout
+                yield testbed
             finally:
-                bout.stop()
+                testbed.stop()
 
     def _alone(self) -> AbstractContextManager[None]:
         return nullcontext() if self._arguments.shared else machine_to_ourselves(self._say)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import venv
-from bench.bed import ROOT
+from bench.testbed import ROOT
 
 from .catalogue import Family, Peer
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.scenario import Figures, lags, per_job_us, percentile
 
-from .bout import Bout
+from .testbed import PeerTestbed
 
 TRIAL_JOBS = 2_000
 DRAIN_JOBS = 100_000
@@ -41,33 +41,33 @@ class Pace:
         return 6.0 + 4.0 * jobs / self.submit_per_s
 
 
-async def trial(bout: Bout, jobs: int) -> Pace:
-    figures = await drain(bout, jobs, workers=1)
+async def trial(testbed: PeerTestbed, jobs: int) -> Pace:
+    figures = await drain(testbed, jobs, workers=1)
     return Pace(figures["submit_per_s"], figures["jobs_per_s_recorded"])
 
 
-async def drain(bout: Bout, jobs: int, workers: int) -> Figures:
+async def drain(testbed: PeerTestbed, jobs: int, workers: int) -> Figures:
     """Jobs that wait, and workers that come to them."""
-    await bout.call("setup")
-    wal_before = await bout.store.wal_bytes()
-    submitted = await bout.call("submit", jobs)
-    wal_submitted = await bout.store.wal_bytes()
-    await bout.store.settle()
-    wal_settled = await bout.store.wal_bytes()
+    await testbed.call("setup")
+    wal_before = await testbed.store.wal_bytes()
+    submitted = await testbed.call("submit", jobs)
+    wal_submitted = await testbed.store.wal_bytes()
+    await testbed.store.settle()
+    wal_settled = await testbed.store.wal_bytes()
 
-    bout.start(workers, with_companions=False)
-    await bout.until_started(1, READY_S)
-    usage_since = bout.meter()
-    missed = bout.record.count  # started before the meter was read
-    await bout.until_started(jobs, within_s=60 + jobs / 100)
-    await bout.until_idle(within_s=60 + jobs / 100)
+    testbed.start(workers, with_companions=False)
+    await testbed.until_started(1, READY_S)
+    usage_since = testbed.meter()
+    missed = testbed.record.count  # started before the meter was read
+    await testbed.until_started(jobs, within_s=60 + jobs / 100)
+    await testbed.until_idle(within_s=60 + jobs / 100)
     recorded_at = time.time()
     await asyncio.sleep(SETTLE_S)
     usage = usage_since()
-    wal_after = await bout.store.wal_bytes()
-    rss_mib = bout.rss_mib()
+    wal_after = await testbed.store.wal_bytes()
+    rss_mib = testbed.rss_mib()
 
-    starts = bout.record.first_starts()
+    starts = testbed.record.first_starts()
     first, last = min(starts.values()), max(starts.values())
     return {
         "jobs": jobs,
@@ -80,18 +80,18 @@ async def drain(bout: Bout, jobs: int, workers: int) -> Figures:
         "submit_per_s": jobs / submitted["submit_s"],
         "rss_mib": rss_mib,
         "jobs_seen": len(starts),
-        "jobs_repeated": len(bout.record.rows()) - len(starts),
+        "jobs_repeated": len(testbed.record.rows()) - len(starts),
         "steal_pct": usage.steal_pct,
         "elsewhere_pct": usage.elsewhere_pct,
     }
 
 
-async def latency(bout: Bout, pace: Pace) -> Figures:
+async def latency(testbed: PeerTestbed, pace: Pace) -> Figures:
     """An idle system: from a submission to the start of its handler."""
-    await _warm_up(bout)
-    usage_since = bout.meter()
-    calls = (await bout.call("trickle", LATENCY_JOBS))["calls"]
-    starts = await _starts(bout, LATENCY_JOBS, within_s=READY_S)
+    await _warm_up(testbed)
+    usage_since = testbed.meter()
+    calls = (await testbed.call("trickle", LATENCY_JOBS))["calls"]
+    starts = await _starts(testbed, LATENCY_JOBS, within_s=READY_S)
     usage = usage_since()
     from_return_s = [starts[number] - returned_at for number, (_, returned_at) in enumerate(calls) if number in starts]
     from_call_s = [starts[number] - called_at for number, (called_at, _) in enumerate(calls) if number in starts]
@@ -108,39 +108,39 @@ async def latency(bout: Bout, pace: Pace) -> Figures:
     }
 
 
-async def herd(bout: Bout, pace: Pace) -> Figures:
+async def herd(testbed: PeerTestbed, pace: Pace) -> Figures:
     """Many jobs due at one instant."""
-    return await _due(bout, pace, HERD_JOBS, span_s=0.0)
+    return await _due(testbed, pace, HERD_JOBS, span_s=0.0)
 
 
-async def timer(bout: Bout, pace: Pace) -> Figures:
+async def timer(testbed: PeerTestbed, pace: Pace) -> Figures:
     """Jobs spread over some seconds."""
-    return await _due(bout, pace, TIMER_JOBS, span_s=TIMER_SPAN_S)
+    return await _due(testbed, pace, TIMER_JOBS, span_s=TIMER_SPAN_S)
 
 
 # The drains are told apart by their workers, and know their own size.
-Phase = Callable[[Bout, Pace], Awaitable[Figures]]
+Phase = Callable[[PeerTestbed, Pace], Awaitable[Figures]]
 LATER: dict[str, Phase] = {"latency": latency, "herd": herd, "timer": timer}
 DRAINS: dict[str, int] = {"drain1": 1, "drain2": 2}
 ALL: tuple[str, ...] = (*DRAINS, *LATER)
 
 
-async def run(phase: str, bout: Bout, pace: Pace, jobs: int) -> Figures:
+async def run(phase: str, testbed: PeerTestbed, pace: Pace, jobs: int) -> Figures:
     if phase in DRAINS:
-        return await drain(bout, pace.drain_jobs(jobs), DRAINS[phase])
-    return await LATER[phase](bout, pace)
+        return await drain(testbed, pace.drain_jobs(jobs), DRAINS[phase])
+    return await LATER[phase](testbed, pace)
 
 
-async def _due(bout: Bout, pace: Pace, jobs: int, span_s: float) -> Figures:
-    await _warm_up(bout)
-    told = await bout.call("at", jobs, pace.lead_s(jobs), span_s)
+async def _due(testbed: PeerTestbed, pace: Pace, jobs: int, span_s: float) -> Figures:
+    await _warm_up(testbed)
+    told = await testbed.call("at", jobs, pace.lead_s(jobs), span_s)
     due: list[float] = told["due"]
     ahead_s = due[0] - told["submitted_at"]
     if ahead_s < 0.5:
         raise RuntimeError(f"the first job was due {-ahead_s:.1f} s before the last was submitted")
     await asyncio.sleep(max(0.0, due[0] - 0.2 - time.time()))
-    usage_since = bout.meter()
-    starts = await _starts(bout, jobs, within_s=due[-1] - time.time() + LATE_S)
+    usage_since = testbed.meter()
+    starts = await _starts(testbed, jobs, within_s=due[-1] - time.time() + LATE_S)
     usage = usage_since()
     lags_s = [starts[number] - at for number, at in enumerate(due) if number in starts]
     return {
@@ -153,25 +153,25 @@ async def _due(bout: Bout, pace: Pace, jobs: int, span_s: float) -> Figures:
     }
 
 
-async def _warm_up(bout: Bout) -> None:
-    await bout.call("setup")
-    bout.start(1, with_companions=True)
-    await bout.call("warm")
-    await bout.until_started(1, READY_S)
+async def _warm_up(testbed: PeerTestbed) -> None:
+    await testbed.call("setup")
+    testbed.start(1, with_companions=True)
+    await testbed.call("warm")
+    await testbed.until_started(1, READY_S)
     await asyncio.sleep(1.0)
 
 
-async def _starts(bout: Bout, jobs: int, within_s: float) -> dict[int, float]:
+async def _starts(testbed: PeerTestbed, jobs: int, within_s: float) -> dict[int, float]:
     """Of the jobs that did start in time; it is told how many."""
     ends_at = time.monotonic() + within_s
     while True:
-        seen = bout.record.count  # before the rows are read, so that it is never too many
-        starts = bout.record.first_starts()
+        seen = testbed.record.count  # before the rows are read, so that it is never too many
+        starts = testbed.record.first_starts()
         left_s = ends_at - time.monotonic()
         if len(starts) >= jobs or left_s <= 0:
             break
         with suppress(TimeoutError):
-            await bout.record.until(seen + jobs - len(starts), left_s)
+            await testbed.record.until(seen + jobs - len(starts), left_s)
     if not starts:
         raise RuntimeError(f"none of {jobs:,} jobs started within {within_s:.0f} s")
     return starts

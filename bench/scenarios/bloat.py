@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from bench.bed import Bed
 from bench.scenario import Figures, Options, Points, Scenario, Target, costs
 from bench.submitter import Orders
+from bench.testbed import Testbed
 
 BACKLOG = 20_000
 WARM_S = 15.0
@@ -28,46 +28,46 @@ QUICK = 0.03
 class Watch:
     """Jobs per second, over time."""
 
-    def __init__(self, bed: Bed) -> None:
+    def __init__(self, testbed: Testbed) -> None:
         self.rates: Points = []
-        self._bed, self._began_at = bed, time.monotonic()
+        self._bed, self._began_at = testbed, time.monotonic()
 
     @property
     def now_s(self) -> float:
         return time.monotonic() - self._began_at
 
     async def over(self, span_s: float, what: str) -> Figures:
-        bed, began_s, first = self._bed, self.now_s, self._bed.record.count
-        before = await bed.server.counters()
-        usage_since = bed.meter()
+        testbed, began_s, first = self._bed, self.now_s, self._bed.record.count
+        before = await testbed.server.counters()
+        usage_since = testbed.meter()
         while (left_s := began_s + span_s - self.now_s) > 0.001:
-            count, at_s = bed.record.count, self.now_s
+            count, at_s = testbed.record.count, self.now_s
             await asyncio.sleep(min(left_s, max(EVERY_S * span_s / WINDOW_S, 0.1)))
-            self.rates.append([self.now_s, (bed.record.count - count) / (self.now_s - at_s)])
-            bed.say(f"{what}: {self.rates[-1][1]:,.0f} jobs per second")
-            bed.check()
-        jobs, usage = bed.record.count - first, usage_since()
-        return {"jobs_per_s": jobs / usage.wall_s, **costs(usage, before, await bed.server.counters(), max(jobs, 1))}
+            self.rates.append([self.now_s, (testbed.record.count - count) / (self.now_s - at_s)])
+            testbed.say(f"{what}: {self.rates[-1][1]:,.0f} jobs per second")
+            testbed.check()
+        jobs, usage = testbed.record.count - first, usage_since()
+        return {"jobs_per_s": jobs / usage.wall_s, **costs(usage, before, await testbed.server.counters(), max(jobs, 1))}
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     shrink = QUICK if options.quick else 1.0
-    bed.start_scheduler()
+    testbed.start_scheduler()
     for _ in range(options.workers):
-        bed.start_worker()
-    await bed.until_ready()
-    await bed.warm_up()
-    watch = Watch(bed)
-    async with bed.submitting(Orders(backlog=BACKLOG)):
+        testbed.start_worker()
+    await testbed.until_ready()
+    await testbed.warm_up()
+    watch = Watch(testbed)
+    async with testbed.submitting(Orders(backlog=BACKLOG)):
         await watch.over(WARM_S * shrink, "warming up")
         free = await watch.over(WINDOW_S * shrink, "free")
-        async with _snapshot(bed):
+        async with _snapshot(testbed):
             held_from_s = watch.now_s
             await watch.over((HELD_S - WINDOW_S) * shrink, "held back")
             held = await watch.over(WINDOW_S * shrink, "held back")
-            held_until_s, dead_count = watch.now_s, await bed.server.monitor.fetchval(_DEAD)
+            held_until_s, dead_count = watch.now_s, await testbed.server.monitor.fetchval(_DEAD)
         freed = await watch.over(AFTER_S * shrink, "free again")
-    await bed.until_empty()
+    await testbed.until_empty()
     return {
         "ratio": held["jobs_per_s"] / free["jobs_per_s"],
         **held,
@@ -76,7 +76,7 @@ async def run(bed: Bed, options: Options) -> Figures:
         "dead_runs_count": dead_count,
         "held_from_s": held_from_s,
         "held_until_s": held_until_s,
-        **bed.record.tally(),
+        **testbed.record.tally(),
         "series": {"jobs_per_s_over_s": watch.rates},
     }
 
@@ -85,8 +85,8 @@ _DEAD = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = 'sexton.runs':
 
 
 @asynccontextmanager
-async def _snapshot(bed: Bed) -> AsyncIterator[None]:
-    connection = await asyncpg.connect(bed.server.url)
+async def _snapshot(testbed: Testbed) -> AsyncIterator[None]:
+    connection = await asyncpg.connect(testbed.server.url)
     try:
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         await connection.fetchval("SELECT count(*) FROM sexton.nodes")  # only with a statement is there a snapshot

@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 
 from bench import backlog
-from bench.bed import Bed
 from bench.draining import Drained, drain
 from bench.scenario import Figures, Options, Scenario, Target
+from bench.testbed import Testbed
 
 JOBS = 100_000
 WAITING = 10_000_000
@@ -16,29 +16,29 @@ STOPS = (0.01, 0.1, 1.0)  # shares of all that will wait, at which a drain is me
 PASSES = 4  # on the empty system, half of them before and half after; as many at the bottom; half as many on the way
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs, half = options.jobs or JOBS, 1 if options.quick else PASSES // 2
-    waiting = await backlog.affordable(bed.server, options.waiting or (20 * jobs if options.quick else WAITING))
-    bed.start_scheduler()
-    await bed.until_ready()
+    waiting = await backlog.affordable(testbed.server, options.waiting or (20 * jobs if options.quick else WAITING))
+    testbed.start_scheduler()
+    await testbed.until_ready()
     passes: dict[int, list[Drained]] = {}
 
     async def measure(depth: int, times: int) -> None:
         for _ in range(times):
             first = jobs * sum(map(len, passes.values()))
-            passes.setdefault(depth, []).append(await drain(bed, range(first, first + jobs), workers=options.workers))
+            passes.setdefault(depth, []).append(await drain(testbed, range(first, first + jobs), workers=options.workers))
 
     await measure(0, half)
     filled, fill_s = 0, 0.0
     for depth in (int(waiting * share) for share in STOPS):
         began = time.monotonic()
-        await backlog.fill(bed.server, range(filled, depth), waiting, bed.say)
+        await backlog.fill(testbed.server, range(filled, depth), waiting, testbed.say)
         fill_s += time.monotonic() - began
         filled = depth
         await measure(depth, 2 * half if depth == waiting else half)
-    size_gib = await bed.server.monitor.fetchval("SELECT pg_database_size(current_database()) / 1073741824.0::float8")
-    bed.say("emptying the tables")
-    await backlog.empty(bed.server)
+    size_gib = await testbed.server.monitor.fetchval("SELECT pg_database_size(current_database()) / 1073741824.0::float8")
+    testbed.say("emptying the tables")
+    await backlog.empty(testbed.server)
     await measure(0, half)
 
     least = {depth: _least(seen) for depth, seen in sorted(passes.items())}
@@ -53,7 +53,7 @@ async def run(bed: Bed, options: Options) -> Figures:
         "executions": waiting,
         "fill_s": fill_s,
         "size_gib": size_gib,
-        **bed.record.tally(),
+        **testbed.record.tally(),
         "series": {
             "jobs_per_s_over_depth": [[depth, 1e6 / figures["time_us_per_job"]] for depth, figures in least.items()],
             "cpu_us_per_job_over_depth": [[depth, figures["cpu_us_per_job"]] for depth, figures in least.items()],

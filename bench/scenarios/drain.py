@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from bench.bed import Bed
 from bench.draining import drain
 from bench.scenario import Figures, Options, Scenario, Target
+from bench.testbed import Testbed
 
 JOBS = 100_000
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or JOBS
-    drained = await drain(bed, range(jobs), workers=options.workers)
+    drained = await drain(testbed, range(jobs), workers=options.workers)
     return {
         "jobs_per_s": drained.jobs_per_s,
         "jobs_per_s_recorded": jobs / drained.recorded_s,
         **drained.figures,
-        **bed.record.tally(),
-        "hot_statements": await bed.server.hot_statements(),
+        **testbed.record.tally(),
+        "hot_statements": await testbed.server.hot_statements(),
     }
 
 

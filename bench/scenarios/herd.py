@@ -6,8 +6,8 @@ import asyncio
 import time
 from datetime import UTC, datetime
 
-from bench.bed import Bed
 from bench.scenario import Figures, Options, Scenario, Target, costs, distribution, lags
+from bench.testbed import Testbed
 
 JOBS = 50_000
 SUBMITTED_PER_S = 5_000  # slower than any machine we know
@@ -15,33 +15,33 @@ QUIET_S = 1.0  # between the last submission and the instant, at least
 SETTLE_S = 1.2  # a server process tells what it counted once a second
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or JOBS
-    bed.start_scheduler()
+    testbed.start_scheduler()
     for _ in range(options.workers):
-        bed.start_worker()
-    await bed.until_ready()
-    await bed.warm_up()
-    warm = bed.record.count
+        testbed.start_worker()
+    await testbed.until_ready()
+    await testbed.warm_up()
+    warm = testbed.record.count
 
     due = time.time() + 3.0 + QUIET_S + jobs / SUBMITTED_PER_S
     due_at = datetime.fromtimestamp(due, UTC)
-    bed.say(f"submitting {jobs:,} jobs for one instant")
-    await bed.submit(bed.notes(range(jobs), lambda _: due_at))
+    testbed.say(f"submitting {jobs:,} jobs for one instant")
+    await testbed.submit(testbed.notes(range(jobs), lambda _: due_at))
     ahead_s = due - time.time()
     if ahead_s < QUIET_S:
         raise RuntimeError("submitting took so long that the instant came first; this machine is too busy to measure")
-    bed.say(f"{jobs:,} jobs are due in {ahead_s:.0f} s")
+    testbed.say(f"{jobs:,} jobs are due in {ahead_s:.0f} s")
     await asyncio.sleep(ahead_s - 0.2)
-    before = await bed.server.counters()
-    usage_since = bed.meter()
-    await bed.until_started(warm + jobs, within_s=60 + jobs / 500)
-    await bed.until_empty(every_s=0.02)
+    before = await testbed.server.counters()
+    usage_since = testbed.meter()
+    await testbed.until_started(warm + jobs, within_s=60 + jobs / 500)
+    await testbed.until_empty(every_s=0.02)
     usage = usage_since()
     await asyncio.sleep(SETTLE_S)
-    after = await bed.server.counters()
+    after = await testbed.server.counters()
 
-    starts = bed.record.first_starts()
+    starts = testbed.record.first_starts()
     lags_s = [at - due for at in starts.values()]
     return {
         **lags(lags_s),
@@ -49,7 +49,7 @@ async def run(bed: Bed, options: Options) -> Figures:
         "jobs_per_s": jobs / max(lags_s),
         **costs(usage, before, after, jobs),
         "jobs_seen": len(starts),
-        "hot_statements": await bed.server.hot_statements(),
+        "hot_statements": await testbed.server.hot_statements(),
         "series": {"share_over_lag_s": distribution(lags_s)},
     }
 

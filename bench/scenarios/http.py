@@ -20,8 +20,8 @@ from itertools import count
 from statistics import fmean, median
 
 from bench import record
-from bench.bed import Bed, Process
 from bench.scenario import Figures, Options, Scenario, Target, costs, lags, percentile
+from bench.testbed import Process, Testbed
 from sexton.client.request import Request
 from sexton.domain.targets import HttpTarget
 
@@ -37,20 +37,20 @@ AHEAD_S = 0.5
 FILLERS = 8  # connections that nobody accepts, and behind them there is no room for another
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or QUEUED
     span_s = 2.0 if options.quick else SPAN_S
-    url = _start_target(bed)
-    bed.start_scheduler()
-    await bed.until_ready()
-    drained = await _drain(bed, url, jobs)
+    url = _start_target(testbed)
+    testbed.start_scheduler()
+    await testbed.until_ready()
+    drained = await _drain(testbed, url, jobs)
     streams = count(10 * jobs, 10 * jobs)  # the first number of each
-    await _stream(bed, url, next(streams), 50.0, 2.0)  # opens connections on every side
-    held = await _stream(bed, url, next(streams), RATE, span_s)
-    return {**drained, **lags(held), **await _beside_the_dead(bed, url, streams, options), **await _spent(bed)}
+    await _stream(testbed, url, next(streams), 50.0, 2.0)  # opens connections on every side
+    held = await _stream(testbed, url, next(streams), RATE, span_s)
+    return {**drained, **lags(held), **await _beside_the_dead(testbed, url, streams, options), **await _spent(testbed)}
 
 
-async def _beside_the_dead(bed: Bed, url: str, streams: Iterator[int], options: Options) -> Figures:
+async def _beside_the_dead(testbed: Testbed, url: str, streams: Iterator[int], options: Options) -> Figures:
     beside_s, onset_s = (3.0, 1.0) if options.quick else (BESIDE_SPAN_S, ONSET_S)
     dead_count = options.jobs or DEAD_JOBS
     alone: list[float] = []
@@ -58,12 +58,12 @@ async def _beside_the_dead(bed: Bed, url: str, streams: Iterator[int], options: 
     onset: list[float] = []
 
     async def measure(lags: list[float], span_s: float) -> None:
-        lags += await _stream(bed, url, next(streams), BESIDE_RATE, span_s)
+        lags += await _stream(testbed, url, next(streams), BESIDE_RATE, span_s)
 
     async def dead_jobs_arrive() -> None:
-        bed.say(f"{dead_count:,} jobs for two dead hosts arrive")
-        requests = [_request(bed, dead[n % 2], n) for n in range(dead_count)]
-        await asyncio.gather(measure(onset, onset_s), bed.submit(requests))
+        testbed.say(f"{dead_count:,} jobs for two dead hosts arrive")
+        requests = [_request(testbed, dead[n % 2], n) for n in range(dead_count)]
+        await asyncio.gather(measure(onset, onset_s), testbed.submit(requests))
 
     with _black_hole() as swallowing, _refusing() as refusing:
         dead = [f"http://127.0.0.1:{port}" for port in (swallowing, refusing)]
@@ -71,7 +71,7 @@ async def _beside_the_dead(bed: Bed, url: str, streams: Iterator[int], options: 
         await dead_jobs_arrive()
         await measure(beside, beside_s)
         await measure(beside, beside_s)
-        await _forget_all(bed)
+        await _forget_all(testbed)
         await measure(alone, beside_s)
         await measure(alone, beside_s)
         await dead_jobs_arrive()
@@ -90,45 +90,47 @@ async def _beside_the_dead(bed: Bed, url: str, streams: Iterator[int], options: 
     }
 
 
-def _start_target(bed: Bed) -> str:
+def _start_target(testbed: Testbed) -> str:
     with closing(socket.create_server(("127.0.0.1", 0))) as probe:
         port = probe.getsockname()[1]
-    log = bed.record.path.with_name("target.log")
-    environment = {**os.environ, record.VARIABLE: str(bed.record.path)}
-    bed.processes.append(Process("target", [str(port)], environment, log, module="bench.http_target"))
+    log = testbed.record.path.with_name("target.log")
+    environment = {**os.environ, record.VARIABLE: str(testbed.record.path)}
+    testbed.processes.append(Process("target", [str(port)], environment, log, module="bench.http_target"))
     return f"http://127.0.0.1:{port}"
 
 
-def _request(bed: Bed, url: str, number: int, run_at: datetime | None = None) -> Request:
-    return bed.app.request(HttpTarget(f"{url}/{number}"), {"n": number}, run_at=run_at)
+def _request(testbed: Testbed, url: str, number: int, run_at: datetime | None = None) -> Request:
+    return testbed.app.request(HttpTarget(f"{url}/{number}"), {"n": number}, run_at=run_at)
 
 
-async def _drain(bed: Bed, url: str, jobs: int) -> Figures:
-    bed.say(f"submitting {jobs:,} jobs that call a URL")
-    await bed.submit([_request(bed, url, number) for number in range(jobs)])
-    await bed.server.monitor.execute("VACUUM ANALYZE sexton.runs")
-    bed.say("calling")
-    before = await bed.server.counters()
-    bed.start_worker({"SEXTON_OUTBOUND_ALLOW": "127.0.0.1:*"})
-    await bed.until_started(1, within_s=30)
-    missed, usage_since = bed.record.count, bed.meter()
-    await bed.until_started(jobs, within_s=60 + jobs / 200)
-    await bed.until_empty()
+async def _drain(testbed: Testbed, url: str, jobs: int) -> Figures:
+    testbed.say(f"submitting {jobs:,} jobs that call a URL")
+    await testbed.submit([_request(testbed, url, number) for number in range(jobs)])
+    await testbed.server.monitor.execute("VACUUM ANALYZE sexton.runs")
+    testbed.say("calling")
+    before = await testbed.server.counters()
+    testbed.start_worker({"SEXTON_OUTBOUND_ALLOW": "127.0.0.1:*"})
+    await testbed.until_started(1, within_s=30)
+    missed, usage_since = testbed.record.count, testbed.meter()
+    await testbed.until_started(jobs, within_s=60 + jobs / 200)
+    await testbed.until_empty()
     usage = usage_since()
-    after = await bed.server.counters()
-    starts = bed.record.first_starts().values()
+    after = await testbed.server.counters()
+    starts = testbed.record.first_starts().values()
     return {
         "jobs_per_s": (jobs - 1) / (max(starts) - min(starts)),
-        **bed.record.tally(),
+        **testbed.record.tally(),
         **costs(usage, before, after, jobs, metered=jobs - missed),
     }
 
 
-async def _stream(bed: Bed, url: str, first: int, rate: float, span_s: float) -> list[float]:
+async def _stream(testbed: Testbed, url: str, first: int, rate: float, span_s: float) -> list[float]:
     """The lags of a steady stream, each job submitted a moment before it is due."""
-    await bed.server.monitor.execute("VACUUM ANALYZE sexton.runs")  # else what went before weighs more than what is compared
-    bed.say(f"{rate:,.0f} calls per second for {span_s:.0f} s")
-    already, total = bed.record.count, int(rate * span_s)
+    await testbed.server.monitor.execute(
+        "VACUUM ANALYZE sexton.runs"
+    )  # else what went before weighs more than what is compared
+    testbed.say(f"{rate:,.0f} calls per second for {span_s:.0f} s")
+    already, total = testbed.record.count, int(rate * span_s)
     begin = time.time() + AHEAD_S
     due = [begin + n / rate for n in range(total)]
     given = 0
@@ -136,11 +138,11 @@ async def _stream(bed: Bed, url: str, first: int, rate: float, span_s: float) ->
         ready = min(total, int((time.time() + AHEAD_S - begin) * rate))
         if ready > given:
             numbers = range(given, ready)
-            await bed.submit([_request(bed, url, first + n, datetime.fromtimestamp(due[n], UTC)) for n in numbers])
+            await testbed.submit([_request(testbed, url, first + n, datetime.fromtimestamp(due[n], UTC)) for n in numbers])
             given = ready
         await asyncio.sleep(TICK_S)
-    await bed.until_started(already + total, within_s=30 + span_s)
-    starts = dict(reversed(bed.record.rows()[already:]))
+    await testbed.until_started(already + total, within_s=30 + span_s)
+    starts = dict(reversed(testbed.record.rows()[already:]))
     return [starts[first + n] - due[n] for n in range(total)]
 
 
@@ -151,18 +153,20 @@ def _typical_p99(lags: Sequence[float]) -> float:
     return median(percentile(lags[begin : begin + second], 99) for begin in range(0, len(lags), second))
 
 
-async def _forget_all(bed: Bed) -> None:
+async def _forget_all(testbed: Testbed) -> None:
     """As if nobody had submitted them; a try that is under way finds its lease gone."""
     quiet = 0
     while quiet < 3:
-        gone = await bed.server.monitor.fetchval("WITH gone AS (DELETE FROM sexton.runs RETURNING 1) SELECT count(*) FROM gone")
+        gone = await testbed.server.monitor.fetchval(
+            "WITH gone AS (DELETE FROM sexton.runs RETURNING 1) SELECT count(*) FROM gone"
+        )
         quiet = 0 if gone else quiet + 1
         await asyncio.sleep(0.2)
 
 
-async def _spent(bed: Bed) -> Figures:
+async def _spent(testbed: Testbed) -> Figures:
     """How the dead hosts' runs were spared: tries that counted, and those that were sent away without."""
-    rows = await bed.server.monitor.fetch("SELECT status, count(*) AS count FROM sexton.executions GROUP BY status")
+    rows = await testbed.server.monitor.fetch("SELECT status, count(*) AS count FROM sexton.executions GROUP BY status")
     counts = {row["status"]: row["count"] for row in rows}
     return {"dead_parked": counts.get("snoozed", 0), "dead_tried": counts.get("failed", 0) + counts.get("timed_out", 0)}
 

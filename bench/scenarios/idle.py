@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import asyncio
 
-from bench.bed import Bed
 from bench.scenario import Figures, Options, Scenario, Target
+from bench.testbed import Testbed
 
 SETTLE_S = 6.0
 WINDOW_S = 10.0
 
 
-async def run(bed: Bed, options: Options) -> Figures:
-    scheduler = bed.start_scheduler()
-    worker = bed.start_worker()
-    await bed.until_ready()
-    await bed.warm_up()
-    bed.say("settling")
+async def run(testbed: Testbed, options: Options) -> Figures:
+    scheduler = testbed.start_scheduler()
+    worker = testbed.start_worker()
+    await testbed.until_ready()
+    await testbed.warm_up()
+    testbed.say("settling")
     await asyncio.sleep(1.0 if options.quick else SETTLE_S)
 
     window_s = 2.0 if options.quick else WINDOW_S
-    bed.say(f"watching for {window_s:g} s")
-    before = await bed.server.counters()
-    usage_since = bed.meter()
+    testbed.say(f"watching for {window_s:g} s")
+    before = await testbed.server.counters()
+    usage_since = testbed.meter()
     await asyncio.sleep(window_s)
     usage = usage_since()
-    after = await bed.server.counters()
+    after = await testbed.server.counters()
     statements = None if after.statements is None else after.statements - (before.statements or 0)
     all_s = usage.worker_s + usage.scheduler_s + (usage.server_s or 0.0)
     return {

@@ -7,40 +7,40 @@ import random
 import time
 
 from bench.app import PAD
-from bench.bed import Bed
 from bench.scenario import Figures, Options, Scenario, Target, costs, percentile
+from bench.testbed import Testbed
 
 JOBS = 200
 SPACING_S = (0.020, 0.050)
 SETTLE_S = 1.2  # a server process tells what it counted once a second
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or JOBS
-    bed.start_scheduler()
+    testbed.start_scheduler()
     for _ in range(options.workers):
-        bed.start_worker()
-    await bed.until_ready()
-    await bed.warm_up()
-    warm = bed.record.count
+        testbed.start_worker()
+    await testbed.until_ready()
+    await testbed.warm_up()
+    warm = testbed.record.count
 
-    bed.say(f"submitting {jobs:,} single jobs")
-    before = await bed.server.counters()
-    usage_since = bed.meter()
+    testbed.say(f"submitting {jobs:,} single jobs")
+    before = await testbed.server.counters()
+    usage_since = testbed.meter()
     dice = random.Random(0)
     calls: list[tuple[float, float]] = []
     for number in range(jobs):
         called_at = time.time()
-        await bed.note.submit(number, PAD)
+        await testbed.note.submit(number, PAD)
         calls.append((called_at, time.time()))
         await asyncio.sleep(dice.uniform(*SPACING_S))
-    await bed.until_started(warm + jobs, within_s=30)
-    await bed.until_empty()
+    await testbed.until_started(warm + jobs, within_s=30)
+    await testbed.until_empty()
     usage = usage_since()
     await asyncio.sleep(SETTLE_S)
-    after = await bed.server.counters()
+    after = await testbed.server.counters()
 
-    starts = bed.record.first_starts()
+    starts = testbed.record.first_starts()
     from_return_s = [starts[number] - returned_at for number, (_, returned_at) in enumerate(calls)]
     from_call_s = [starts[number] - called_at for number, (called_at, _) in enumerate(calls)]
     submit_s = [returned_at - called_at for called_at, returned_at in calls]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bench.app import PAD
-from bench.bed import Bed
 from bench.scenario import Figures, Options, Scenario, Target, per_job_us
+from bench.testbed import Testbed
 from sexton.client.request import Request
 
 JOBS = 100_000
@@ -36,25 +36,25 @@ class Cost(NamedTuple):
     released_s: float  # from the submission of the last to when none is held back any more
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     """With the slots that a worker has by default, and with many: limited runs are never taken ahead (rule "bounded prefetch").
     And by default again, with handlers that take as long as a quick call to somewhere else."""
     jobs = options.jobs or JOBS
     keys = max(1, jobs // JOBS_EACH)
-    bed.start_scheduler()
-    await bed.until_ready()
-    pairs = {"": (bed.concurrency, 0.0), "_many_slots": (MANY_SLOTS, 0.0), "_at_work": (bed.concurrency, WORK_S)}
+    testbed.start_scheduler()
+    await testbed.until_ready()
+    pairs = {"": (testbed.concurrency, 0.0), "_many_slots": (MANY_SLOTS, 0.0), "_at_work": (testbed.concurrency, WORK_S)}
     kinds = [Kind(is_limited, *pair) for pair in pairs.values() for is_limited in (False, True)]
     costs: dict[Kind, list[Cost]] = {kind: [] for kind in kinds}
     first = 0
     for passed in range(1, PASSES + 1):
         for kind in kinds if passed % 2 else reversed(kinds):
-            bed.say(f"draining {jobs:,} jobs: {_words(kind)} ({passed} of {PASSES})")
+            testbed.say(f"draining {jobs:,} jobs: {_words(kind)} ({passed} of {PASSES})")
             numbers = range(first, first + jobs)
-            requests = [_request(bed, number, keys if kind.is_limited else 0, kind.work_s) for number in numbers]
-            costs[kind].append(await _drain(bed, requests, kind.slots))
+            requests = [_request(testbed, number, keys if kind.is_limited else 0, kind.work_s) for number in numbers]
+            costs[kind].append(await _drain(testbed, requests, kind.slots))
             first += jobs
-    starts = bed.record.first_starts()
+    starts = testbed.record.first_starts()
     return {
         **{
             name: figure
@@ -63,8 +63,8 @@ async def run(bed: Bed, options: Options) -> Figures:
         },
         "keys": keys,
         "jobs_seen": len(starts),
-        "jobs_repeated": len(bed.record.rows()) - len(starts),
-        "hot_statements": await bed.server.hot_statements(),
+        "jobs_repeated": len(testbed.record.rows()) - len(starts),
+        "hot_statements": await testbed.server.hot_statements(),
     }
 
 
@@ -86,30 +86,30 @@ def _compared(free: Sequence[Cost], limited: Sequence[Cost], suffix: str) -> Fig
     }
 
 
-def _request(bed: Bed, number: int, keys: int, work_s: float) -> Request:
+def _request(testbed: Testbed, number: int, keys: int, work_s: float) -> Request:
     options: dict[str, Any] = {"limit": {"key": f"key-{number % keys}", "running": RUNNING}} if keys else {}
-    return bed.doze.request(number, work_s, PAD, **options) if work_s else bed.note.request(number, PAD, **options)
+    return testbed.doze.request(number, work_s, PAD, **options) if work_s else testbed.note.request(number, PAD, **options)
 
 
-async def _drain(bed: Bed, requests: Sequence[Request], slots: int) -> Cost:
-    jobs, before = len(requests), bed.record.count
-    await bed.submit(requests)
+async def _drain(testbed: Testbed, requests: Sequence[Request], slots: int) -> Cost:
+    jobs, before = len(requests), testbed.record.count
+    await testbed.submit(requests)
     submitted_at = time.monotonic()
     released = "SELECT NOT EXISTS (SELECT FROM sexton.runs WHERE state = 'parked')"
-    await bed.until(lambda: bed.server.monitor.fetchval(released), within_s=60, every_s=0.005)
+    await testbed.until(lambda: testbed.server.monitor.fetchval(released), within_s=60, every_s=0.005)
     released_s = time.monotonic() - submitted_at
-    await bed.server.monitor.execute("VACUUM ANALYZE sexton.runs, sexton.slots")
-    worker = bed.start_worker({"SEXTON_WORKER_CONCURRENCY": str(slots)})
-    await bed.until_started(before + 1, within_s=30)
-    usage_since = bed.meter()
-    missed = bed.record.count - before
-    await bed.until_started(before + jobs, within_s=60 + jobs / 500)
+    await testbed.server.monitor.execute("VACUUM ANALYZE sexton.runs, sexton.slots")
+    worker = testbed.start_worker({"SEXTON_WORKER_CONCURRENCY": str(slots)})
+    await testbed.until_started(before + 1, within_s=30)
+    usage_since = testbed.meter()
+    missed = testbed.record.count - before
+    await testbed.until_started(before + jobs, within_s=60 + jobs / 500)
     empty = "SELECT NOT EXISTS (SELECT FROM sexton.runs)"
-    await bed.until(lambda: bed.server.monitor.fetchval(empty), within_s=60, every_s=0.005)
+    await testbed.until(lambda: testbed.server.monitor.fetchval(empty), within_s=60, every_s=0.005)
     await asyncio.sleep(SETTLE_S)
     usage = usage_since()
-    bed.kill(worker)
-    times = [at for _, at in bed.record.rows()[before:]]
+    testbed.kill(worker)
+    times = [at for _, at in testbed.record.rows()[before:]]
     all_s = None if usage.server_s is None else usage.worker_s + usage.server_s + usage.scheduler_s
     return Cost(
         max(times) - min(times),

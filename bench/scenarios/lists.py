@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from bench.bed import Bed
 from bench.history import DAYS, fill
 from bench.scenario import Figures, Options, Scenario, Target, percentile
+from bench.testbed import Testbed
 from sexton.store.database import Connection, Postgres
 from sexton.store.uuid7 import floor
 from sexton.store.views import overview, search, transitions
@@ -48,19 +48,19 @@ COMBINED: dict[str, dict[str, Any]] = {
 }
 
 
-async def run(bed: Bed, options: Options) -> Figures:
-    monitor = bed.server.monitor
+async def run(testbed: Testbed, options: Options) -> Figures:
+    monitor = testbed.server.monitor
     now: datetime = await monitor.fetchval("SELECT date_trunc('second', clock_timestamp())")
     started_at = time.perf_counter()
-    await fill(monitor, options.jobs or JOBS, now, bed.say)
+    await fill(monitor, options.jobs or JOBS, now, testbed.say)
     figures: Figures = {"fill_s": time.perf_counter() - started_at}
     figures["size_gib"] = await monitor.fetchval("SELECT pg_database_size(current_database()) / 1073741824.0::float8")
 
-    database = await Postgres.open(bed.server.url, size=1)
+    database = await Postgres.open(testbed.server.url, size=1)
     async with database.connection() as connection:
         worst = 0.0
         for name, look in LOOKED_AT.items():
-            bed.say(f"looking: {name}")
+            testbed.say(f"looking: {name}")
             taken_ms, rows = await _time(connection, look, now)
             p95 = percentile(taken_ms, 95)
             if name in SINGLE or name == "submitted_hour":

@@ -6,9 +6,9 @@ import asyncio
 import statistics
 
 from bench import backlog
-from bench.bed import Bed
 from bench.scenario import Figures, Options, Points, Scenario, Target
 from bench.submitter import Orders
+from bench.testbed import Testbed
 
 JOBS = 1_000_000
 WAITING = 10_000_000
@@ -19,29 +19,31 @@ EVERY_S = 2.0
 SETTLED_SHARE = 0.3  # of the jobs: until then caches fill and the allocator finds its size
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or JOBS
-    waiting = await backlog.affordable(bed.server, options.waiting or (20 * jobs if options.quick else WAITING))
-    await backlog.fill(bed.server, range(waiting), waiting, bed.say)
-    scheduler, worker = bed.start_scheduler(), bed.start_worker()
-    await bed.until_ready()
-    await bed.warm_up()
+    waiting = await backlog.affordable(testbed.server, options.waiting or (20 * jobs if options.quick else WAITING))
+    await backlog.fill(testbed.server, range(waiting), waiting, testbed.say)
+    scheduler, worker = testbed.start_scheduler(), testbed.start_worker()
+    await testbed.until_ready()
+    await testbed.warm_up()
     await asyncio.sleep(1.0 if options.quick else SETTLE_S)
     idle_worker, idle_scheduler = worker.rss_mib(), scheduler.rss_mib()
 
-    already = bed.record.count
+    already = testbed.record.count
     of_worker: Points = []
     of_scheduler: Points = []
-    usage_since = bed.meter()
-    async with bed.submitting(Orders(count=jobs, backlog=BACKLOG, ahead_s=AHEAD_S)) as submission:
-        while (done := bed.record.count - already) < jobs:
+    usage_since = testbed.meter()
+    async with testbed.submitting(Orders(count=jobs, backlog=BACKLOG, ahead_s=AHEAD_S)) as submission:
+        while (done := testbed.record.count - already) < jobs:
             of_worker.append([done, worker.rss_mib()])
             of_scheduler.append([done, scheduler.rss_mib()])
-            bed.say(f"{done:,} of {jobs:,} jobs, worker {of_worker[-1][1]:.1f} MiB, scheduler {of_scheduler[-1][1]:.1f} MiB")
-            bed.check()
+            testbed.say(
+                f"{done:,} of {jobs:,} jobs, worker {of_worker[-1][1]:.1f} MiB, scheduler {of_scheduler[-1][1]:.1f} MiB"
+            )
+            testbed.check()
             await asyncio.sleep(EVERY_S / 20 if options.quick else EVERY_S)
         await submission.done()
-    await bed.until_empty(within_s=120, every_s=0.05)
+    await testbed.until_empty(within_s=120, every_s=0.05)
     usage = usage_since()
     of_worker.append([jobs, worker.rss_mib()])
     of_scheduler.append([jobs, scheduler.rss_mib()])
@@ -55,7 +57,7 @@ async def run(bed: Bed, options: Options) -> Figures:
         "jobs_per_s": jobs / usage.wall_s,
         "waiting": waiting,
         "executions": waiting,
-        **bed.record.tally(),
+        **testbed.record.tally(),
         "series": {"rss_mib_over_jobs": of_worker, "rss_mib_scheduler_over_jobs": of_scheduler},
     }
 

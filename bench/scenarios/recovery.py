@@ -5,33 +5,33 @@ from __future__ import annotations
 import time
 
 from bench.app import PAD
-from bench.bed import Bed
 from bench.scenario import Figures, Options, Scenario, Target
+from bench.testbed import Testbed
 
 JOBS = 50
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or JOBS
-    bed.start_scheduler()
-    doomed = bed.start_worker()
-    await bed.until_ready()
-    await bed.app.submit_many([bed.nap.request(number, PAD) for number in range(jobs)])
-    await bed.until_started(jobs, within_s=30)
-    bed.start_worker()
-    await bed.until_ready()
+    testbed.start_scheduler()
+    doomed = testbed.start_worker()
+    await testbed.until_ready()
+    await testbed.app.submit_many([testbed.nap.request(number, PAD) for number in range(jobs)])
+    await testbed.until_started(jobs, within_s=30)
+    testbed.start_worker()
+    await testbed.until_ready()
 
-    bed.say(f"killing a worker with {jobs} running jobs")
-    usage_since = bed.meter()
+    testbed.say(f"killing a worker with {jobs} running jobs")
+    usage_since = testbed.meter()
     killed_at = time.time()
-    bed.kill(doomed)
-    await bed.until_started(2 * jobs, within_s=120)
+    testbed.kill(doomed)
+    await testbed.until_started(2 * jobs, within_s=120)
     usage_since()
-    running = await bed.server.monitor.fetchval(
+    running = await testbed.server.monitor.fetchval(
         "SELECT count(*) FROM sexton.runs r JOIN sexton.workers w ON w.id = r.worker_id AND w.lost_at IS NULL "
         "WHERE r.state = 'running'"
     )
-    rows = bed.record.rows()
+    rows = testbed.record.rows()
     again = [(number, at) for number, at in rows if at > killed_at]
     return {
         "recovery_s": max(at for _, at in again) - killed_at,

@@ -12,8 +12,8 @@ from zoneinfo import available_timezones
 import msgspec
 
 from bench.app import PAD
-from bench.bed import Bed
 from bench.scenario import Figures, Options, Scenario, Target, lags, per_job_us
+from bench.testbed import Testbed
 from sexton.domain.schedule import schedule
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.operations import recurring_jobs
@@ -27,52 +27,52 @@ WINDOW_S = 10.0
 _encode = msgspec.json.Encoder().encode
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or JOBS
-    database = await Postgres.open(bed.server.url)
+    database = await Postgres.open(testbed.server.url)
     try:
-        bed.say(f"writing the midnights of {min(TENANTS, jobs):,} tenants in one call")
+        testbed.say(f"writing the midnights of {min(TENANTS, jobs):,} tenants in one call")
         bulk_s = await _write(database, _midnights(min(TENANTS, jobs)), batch=TENANTS)
-        return {"bulk_s": bulk_s, "bulk_per_s": min(TENANTS, jobs) / bulk_s, **await _fire(bed, database, options, jobs)}
+        return {"bulk_s": bulk_s, "bulk_per_s": min(TENANTS, jobs) / bulk_s, **await _fire(testbed, database, options, jobs)}
     finally:
         await database.close()
 
 
-async def _fire(bed: Bed, database: Postgres, options: Options, jobs: int) -> Figures:
+async def _fire(testbed: Testbed, database: Postgres, options: Options, jobs: int) -> Figures:
     fire_at = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=3 + jobs // 40_000)
     if options.quick:
         fire_at = (datetime.now(UTC) + timedelta(seconds=75)).replace(second=0, microsecond=0)
-    bed.say(f"writing {jobs:,} schedules that fire at {fire_at:%H:%M}")
+    testbed.say(f"writing {jobs:,} schedules that fire at {fire_at:%H:%M}")
     written_s = await _write(database, _minutely(jobs, fire_at), batch=5_000)
 
     began = time.monotonic()
-    scheduler = bed.start_scheduler()
-    await bed.until_ready()
+    scheduler = testbed.start_scheduler()
+    await testbed.until_ready()
     start_up_s = time.monotonic() - began
     for _ in range(options.workers):
-        bed.start_worker()
-    await bed.until_ready()
-    await bed.warm_up()
-    warm = bed.record.count
+        testbed.start_worker()
+    await testbed.until_ready()
+    await testbed.warm_up()
+    warm = testbed.record.count
 
-    bed.say(f"watching for {WINDOW_S:g} s while nothing is due")
-    usage_since = bed.meter()
+    testbed.say(f"watching for {WINDOW_S:g} s while nothing is due")
+    usage_since = testbed.meter()
     await asyncio.sleep(1.0 if options.quick else WINDOW_S)
     idle = usage_since()
     ahead_s = fire_at.timestamp() - time.time()
     if ahead_s < (1 if options.quick else 50):
         raise RuntimeError("writing took so long that planning has begun; this machine is too busy to measure")
-    bed.say(f"{jobs:,} fires are due in {ahead_s:.0f} s")
-    usage_since = bed.meter()
+    testbed.say(f"{jobs:,} fires are due in {ahead_s:.0f} s")
+    usage_since = testbed.meter()
     await asyncio.sleep(fire_at.timestamp() - time.time() - 0.5)
     planning = usage_since()
-    usage_since = bed.meter()
-    await bed.until_started(warm + jobs, within_s=120 + jobs / 500)
+    usage_since = testbed.meter()
+    await testbed.until_started(warm + jobs, within_s=120 + jobs / 500)
     no_first = "SELECT NOT EXISTS (SELECT FROM sexton.runs WHERE state IN ('ready', 'running'))"
-    await bed.until(lambda: bed.server.monitor.fetchval(no_first), within_s=60, every_s=0.05)
+    await testbed.until(lambda: testbed.server.monitor.fetchval(no_first), within_s=60, every_s=0.05)
     usage = usage_since()
 
-    lags_s = [at - fire_at.timestamp() for at in bed.record.first_starts().values()]
+    lags_s = [at - fire_at.timestamp() for at in testbed.record.first_starts().values()]
     return {
         **lags(lags_s),
         "fires_per_s": jobs / max(lags_s),
@@ -88,7 +88,7 @@ async def _fire(bed: Bed, database: Postgres, options: Options, jobs: int) -> Fi
         "idle_cpu_pct_server": None if idle.server_s is None else 100 * idle.server_s / idle.wall_s,
         "written_per_s": jobs / written_s,
         "rss_mib_scheduler": scheduler.rss_mib(),
-        "hot_statements": await bed.server.hot_statements(),
+        "hot_statements": await testbed.server.hot_statements(),
     }
 
 

@@ -7,8 +7,8 @@ import time
 from bisect import bisect_left
 
 from bench.app import PAD
-from bench.bed import Bed
 from bench.scenario import Figures, Options, Scenario, Target, per_job_us
+from bench.testbed import Testbed
 
 WORKERS = (1, 2, 4, 8)
 # So long that eight workers do not fill two cores: at this trickle a claim takes one run, about 1 ms of CPU each. And of
@@ -18,12 +18,12 @@ WARM_S = 5.0
 WINDOW_S = 20.0
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     window_s = 1.0 if options.quick else WINDOW_S
     rates: dict[int, float] = {}
     figures: Figures = {}
     for count in WORKERS[:2] if options.quick else WORKERS:
-        rates[count], busy_pct, cpu_us = await _rate(bed, count, window_s)
+        rates[count], busy_pct, cpu_us = await _rate(testbed, count, window_s)
         figures |= {
             f"jobs_per_s_{count}": rates[count],
             f"share_of_linear_{count}": rates[count] / count / rates[1],
@@ -32,44 +32,44 @@ async def run(bed: Bed, options: Options) -> Figures:
         }
     return {
         "off_linear": max(abs(1 - rate / count / rates[1]) for count, rate in rates.items()),
-        "off_possible": max(1 - rate / count / _possible(bed) for count, rate in rates.items()),
+        "off_possible": max(1 - rate / count / _possible(testbed) for count, rate in rates.items()),
         **figures,
-        "slots": bed.concurrency,
+        "slots": testbed.concurrency,
         "series": {"jobs_per_s_over_workers": [[count, rate] for count, rate in rates.items()]},
     }
 
 
-async def _rate(bed: Bed, count: int, window_s: float) -> tuple[float, float, float | None]:
+async def _rate(testbed: Testbed, count: int, window_s: float) -> tuple[float, float, float | None]:
     """Starts per second while there is always more to do; of the machine's time, how much all of it took."""
-    already, first, warm_s = bed.record.count, 10_000_000 * count, min(WARM_S, window_s)
-    workers = [bed.start_worker() for _ in range(count)]
-    await bed.until_ready()
-    jobs = int(count * _possible(bed) * (warm_s + window_s + 1.0)) + count * bed.concurrency
+    already, first, warm_s = testbed.record.count, 10_000_000 * count, min(WARM_S, window_s)
+    workers = [testbed.start_worker() for _ in range(count)]
+    await testbed.until_ready()
+    jobs = int(count * _possible(testbed) * (warm_s + window_s + 1.0)) + count * testbed.concurrency
     low, high = SLEEP_S
     requests = [
-        bed.doze.request(first + n, low + (high - low) * (n * 0.618034 % 1.0), PAD) for n in range(jobs)
+        testbed.doze.request(first + n, low + (high - low) * (n * 0.618034 % 1.0), PAD) for n in range(jobs)
     ]  # evenly spread over any stretch of them
-    bed.say(f"{count} workers: submitting {jobs:,} jobs")
-    await bed.submit(requests)
-    await bed.until_started(already + count * bed.concurrency, within_s=30)
+    testbed.say(f"{count} workers: submitting {jobs:,} jobs")
+    await testbed.submit(requests)
+    await testbed.until_started(already + count * testbed.concurrency, within_s=30)
     await asyncio.sleep(warm_s)
-    bed.say(f"{count} workers: {jobs:,} jobs that sleep")
-    usage_since, began_at = bed.meter(), time.time()
+    testbed.say(f"{count} workers: {jobs:,} jobs that sleep")
+    usage_since, began_at = testbed.meter(), time.time()
     await asyncio.sleep(window_s)
     ended_at, usage = time.time(), usage_since()
-    times = sorted(at for _, at in bed.record.rows()[already:])
+    times = sorted(at for _, at in testbed.record.rows()[already:])
     started = bisect_left(times, ended_at) - bisect_left(times, began_at)
-    await bed.until_started(already + jobs, within_s=60)
-    await bed.until_empty()
+    await testbed.until_started(already + jobs, within_s=60)
+    await testbed.until_empty()
     for worker in workers:
-        bed.stop_one(worker)
+        testbed.stop_one(worker)
     all_s = usage.worker_s + (usage.server_s or 0.0)
     return started / (ended_at - began_at), 100 * all_s / usage.wall_s, per_job_us(all_s, max(started, 1))
 
 
-def _possible(bed: Bed) -> float:
+def _possible(testbed: Testbed) -> float:
     """Per second and worker, if a slot never stood empty."""
-    return bed.concurrency / (sum(SLEEP_S) / 2)
+    return testbed.concurrency / (sum(SLEEP_S) / 2)
 
 
 SCENARIO = Scenario(

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import time
 
-from bench.bed import Bed
 from bench.draining import drain
 from bench.scenario import Figures, Options, Points, Scenario
+from bench.testbed import Testbed
 
 JOBS = 60_000
 SLOTS = (1, 3, 10, 30, 100, 300, 1_000, 3_000)
@@ -16,7 +16,7 @@ BATCHES = (1, 10, 100, 1_000, 5_000)
 SMALL_PER_S = 400  # what one slot, or one job at a time, may do: fewer jobs there, so that no size takes minutes
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or JOBS
     first = 0
     slots: Points = []
@@ -25,18 +25,18 @@ async def run(bed: Bed, options: Options) -> Figures:
     batches: Points = []
     for size in SLOTS[::4] if options.quick else SLOTS:
         numbers = range(first, first + min(jobs, size * 5 * SMALL_PER_S))
-        drained = await drain(bed, numbers, environment={"SEXTON_WORKER_CONCURRENCY": str(size)})
+        drained = await drain(testbed, numbers, environment={"SEXTON_WORKER_CONCURRENCY": str(size)})
         slots.append([size, drained.jobs_per_s])
         cpu.append([size, drained.cpu_us or 0.0])
         first += jobs
     for count in WORKERS[:1] if options.quick else WORKERS:
-        workers.append([count, (await drain(bed, range(first, first + jobs), workers=count)).jobs_per_s])
+        workers.append([count, (await drain(testbed, range(first, first + jobs), workers=count)).jobs_per_s])
         first += jobs
     for size in BATCHES:
-        bed.say(f"submitting {size:,} at a time")
-        requests = bed.notes(range(first, first + min(jobs, size * 5 * SMALL_PER_S)))
+        testbed.say(f"submitting {size:,} at a time")
+        requests = testbed.notes(range(first, first + min(jobs, size * 5 * SMALL_PER_S)))
         began_at = time.perf_counter()
-        await bed.submit(requests, size)
+        await testbed.submit(requests, size)
         batches.append([size, len(requests) / (time.perf_counter() - began_at)])
         first += jobs
     return {

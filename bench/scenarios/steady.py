@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from bench.bed import Bed
 from bench.scenario import (
     Figures,
     Options,
@@ -23,6 +22,7 @@ from bench.scenario import (
     percentile,
 )
 from bench.submitter import Orders
+from bench.testbed import Testbed
 
 RATE = 8_333.0  # 500,000 a minute
 SPAN_S = 60.0
@@ -51,18 +51,18 @@ class Held:
         return kept_pace and not self.lost_count and not self.doubled_count and percentile(self.lags_s, 99) <= LATE_S
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     rate = 500.0 if options.quick else RATE
     span_s = options.jobs / rate if options.jobs else SPAN_S
     ahead_s = (1.0, 2.0) if options.quick else AHEAD_S
-    bed.start_scheduler()
+    testbed.start_scheduler()
     for _ in range(options.workers):
-        bed.start_worker()
-    await bed.until_ready()
-    await bed.warm_up()
+        testbed.start_worker()
+    await testbed.until_ready()
+    await testbed.warm_up()
 
-    held = await _hold(bed, 0, rate, span_s, ahead_s)
-    highest, tried = await _highest(bed, held, options)
+    held = await _hold(testbed, 0, rate, span_s, ahead_s)
+    highest, tried = await _highest(testbed, held, options)
     return {
         **lags(held.lags_s),
         "highest_rate_per_s": highest,
@@ -73,19 +73,19 @@ async def run(bed: Bed, options: Options) -> Figures:
         "jobs_seen": len(held.lags_s),
         "workers": options.workers,
         **held.figures,
-        "hot_statements": await bed.server.hot_statements(),
+        "hot_statements": await testbed.server.hot_statements(),
         "series": {"share_over_lag_s": distribution(held.lags_s), "lag_p99_s_over_rate_per_s": tried},
     }
 
 
-async def _highest(bed: Bed, held: Held, options: Options) -> tuple[float, Points]:
+async def _highest(testbed: Testbed, held: Held, options: Options) -> tuple[float, Points]:
     """Up or down from the first until one holds and another does not, then between the two."""
     low, high = (held.rate_per_s, None) if held.is_on_time else (0.0, held.rate_per_s)
     tried = [[held.rate_per_s, percentile(held.lags_s, 99)]]
     first = 1_000_000_000
     for _ in range(1 if options.quick else STEPS):
         rate = low * STEP_FACTOR if high is None else high / STEP_FACTOR if not low else (low * high) ** 0.5
-        step = await _hold(bed, first, rate, 2.0 if options.quick else STEP_S, STEP_AHEAD_S)
+        step = await _hold(testbed, first, rate, 2.0 if options.quick else STEP_S, STEP_AHEAD_S)
         first += 10_000_000
         tried.append([rate, percentile(step.lags_s, 99)])
         if step.is_on_time:
@@ -97,26 +97,26 @@ async def _highest(bed: Bed, held: Held, options: Options) -> tuple[float, Point
     return low, sorted(tried)
 
 
-async def _hold(bed: Bed, first: int, rate: float, span_s: float, ahead_s: tuple[float, float]) -> Held:
-    jobs, already = int(rate * span_s), bed.record.count
-    bed.say(f"{rate:,.0f} jobs per second for {span_s:.0f} s")
-    before = await bed.server.counters()
-    usage_since = bed.meter()
+async def _hold(testbed: Testbed, first: int, rate: float, span_s: float, ahead_s: tuple[float, float]) -> Held:
+    jobs, already = int(rate * span_s), testbed.record.count
+    testbed.say(f"{rate:,.0f} jobs per second for {span_s:.0f} s")
+    before = await testbed.server.counters()
+    usage_since = testbed.meter()
     orders = Orders(first=first, count=jobs, rate_per_s=rate, ahead_s=ahead_s)
-    async with bed.submitting(orders) as submission:
+    async with testbed.submitting(orders) as submission:
         report = await submission.done()
         due = submission.due()
-    bed.say(f"waiting for the last of {jobs:,} jobs")
+    testbed.say(f"waiting for the last of {jobs:,} jobs")
     lost_count = 0
     try:
-        await bed.until_started(already + jobs, within_s=ahead_s[1] + 30 + jobs / 2_000)
+        await testbed.until_started(already + jobs, within_s=ahead_s[1] + 30 + jobs / 2_000)
     except TimeoutError:
-        lost_count = already + jobs - bed.record.count
-    await bed.until_empty(within_s=120, every_s=0.05)
+        lost_count = already + jobs - testbed.record.count
+    await testbed.until_empty(within_s=120, every_s=0.05)
     usage = usage_since()
     await asyncio.sleep(SETTLE_S)
-    after = await bed.server.counters()
-    rows = bed.record.rows()[already:]
+    after = await testbed.server.counters()
+    rows = testbed.record.rows()[already:]
     starts: dict[int, float] = {}
     for number, at in rows:
         starts.setdefault(number, at)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from bench import posts
+from bench import http_load
 from bench.app import PAD
-from bench.bed import READY_S, Bed
 from bench.scenario import Figures, Options, Scenario, Target, per_job_us
+from bench.testbed import READY_S, Testbed
 
 JOBS = 100_000
 BATCH = 1_000
@@ -41,25 +41,25 @@ HTTP = (
 )
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or JOBS
-    figures: Figures = {"batch": BATCH, "load": posts.generator()}
-    await _submit(bed, range(-BATCH, 0))
-    bed.say(f"submitting {jobs:,} jobs")
-    figures |= await _metered(bed, "", lambda: _whole(bed, jobs))
-    bed.say(f"submitting {jobs:,} jobs in calls of {BATCH:,}")
-    figures |= await _metered(bed, "batches", lambda: _in_bulk(bed, jobs, callers=1))
-    bed.say(f"submitting {jobs:,} jobs from {CALLERS} callers")
-    figures |= await _metered(bed, "concurrent", lambda: _in_bulk(bed, jobs, callers=CALLERS))
+    figures: Figures = {"batch": BATCH, "load": http_load.generator()}
+    await _submit(testbed, range(-BATCH, 0))
+    testbed.say(f"submitting {jobs:,} jobs")
+    figures |= await _metered(testbed, "", lambda: _whole(testbed, jobs))
+    testbed.say(f"submitting {jobs:,} jobs in calls of {BATCH:,}")
+    figures |= await _metered(testbed, "batches", lambda: _in_bulk(testbed, jobs, callers=1))
+    testbed.say(f"submitting {jobs:,} jobs from {CALLERS} callers")
+    figures |= await _metered(testbed, "concurrent", lambda: _in_bulk(testbed, jobs, callers=CALLERS))
 
-    url = await _start_api(bed)
+    url = await _start_api(testbed)
     span_s = max(1.0, SPAN_S * min(1.0, jobs / JOBS))
     with tempfile.TemporaryDirectory() as folder:
         for way in HTTP:
-            bed.say(f"{way.suffix} over {way.connections} connections")
+            testbed.say(f"{way.suffix} over {way.connections} connections")
             await _post(way, url, 1.0, Path(folder))  # the first of a kind plans and connects
-            figures |= await _metered(bed, way.suffix, lambda way=way: _post(way, url, span_s, Path(folder)))  # type: ignore[misc]
-    return {**figures, "hot_statements": await bed.server.hot_statements()}
+            figures |= await _metered(testbed, way.suffix, lambda way=way: _post(way, url, span_s, Path(folder)))  # type: ignore[misc]
+    return {**figures, "hot_statements": await testbed.server.hot_statements()}
 
 
 class Done(NamedTuple):
@@ -70,13 +70,13 @@ class Done(NamedTuple):
     p99_s: float | None = None
 
 
-async def _metered(bed: Bed, suffix: str, work: Callable[[], Awaitable[Done]]) -> Figures:
-    before, stored_before = await bed.server.counters(), await _stored(bed)
-    usage_since = bed.meter()
+async def _metered(testbed: Testbed, suffix: str, work: Callable[[], Awaitable[Done]]) -> Figures:
+    before, stored_before = await testbed.server.counters(), await _stored(testbed)
+    usage_since = testbed.meter()
     done = await work()
     usage = usage_since()
-    stored = await _stored(bed) - stored_before
-    after = await bed.server.counters()
+    stored = await _stored(testbed) - stored_before
+    after = await testbed.server.counters()
     if stored < done.jobs:
         raise RuntimeError(f"{suffix or 'bulk'}: {done.jobs:,} jobs were acknowledged, and {stored:,} are there")
     is_http = done.p50_s is not None
@@ -98,30 +98,30 @@ async def _metered(bed: Bed, suffix: str, work: Callable[[], Awaitable[Done]]) -
     return {f"{key}_{suffix}" if suffix else key: value for key, value in figures.items()}
 
 
-async def _in_bulk(bed: Bed, jobs: int, *, callers: int) -> Done:
+async def _in_bulk(testbed: Testbed, jobs: int, *, callers: int) -> Done:
     share = jobs // callers
     started_at = time.perf_counter()
-    await asyncio.gather(*(_submit(bed, range(caller * share, (caller + 1) * share)) for caller in range(callers)))
+    await asyncio.gather(*(_submit(testbed, range(caller * share, (caller + 1) * share)) for caller in range(callers)))
     return Done(share * callers, time.perf_counter() - started_at)
 
 
-async def _whole(bed: Bed, jobs: int) -> Done:
+async def _whole(testbed: Testbed, jobs: int) -> Done:
     """In one call, all or none."""
     started_at = time.perf_counter()
-    await bed.app.submit_many(bed.note.request(number, PAD) for number in range(jobs))
+    await testbed.app.submit_many(testbed.note.request(number, PAD) for number in range(jobs))
     return Done(jobs, time.perf_counter() - started_at)
 
 
-async def _submit(bed: Bed, numbers: range) -> None:
+async def _submit(testbed: Testbed, numbers: range) -> None:
     for start in range(numbers.start, numbers.stop, BATCH):
-        await bed.app.submit_many(bed.notes(range(start, min(start + BATCH, numbers.stop))))
+        await testbed.app.submit_many(testbed.notes(range(start, min(start + BATCH, numbers.stop))))
 
 
-async def _start_api(bed: Bed) -> str:
+async def _start_api(testbed: Testbed) -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    bed.start_api(port)
+    testbed.start_api(port)
     async with httpx.AsyncClient() as client:
 
         async def is_ready() -> bool:
@@ -130,14 +130,14 @@ async def _start_api(bed: Bed) -> str:
             except httpx.TransportError:
                 return False
 
-        await bed.until(is_ready, within_s=READY_S, every_s=0.1)
+        await testbed.until(is_ready, within_s=READY_S, every_s=0.1)
     return url
 
 
 async def _post(way: Http, url: str, span_s: float, folder: Path) -> Done:
     job = {"handler": "note", "payload": {"number": 1, "pad": PAD}}
     path, document = ("/v1/jobs", job) if way.batch is None else ("/v1/jobs/batch", [job] * way.batch)
-    posted = await posts.post(
+    posted = await http_load.post(
         url + path, json.dumps(document).encode(), connections=way.connections, span_s=span_s, folder=folder
     )
     if posted.fault_count or posted.accepted_count < posted.sent_count:
@@ -145,8 +145,8 @@ async def _post(way: Http, url: str, span_s: float, folder: Path) -> Done:
     return Done(posted.accepted_count * (way.batch or 1), posted.span_s, posted.cpu_s, posted.p50_s, posted.p99_s)
 
 
-async def _stored(bed: Bed) -> int:
-    return int(await bed.server.monitor.fetchval("SELECT count(*) FROM sexton.runs"))
+async def _stored(testbed: Testbed) -> int:
+    return int(await testbed.server.monitor.fetchval("SELECT count(*) FROM sexton.runs"))
 
 
 SCENARIO = Scenario(

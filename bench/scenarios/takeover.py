@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from bench.bed import READY_S, Bed, Process
 from bench.scenario import Figures, Options, Points, Scenario, Target, percentile
+from bench.testbed import READY_S, Process, Testbed
 
 SCHEDULERS = 3
 PARTITIONS = 64
@@ -27,18 +27,18 @@ class Taken(NamedTuple):
     late: Points
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     for _ in range(SCHEDULERS):
-        bed.start_scheduler()
+        testbed.start_scheduler()
     for _ in range(options.workers):
-        bed.start_worker()
-    await bed.until_ready()
-    await bed.warm_up()
+        testbed.start_worker()
+    await testbed.until_ready()
+    await testbed.warm_up()
     taken: list[Taken] = []
     for kill in range(1 if options.quick else KILLS):
         if kill:
-            bed.start_scheduler()
-        taken.append(await _kill(bed, 100_000 * kill, 3.0 if options.quick else AFTER_S))
+            testbed.start_scheduler()
+        taken.append(await _kill(testbed, 100_000 * kill, 3.0 if options.quick else AFTER_S))
     return {
         "takeover_s": max(one.takeover_s for one in taken),
         "takeover_s_median": percentile([one.takeover_s for one in taken], 50),
@@ -46,25 +46,25 @@ async def run(bed: Bed, options: Options) -> Figures:
         "lag_p99_s_before": max(one.lag_before_s for one in taken),
         "schedulers": SCHEDULERS,
         "kills": len(taken),
-        **bed.record.tally(),
+        **testbed.record.tally(),
         "series": {"lag_s_over_due_after_kill_s": sorted(point for one in taken for point in one.late)},
     }
 
 
-async def _kill(bed: Bed, first: int, after_s: float) -> Taken:
-    leader, held = await _leader(bed)
-    jobs, already = int((BEFORE_S + after_s) / EVERY_S), bed.record.count
+async def _kill(testbed: Testbed, first: int, after_s: float) -> Taken:
+    leader, held = await _leader(testbed)
+    jobs, already = int((BEFORE_S + after_s) / EVERY_S), testbed.record.count
     base = time.time() + LEAD_S
     due = {first + number: base + number * EVERY_S for number in range(jobs)}
-    await bed.submit(bed.notes(range(first, first + jobs), lambda number: datetime.fromtimestamp(due[number], UTC)))
+    await testbed.submit(testbed.notes(range(first, first + jobs), lambda number: datetime.fromtimestamp(due[number], UTC)))
     await asyncio.sleep(base + BEFORE_S - time.time())
-    bed.say(f"killing the scheduler that leads {held} of {PARTITIONS} partitions")
-    usage_since = bed.meter()
+    testbed.say(f"killing the scheduler that leads {held} of {PARTITIONS} partitions")
+    usage_since = testbed.meter()
     killed_at = time.time()
-    bed.kill(leader)
-    await bed.until_started(already + jobs, within_s=after_s + 60)
+    testbed.kill(leader)
+    await testbed.until_started(already + jobs, within_s=after_s + 60)
     usage_since()
-    starts = {number: at for number, at in bed.record.first_starts().items() if number in due}
+    starts = {number: at for number, at in testbed.record.first_starts().items() if number in due}
     times = [killed_at, *sorted(at for at in starts.values() if at >= killed_at)]
     return Taken(
         max(at - max(due[number], killed_at) for number, at in starts.items() if at >= killed_at),
@@ -74,19 +74,19 @@ async def _kill(bed: Bed, first: int, after_s: float) -> Taken:
     )
 
 
-async def _leader(bed: Bed) -> tuple[Process, int]:
+async def _leader(testbed: Testbed) -> tuple[Process, int]:
     """Once those that live have divided everything among them. A node's name ends in its process id."""
     found: dict[int, int] = {}
-    schedulers = {process.pid: process for process in bed.processes if process.role == "scheduler"}
+    schedulers = {process.pid: process for process in testbed.processes if process.role == "scheduler"}
 
     async def is_divided() -> bool:
-        rows = await bed.server.monitor.fetch("SELECT name, cardinality(partitions) AS held FROM sexton.nodes")
+        rows = await testbed.server.monitor.fetch("SELECT name, cardinality(partitions) AS held FROM sexton.nodes")
         found.clear()
         found.update({int(row["name"].rpartition(":")[2]): row["held"] for row in rows})
         shares = [found.get(pid, 0) for pid in schedulers]
         return sum(shares) == PARTITIONS and min(shares) >= PARTITIONS // len(shares)
 
-    await bed.until(is_divided, within_s=READY_S, every_s=0.1)
+    await testbed.until(is_divided, within_s=READY_S, every_s=0.1)
     leader = max(schedulers, key=lambda pid: found[pid])
     return schedulers[leader], found[leader]
 

@@ -9,10 +9,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from bench import plain
+from bench import claim_without_tenants
 from bench.app import PAD
-from bench.bed import Bed
 from bench.scenario import Figures, Options, Scenario, Target, per_job_us
+from bench.testbed import Testbed
 from sexton.client.request import Request
 
 JOBS = 100_000
@@ -33,25 +33,25 @@ class Cost(NamedTuple):
     server_us: float | None
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or JOBS
-    noisy = await _noisy_neighbour(bed, jobs)
-    return {**noisy, **await _shares(bed, jobs), **await _costs(bed, jobs)}
+    noisy = await _noisy_neighbour(testbed, jobs)
+    return {**noisy, **await _shares(testbed, jobs), **await _costs(testbed, jobs)}
 
 
-async def _noisy_neighbour(bed: Bed, jobs: int) -> Figures:
+async def _noisy_neighbour(testbed: Testbed, jobs: int) -> Figures:
     """Ten jobs of one, when a third of the other's have started."""
-    bed.say(f"submitting {jobs:,} jobs of one tenant")
-    await bed.submit([bed.note.request(number, PAD, tenant="noisy") for number in range(jobs)])
-    bed.start_worker()
-    await bed.until_started(jobs // 3, within_s=60 + jobs / 500)
-    bed.say("submitting ten of another")
+    testbed.say(f"submitting {jobs:,} jobs of one tenant")
+    await testbed.submit([testbed.note.request(number, PAD, tenant="noisy") for number in range(jobs)])
+    testbed.start_worker()
+    await testbed.until_started(jobs // 3, within_s=60 + jobs / 500)
+    testbed.say("submitting ten of another")
     asked_at = time.time()
-    await bed.submit([bed.note.request(jobs + number, PAD, tenant="quiet") for number in range(QUIET)])
+    await testbed.submit([testbed.note.request(jobs + number, PAD, tenant="quiet") for number in range(QUIET)])
     submitted_at = time.time()
-    await bed.until_started(jobs + QUIET, within_s=60 + jobs / 500)
-    bed.stop()
-    starts = bed.record.first_starts()
+    await testbed.until_started(jobs + QUIET, within_s=60 + jobs / 500)
+    testbed.stop()
+    starts = testbed.record.first_starts()
     ten = [starts[jobs + number] for number in range(QUIET)]
     return {
         "ten_started_s": max(ten) - submitted_at,
@@ -60,27 +60,27 @@ async def _noisy_neighbour(bed: Bed, jobs: int) -> Figures:
     }
 
 
-async def _shares(bed: Bed, jobs: int) -> Figures:
+async def _shares(testbed: Testbed, jobs: int) -> Figures:
     """A worker whose slots are always full, and three who always have more."""
     total = sum(WEIGHTS.values())
-    rate = bed.concurrency / DOZE_S
+    rate = testbed.concurrency / DOZE_S
     counts = {name: int(min(jobs, rate * SATURATED_S) * weight / total * 1.1) for name, weight in WEIGHTS.items()}
-    await bed.server.monitor.execute(
+    await testbed.server.monitor.execute(
         "INSERT INTO sexton.tenants (name, weight, updated_at) SELECT unnest($1::text[]), unnest($2::int[]), now()",
         list(WEIGHTS),
         list(WEIGHTS.values()),
     )
-    bed.say(f"submitting {sum(counts.values()):,} jobs of three tenants")
-    before, number, first_of = bed.record.count, 10 * jobs, {}
+    testbed.say(f"submitting {sum(counts.values()):,} jobs of three tenants")
+    before, number, first_of = testbed.record.count, 10 * jobs, {}
     for name, count in counts.items():
         first_of[name] = number
-        await bed.submit([bed.doze.request(n, DOZE_S, PAD, tenant=name) for n in range(number, number + count)])
+        await testbed.submit([testbed.doze.request(n, DOZE_S, PAD, tenant=name) for n in range(number, number + count)])
         number += count
-    bed.say("serving them by their weights")
-    bed.start_worker()
-    await bed.until_started(before + sum(counts.values()), within_s=120 + sum(counts.values()) / 200)
-    bed.stop()
-    rows = bed.record.rows()[before:]
+    testbed.say("serving them by their weights")
+    testbed.start_worker()
+    await testbed.until_started(before + sum(counts.values()), within_s=120 + sum(counts.values()) / 200)
+    testbed.stop()
+    rows = testbed.record.rows()[before:]
     began = {name: sorted(at for n, at in rows if first_of[name] <= n < first_of[name] + counts[name]) for name in counts}
     first, last = min(began[name][0] for name in began), min(began[name][-1] for name in began)  # until one has no more
     window_s = min(WINDOW_S, (last - first) / 3)
@@ -103,16 +103,16 @@ def _worst_error(began: Mapping[str, Sequence[float]], first: float, last: float
     return 100 * worst
 
 
-async def _costs(bed: Bed, jobs: int) -> Figures:
+async def _costs(testbed: Testbed, jobs: int) -> Figures:
     costs: dict[str, list[Cost]] = {"plain": [], "one": [], "many": []}
     first = 100 * jobs
     for passed in range(1, PASSES + 1):
         for kind, seen in costs.items():
-            bed.say(f"draining {jobs:,} jobs: {kind} ({passed} of {PASSES})")
-            await plain.switch(bed.server.monitor, is_plain=kind == "plain")
+            testbed.say(f"draining {jobs:,} jobs: {kind} ({passed} of {PASSES})")
+            await claim_without_tenants.switch(testbed.server.monitor, is_plain=kind == "plain")
             tenants = jobs // JOBS_EACH if kind == "many" else 1
-            requests = [bed.note.request(first + n, PAD, tenant=f"tenant-{n % tenants}") for n in range(jobs)]
-            seen.append(await _drain(bed, requests, {plain.VARIABLE: "1"} if kind == "plain" else {}))
+            requests = [testbed.note.request(first + n, PAD, tenant=f"tenant-{n % tenants}") for n in range(jobs)]
+            seen.append(await _drain(testbed, requests, {claim_without_tenants.VARIABLE: "1"} if kind == "plain" else {}))
             first += jobs
     best = {kind: _least(seen) for kind, seen in costs.items()}
     one, many, off = best["one"], best["many"], best["plain"]
@@ -129,25 +129,25 @@ async def _costs(bed: Bed, jobs: int) -> Figures:
         "feature_cost_pct": 100 * (max(time_feature, cpu_feature or 0.0) - 1),
         "feature_cost_pct_cpu": None if cpu_feature is None else 100 * (cpu_feature - 1),
         "feature_cost_pct_time": 100 * (time_feature - 1),
-        "hot_statements": await bed.server.hot_statements(),
+        "hot_statements": await testbed.server.hot_statements(),
     }
 
 
-async def _drain(bed: Bed, requests: Sequence[Request], environment: Mapping[str, str]) -> Cost:
-    jobs, before = len(requests), bed.record.count
-    await bed.submit(requests)
-    await bed.server.monitor.execute("VACUUM ANALYZE sexton.runs")
-    bed.start_worker(environment)
-    await bed.until_started(before + 1, within_s=30)
-    usage_since = bed.meter()
-    missed = bed.record.count - before
-    await bed.until_started(before + jobs, within_s=60 + jobs / 500)
+async def _drain(testbed: Testbed, requests: Sequence[Request], environment: Mapping[str, str]) -> Cost:
+    jobs, before = len(requests), testbed.record.count
+    await testbed.submit(requests)
+    await testbed.server.monitor.execute("VACUUM ANALYZE sexton.runs")
+    testbed.start_worker(environment)
+    await testbed.until_started(before + 1, within_s=30)
+    usage_since = testbed.meter()
+    missed = testbed.record.count - before
+    await testbed.until_started(before + jobs, within_s=60 + jobs / 500)
     empty = "SELECT NOT EXISTS (SELECT FROM sexton.runs)"
-    await bed.until(lambda: bed.server.monitor.fetchval(empty), within_s=60, every_s=0.005)
+    await testbed.until(lambda: testbed.server.monitor.fetchval(empty), within_s=60, every_s=0.005)
     await asyncio.sleep(SETTLE_S)
     usage = usage_since()
-    bed.stop()
-    times = [at for _, at in bed.record.rows()[before:]]
+    testbed.stop()
+    times = [at for _, at in testbed.record.rows()[before:]]
     both_s = None if usage.server_s is None else usage.worker_s + usage.server_s
     return Cost(
         1e6 * (max(times) - min(times)) / (jobs - 1),

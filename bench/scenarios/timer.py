@@ -6,32 +6,32 @@ import asyncio
 import time
 from datetime import UTC, datetime
 
-from bench.bed import Bed
 from bench.scenario import Figures, Options, Scenario, Target, lags
+from bench.testbed import Testbed
 
 JOBS = 500
 SPAN_S = 5.0
 LEAD_S = 3.0
 
 
-async def run(bed: Bed, options: Options) -> Figures:
+async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or JOBS
-    bed.start_scheduler()
+    testbed.start_scheduler()
     for _ in range(options.workers):
-        bed.start_worker()
-    await bed.until_ready()
-    await bed.warm_up()
-    warm = bed.record.count
+        testbed.start_worker()
+    await testbed.until_ready()
+    await testbed.warm_up()
+    warm = testbed.record.count
 
-    bed.say(f"{jobs:,} jobs over {SPAN_S:g} s")
+    testbed.say(f"{jobs:,} jobs over {SPAN_S:g} s")
     base = time.time() + LEAD_S
     due = [base + SPAN_S * number / jobs for number in range(jobs)]
-    await bed.submit(bed.notes(range(jobs), lambda number: datetime.fromtimestamp(due[number], UTC)))
-    usage_since = bed.meter()
+    await testbed.submit(testbed.notes(range(jobs), lambda number: datetime.fromtimestamp(due[number], UTC)))
+    usage_since = testbed.meter()
     await asyncio.sleep(base + SPAN_S - time.time())
-    await bed.until_started(warm + jobs, within_s=30)
+    await testbed.until_started(warm + jobs, within_s=30)
     usage_since()
-    starts = bed.record.first_starts()
+    starts = testbed.record.first_starts()
     return {
         **lags([starts[number] - due[number] for number in range(jobs)]),
     }

@@ -28,7 +28,7 @@ from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.fleet import workers
 from sexton.store.work import jobs, runs
 
-from .stage import Meter, say, since, stage, tell
+from .testbed import Meter, say, since, study_server, tell
 
 RUNS = 50_000
 DRIVERS = ("asyncpg", "psycopg", "psycopg-text", "psycopg-pipeline")
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 async def _study(arguments: argparse.Namespace, loop: str) -> None:
-    async with stage() as server:
+    async with study_server() as server:
         for repetition in range(arguments.repeat):
             for batch in arguments.batches:
                 for driver in arguments.drivers if repetition % 2 == 0 else reversed(arguments.drivers):

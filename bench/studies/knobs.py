@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench import overrides
-from bench.bed import Bed, fresh_bed, machine_to_ourselves
 from bench.draining import Drained, drain
+from bench.testbed import Testbed, fresh_testbed, machine_to_ourselves
 
-from .stage import say, tell
+from .testbed import say, tell
 
 JOBS = 50_000
 PASSES = 3
@@ -66,18 +66,18 @@ async def _study(jobs: int, passes: int) -> None:
     for turn in TURNS:
         with machine_to_ourselves(say):
             say(f"{turn.knob}: {turn.setting}")
-            async with fresh_bed(external_url=None, bin_dir=None, concurrency=None, say=lambda _: None) as bed:
-                await _compare(bed, turn, jobs, passes)
+            async with fresh_testbed(external_url=None, bin_dir=None, concurrency=None, say=lambda _: None) as testbed:
+                await _compare(testbed, turn, jobs, passes)
 
 
-async def _compare(bed: Bed, turn: Turn, jobs: int, passes: int) -> None:
+async def _compare(testbed: Testbed, turn: Turn, jobs: int, passes: int) -> None:
     usual: list[Drained] = []
     turned: list[Drained] = []
     first = 0
     for _ in range(passes):
         for into, is_turned in ((usual, False), (turned, True)):
-            await _set(bed, turn, is_turned=is_turned)
-            into.append(await drain(bed, range(first, first + jobs), environment=_environment(turn) if is_turned else None))
+            await _set(testbed, turn, is_turned=is_turned)
+            into.append(await drain(testbed, range(first, first + jobs), environment=_environment(turn) if is_turned else None))
             first += jobs
     tell(
         knob=turn.knob,
@@ -95,15 +95,17 @@ def _environment(turn: Turn) -> dict[str, str]:
     return {**overrides.environment(turn.overrides), **slots}
 
 
-async def _set(bed: Bed, turn: Turn, *, is_turned: bool) -> None:
+async def _set(testbed: Testbed, turn: Turn, *, is_turned: bool) -> None:
     """The names and values are those above."""
     for name, value in turn.server.items():
-        await bed.server.monitor.execute(f"ALTER SYSTEM SET {name} = {value}" if is_turned else f"ALTER SYSTEM RESET {name}")
+        await testbed.server.monitor.execute(
+            f"ALTER SYSTEM SET {name} = {value}" if is_turned else f"ALTER SYSTEM RESET {name}"
+        )
     if turn.server:
-        await bed.server.monitor.execute("SELECT pg_reload_conf()")
+        await testbed.server.monitor.execute("SELECT pg_reload_conf()")
     for name, value in turn.runs.items():
-        await bed.server.monitor.execute(f"ALTER TABLE sexton.runs SET ({name} = {value if is_turned else USUAL[name]})")
-    await bed.server.monitor.execute("VACUUM sexton.runs")
+        await testbed.server.monitor.execute(f"ALTER TABLE sexton.runs SET ({name} = {value if is_turned else USUAL[name]})")
+    await testbed.server.monitor.execute("VACUUM sexton.runs")
 
 
 def _ratio(turned: Sequence[float | None], usual: Sequence[float | None]) -> float | None:

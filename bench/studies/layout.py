@@ -18,7 +18,7 @@ import asyncpg
 from bench.server import Server
 from sexton.store.database import _SERVER_SETTINGS
 
-from .stage import Conn, Meter, say, since, stage, tell
+from .testbed import Conn, Meter, say, since, study_server, tell
 
 RUNS = 100_000
 
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 async def _study(runs: int, batches: Sequence[int], repeat: int) -> None:
-    async with stage() as server:
+    async with study_server() as server:
         for repetition in range(repeat):
             for batch in batches:
                 # In turn, so that neither has the warmer machine.

@@ -24,7 +24,7 @@ from sexton.domain import partition
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.work import runs
 
-from .stage import Conn, say, stage, tell
+from .testbed import Conn, say, study_server, tell
 
 WEEK_S = 7 * 86_400.0
 DUE = 10_000
@@ -132,7 +132,7 @@ def main() -> None:
 
 async def _study(sizes: Sequence[int]) -> None:
     for size in sizes:
-        async with stage() as server:
+        async with study_server() as server:
             connection = await asyncpg.connect(server.url, server_settings={**_SERVER_SETTINGS, "statement_timeout": "0"})
             say(f"{size:,} waiting runs")
             await _fill(connection, size)

@@ -129,12 +129,12 @@ listen primary
 def etcd(program: str, folder: Path, client_port: int, peer_port: int) -> list[str]:
     client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
     options = {
-        "name": "witness",
+        "name": "journals",
         "data-dir": str(folder / "data"),
         "listen-client-urls": client,
         "advertise-client-urls": client,
         "listen-peer-urls": peer,
         "initial-advertise-peer-urls": peer,
-        "initial-cluster": f"witness={peer}",
+        "initial-cluster": f"journals={peer}",
     }
     return [program, *(f"--{name}={value}" for name, value in options.items())]

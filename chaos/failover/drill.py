@@ -21,12 +21,12 @@ from tests.process.cluster import Cluster
 
 from . import configuration, programs
 from .configuration import Mode, Way
+from .journal_reader import JournalReader
 from .load import KEY, Load
 from .processes import KEEP, guarded_folder
 from .recovery import Recovery, recovery
 from .report import Kill, Kind, Report, shortfalls
 from .servers import UNREACHABLE, Node, Servers, servers, until
-from .witness import Witness
 
 SERVICES = ("worker-1", "worker-2", "scheduler-1")
 CALM_S = 5.0  # of load between a whole cluster and the next kill
@@ -109,7 +109,7 @@ class Identity(NamedTuple):
 class Drill:
     def __init__(self, postgres: Servers, cluster: Cluster, options: Options, versions: dict[str, str]) -> None:
         self._postgres, self._cluster, self._options, self._versions = postgres, cluster, options, versions
-        self._witness = Witness(cluster.journal_directory)
+        self._witness = JournalReader(cluster.journal_directory)
         self._identities: set[Identity] = set()
         self._killed_at: list[float] = []
 

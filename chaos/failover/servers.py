@@ -1,4 +1,4 @@
-"""The replicated PostgreSQL itself: nodes of Patroni and PostgreSQL, etcd as their witness, and HAProxy's port in front, which
+"""The replicated PostgreSQL itself: nodes of Patroni and PostgreSQL, etcd as their journals, and HAProxy's port in front, which
 is wherever the primary is. Also all that may happen to a node."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import httpx
 
 from . import configuration
 from .configuration import Mode, Place, Secrets, Way
-from .link import Link
+from .delayed_link import DelayedLink
 from .processes import Process, family, free_ports, own_folder, private_file, signal_all
 from .programs import Programs
 
@@ -166,7 +166,7 @@ async def servers(programs: Programs, folder: Path, mode: Mode, *, standbys: int
             sql_port, rest_port = node_ports[2 * index : 2 * index + 2]
             peer_port = sql_port
             if lag_s:
-                link = Link(sql_port, lag_s)
+                link = DelayedLink(sql_port, lag_s)
                 peer_port = await link.start()
                 stack.push_async_callback(link.close)
             name = f"node{index + 1}"

@@ -16,7 +16,7 @@ from sexton.store.embedded.server import EmbeddedPostgres
 from sexton.store.fleet import cluster
 
 from . import report
-from .course import SAMPLE_S, Orders, soak
+from .run import SAMPLE_S, SoakPlan, soak
 
 
 async def _prepared(url: str) -> None:
@@ -36,12 +36,12 @@ def main() -> None:
         "--report", type=Path, default=Path("chaos/report"), help="folder for the report (default: %(default)s)"
     )
     given = parser.parse_args()
-    orders = Orders(given.hours * 3600, given.rate, given.sample_s, seed=given.seed)
+    plan = SoakPlan(given.hours * 3600, given.rate, given.sample_s, seed=given.seed)
     folder = Path(tempfile.mkdtemp(prefix="sexton-soak-"))
     try:
         with EmbeddedPostgres.start(folder / "postgres") as server:
             asyncio.run(_prepared(server.url()))
-            outcome = asyncio.run(soak(orders, server.url(), folder, lambda line: print(line, file=sys.stderr, flush=True)))
+            outcome = asyncio.run(soak(plan, server.url(), folder, lambda line: print(line, file=sys.stderr, flush=True)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     report.write(given.report, outcome.about, outcome.verdicts, outcome.series)

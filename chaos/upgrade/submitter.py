@@ -1,4 +1,4 @@
-"""`python -m chaos.upgrade.submitter NAME`: submits by the SDK of the release whose Python runs it, until SIGTERM.
+"""`python -m chaos.upgrade.submitter NAME SECONDS JOBS`: submits by the SDK of the release whose Python runs it, until SIGTERM.
 
 Prints one line per job that the database has acknowledged: its kind and its id. Jobs of the kind `shared` have the same
 idempotency keys whichever release submits them, so each of them is one job. Settings come from the environment. Uses only
@@ -17,8 +17,9 @@ from sexton import App, Request
 
 from .app import app
 
-BATCH = 20
-PACE_S = 0.2  # between two batches: about 100 jobs a second
+BATCH = 15
+PACE_S = 0.2  # between two batches: about 75 jobs a second
+SLOW_PACE_S = 0.5  # after as many jobs as were asked for: on a slow machine the rest only keeps services busy
 SHARED = 10
 SCHEDULES: tuple[Literal["skip", "queue", "parallel", "replace"], ...] = (
     "skip",
@@ -28,8 +29,8 @@ SCHEDULES: tuple[Literal["skip", "queue", "parallel", "replace"], ...] = (
 )  # one per overlap policy, each fires every second
 
 
-async def main(name: str, seconds: int) -> None:
-    """`seconds` that its schedules fire."""
+async def main(name: str, seconds: int, jobs: int) -> None:
+    """`seconds` that its schedules fire; `jobs` at full pace."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     dice = Random(name)
@@ -39,7 +40,8 @@ async def main(name: str, seconds: int) -> None:
         _say("shared", [job.id for job in await app.submit_many(shared)])
         while not stopped.is_set():
             _say("once", [job.id for job in await app.submit_many(_some(app, dice))])
-            await asyncio.sleep(PACE_S)
+            jobs -= BATCH
+            await asyncio.sleep(PACE_S if jobs > 0 else SLOW_PACE_S)
 
 
 async def _schedule(to: App, name: str, seconds: int) -> None:
@@ -80,4 +82,4 @@ def _say(kind: str, ids: list[object]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -82,8 +82,9 @@ class Settings(BaseSettings):
     promote_limit: int = Field(default=2000, ge=1, le=20_000)  # runs per promoting statement
     plan_limit: int = Field(default=1000, ge=1, le=20_000)  # schedules planned in one pass
 
-    history_days: int = Field(default=90, ge=1)  # executions, endings and one-time jobs; dropped by partition
-    dead_letter_days: int = Field(default=30, ge=1)  # then they are discarded
+    # At most 50 years: an instant before 1970 has no UUIDv7, and retention would compare with nonsense.
+    history_days: int = Field(default=90, ge=1, le=18_250)  # executions, endings and one-time jobs; dropped by partition
+    dead_letter_days: int = Field(default=30, ge=1, le=18_250)  # then they are discarded
 
     @property
     def queue_order(self) -> QueueOrder:

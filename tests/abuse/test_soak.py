@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from chaos.soak import report
-from chaos.soak.course import Orders, soak
+from chaos.soak.run import SoakPlan, soak
 from chaos.soak.slopes import bound_of, judge, line
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ async def test_a_short_soak_samples_everything_and_loses_nothing(
     database_url: str, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     """F6: with all kinds of jobs, a snapshot held meanwhile, and a report of it."""
-    orders = Orders(span_s=9.0, rate_per_s=100.0, sample_s=0.5, schedulers=1, workers=1)
-    outcome = await soak(orders, database_url, tmp_path, lambda _line: None)
+    plan = SoakPlan(span_s=9.0, rate_per_s=100.0, sample_s=0.5, schedulers=1, workers=1)
+    outcome = await soak(plan, database_url, tmp_path, lambda _line: None)
     about = outcome.about
     figure(f"soak: {sum(about['submitted'].values()):,} jobs, p99 of lag {1000 * about['lag_p99_s']:.0f} ms")
     assert about["lost_count"] == 0

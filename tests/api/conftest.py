@@ -16,7 +16,6 @@ from tests.api.support import Api, opened
 @pytest.fixture
 async def api(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncIterator[Api]:
     """Its database refuses every illegal change of a run, and is checked at the end."""
-    await transitions.install(connection)
     async with opened(database) as api:
         yield api
     assert await transitions.violations(connection) == {}

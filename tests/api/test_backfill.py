@@ -53,7 +53,6 @@ class Timed(Api):
 
 @pytest.fixture
 async def api(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncIterator[Timed]:
-    await transitions.install(connection)
     await connection.execute("SELECT sexton.make_partitions($1, $1)", NOON)
     clock = ManualClock(NOON - timedelta(hours=3))
     async with opened(database, clock=clock) as api:

@@ -1,4 +1,4 @@
-"""C2: jobs over HTTP that call something outside: what is said comes back, what is wrong is named."""
+"""C2: jobs over HTTP that call a target: what is said comes back, what is wrong is named."""
 
 from __future__ import annotations
 

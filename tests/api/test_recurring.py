@@ -49,7 +49,6 @@ class Timed(Api):
 
 @pytest.fixture
 async def api(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncIterator[Timed]:
-    await transitions.install(connection)
     clock = ManualClock(NOON)
     async with opened(database, clock=clock) as api:
         timed = Timed(api.app, api.http, api.database, api.events)

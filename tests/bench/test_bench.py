@@ -109,10 +109,10 @@ FAILING = """
 import bench.__main__ as main
 from bench.scenario import Scenario, Target
 
-async def fails(bed, options):
+async def fails(testbed, options):
     raise RuntimeError("no luck")
 
-async def works(bed, options):
+async def works(testbed, options):
     return {"speed": 15.0}
 
 main.ALL = {run.__name__: Scenario(run.__name__, "", {"speed": Target(10, 20)}, run) for run in (fails, works)}

@@ -13,9 +13,11 @@ import pytest
 
 from sexton import App
 from sexton.cli import main as cli
+from sexton.cli.commands.migrate import telling
 from sexton.cli.composition import load_app
 from sexton.errors import SextonError
 from sexton.store.database import Postgres
+from sexton.store.migrations.reports import Progressed, Waiting
 
 Call = Callable[..., tuple[int, str, str]]
 Fresh = Callable[[], AbstractAsyncContextManager[str]]
@@ -233,6 +235,12 @@ class TestMigrate:
     ) -> None:
         """D7."""
         monkeypatch.setenv("SEXTON_DATABASE_URL", empty_database_url)
+        code, out, _ = call("migrate", "--plan")
+        assert code == 0
+        assert "0000_baseline/20_runs (sql, expand, transaction 1)\n    locks: none, the tables are new\n    undo:  no" in out
+        planned = json.loads(call("migrate", "--plan", "--json")[1])
+        assert {one["kind"] for one in planned} == {"sql", "functions"}
+        assert call("migrate", "--plan", "--print")[0] == 2
         code, out, _ = call("migrate", "--print")
         assert code == 0
         assert "CREATE TABLE sexton.runs" in out
@@ -241,7 +249,28 @@ class TestMigrate:
         assert out.startswith("applied 0000_baseline/10_jobs\n")
         assert all(line.startswith("applied ") for line in out.splitlines())
         assert call("migrate")[1] == "the schema is current\n"
+        assert json.loads(call("migrate", "--json")[1]) == {"applied": []}
+        assert call("migrate", "--plan")[1] == "the schema is current: nothing to do\n"
+        assert json.loads(call("migrate", "--plan", "--json")[1]) == []
         assert call("migrate", "--print")[1] == "-- nothing to do\n"
+
+    def test_long_work_is_a_line_per_report_in_a_pipe_and_a_bar_on_a_terminal(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """D7: a log can be read, a terminal can be watched."""
+        reports = [Progressed("0103_fill", done, 100, "rows") for done in (10, 100)]
+        with telling() as tell:
+            for report in reports:
+                tell(report)
+        assert capsys.readouterr().err == "0103_fill: 10 of 100 rows\n0103_fill: 100 of 100 rows\n"
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+        with telling() as tell:
+            tell(Waiting())
+            for report in reports:
+                tell(report)
+        err = capsys.readouterr().err
+        assert "another process migrates this database" in err
+        assert "100/100" in err
 
 
 async def test_a_service_needs_a_schema_and_a_home(empty_database_url: str, fresh_databases: Fresh) -> None:

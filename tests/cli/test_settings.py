@@ -69,6 +69,7 @@ def test_the_environment_beats_the_file_and_code_beats_both(folder: Path, monkey
         ("PROMOTE_LIMIT", "0"),
         ("HISTORY_DAYS", "0"),
         ("NOTIFY", "perhaps"),
+        ("HISTORY_DAYS", "36500"),  # before 1970, all partitions would look old
     ],
 )
 def test_a_value_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 from sexton.clock import Clock, SystemClock
 from sexton.domain.outbound import Allowed, Ports, Rules
 from sexton.domain.targets import HttpTarget
-from sexton.handlers.breaker import Patience
+from sexton.handlers.breaker import PATIENCE, Patience
 from sexton.handlers.context import Call, Context
 from sexton.handlers.handle import Handle
 from sexton.handlers.http import HttpCalls
@@ -116,7 +116,7 @@ class Caller:
         secrets: dict[str, str] | None = None,
         clock: Clock | None = None,
         seat_limit: int = 32,
-        patience: Patience | None = None,
+        patience: Patience = PATIENCE,
         **options: Any,
     ) -> None:
         rules = Rules(tuple(Allowed.of(entry) for entry in allow), Ports.of(["80", "443"]))

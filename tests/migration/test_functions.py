@@ -14,7 +14,7 @@ from sexton.errors import SchemaMismatch
 from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.migrations import functions
-from tests.migration.test_migrate import ships, sql_step
+from tests.migration.shipping import ships, sql_step
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,16 +16,15 @@ from sexton.errors import DataRefused, SchemaMismatch
 from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.migrations import functions, release, steps
-from sexton.store.migrations.functions import Function
-from sexton.store.migrations.steps import Step
 from tests.migration.catalogue import read_catalogue
+from tests.migration.shipping import ships, sql_step
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 STEPS = [step.name for step in steps.known()]
 FUNCTIONS = [f"function {function.name}" for function in functions.known()]
-ALL = STEPS + FUNCTIONS
+ALL = [*STEPS[:-1], *FUNCTIONS, STEPS[-1]]  # the triggers need the functions
 CHECKS = (migrations.migrate, migrations.require_current, migrations.script)
 
 
@@ -46,31 +45,6 @@ async def pooled_empty(empty_database_url: str) -> AsyncIterator[Postgres]:
         database = await Postgres.open(url)
         yield database
         await database.close()
-
-
-def sql_step(name: str, sql: str, phase: steps.Phase = "expand", runs_from: str = "0.1.0") -> Step:
-    return Step(
-        name=name, sql=sql, phase=phase, is_transactional=True, locks="nothing", undo="yes", kind="sql", runs_from=runs_from
-    )
-
-
-def ships(
-    monkeypatch: pytest.MonkeyPatch,
-    more: list[Step] | None = None,
-    *,
-    made_of: list[Function] | None = None,
-    as_: str = "0.1.0",
-) -> None:
-    """As if this release had these steps beside its own, these functions, this number."""
-    shipped = steps.in_order([*ORIGINAL_STEPS, *(more or [])])
-    monkeypatch.setattr(steps, "known", lambda: shipped)
-    if made_of is not None:
-        monkeypatch.setattr(functions, "known", lambda: made_of)
-    for module in ("functions", "ledger", "planning"):
-        monkeypatch.setattr(f"sexton.store.migrations.{module}.RELEASE", as_)
-
-
-ORIGINAL_STEPS = steps.known()
 
 
 def test_the_release_is_that_of_the_package() -> None:

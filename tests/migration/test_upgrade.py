@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 FOR_USERS = ("sexton.submit(", "sexton.submit_schedule(")  # no service calls them
-PREVIOUS = (Path(__file__).parent / "fixtures" / "413f5aa_schema.sql").read_text()
+PREVIOUS = (Path(__file__).parent / "fixtures" / "413f5aa_schema.dump").read_text()
 
 
 @pytest.fixture

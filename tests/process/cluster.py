@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import journal
+from .fork_server import ForkedProcess, ForkServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.process.apps:app"
+SEXTON = [sys.executable, "-m", "sexton"]
 POLL_S = 0.02
 PATIENCE_S = 30.0
 
@@ -45,7 +47,7 @@ class Member:
     command: list[str]
     environment: dict[str, str]
     log_path: Path
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
 
     @property
     def pid(self) -> int:
@@ -57,8 +59,17 @@ class Member:
 
 
 class Cluster:
-    def __init__(self, directory: Path, database_url: str, settings: Mapping[str, object] | None = None) -> None:
-        """`settings` by the names of `Settings`; what a member is started with comes on top."""
+    def __init__(
+        self,
+        directory: Path,
+        database_url: str,
+        settings: Mapping[str, object] | None = None,
+        *,
+        fork_server: ForkServer | None = None,
+    ) -> None:
+        """`settings` by the names of `Settings`; what a member is started with comes on top. Without a fork server, members
+        are started by exec."""
+        self._fork_server = fork_server
         self.journal_directory = directory / "journal"
         self._log_directory = directory / "log"
         for made in (self.journal_directory, self._log_directory):
@@ -110,7 +121,7 @@ class Cluster:
 
     async def exit_code(self, name: str, *, within_s: float = PATIENCE_S) -> int:
         await self.until(lambda: self[name].process.poll() is not None, f"{name} to exit", within_s=within_s)
-        return self[name].process.returncode
+        return self[name].process.wait()
 
     async def until(self, holds: Callable[[], Any | Awaitable[Any]], what: str, *, within_s: float = PATIENCE_S) -> float:
         """Waits for a condition and answers with how long that took. If it never holds, the logs tell what happened instead."""
@@ -150,16 +161,23 @@ class Cluster:
     def _launch(self, name: str, command: list[str], environment: dict[str, str], log_path: Path) -> Member:
         running = self._members.get(name)
         assert running is None or running.process.poll() is not None, f"{name} still runs"
-        with log_path.open("ab") as log:
-            process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *command],
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        if self._fork_server is not None and command[:3] == SEXTON:
+            process: subprocess.Popen[bytes] | ForkedProcess = self._fork_server.start(command[3:], environment, log_path)
+        else:
+            process = _exec(command, environment, log_path)
         member = Member(name, command, environment, log_path, process)
         self._members[name] = member
         return member
+
+
+def _exec(command: list[str], environment: dict[str, str], log_path: Path) -> subprocess.Popen[bytes]:
+    with log_path.open("ab") as log:
+        return subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", *command],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )

@@ -8,6 +8,7 @@ import pytest
 
 from .apps import make
 from .cluster import Cluster, StartCluster
+from .fork_server import ForkServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,13 +30,20 @@ def figure(record_property: Callable[[str, object], None]) -> Callable[[str], No
     return lambda text: record_property("figure", text)
 
 
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer | None]:
+    server = ForkServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def start_cluster(tmp_path: Path, database_url: str) -> Iterator[StartCluster]:
+def start_cluster(tmp_path: Path, database_url: str, fork_server: ForkServer | None) -> Iterator[StartCluster]:
     """Makes clusters on the test's database, or on another; their processes end with the test."""
     started: list[Cluster] = []
 
     def start(url: str = database_url, /, **settings: object) -> Cluster:
-        cluster = Cluster(tmp_path / f"cluster{len(started)}", url, settings)
+        cluster = Cluster(tmp_path / f"cluster{len(started)}", url, settings, fork_server=fork_server)
         started.append(cluster)
         return cluster
 

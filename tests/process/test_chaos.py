@@ -16,12 +16,12 @@ from uuid import UUID
 import pytest
 
 from chaos import evidence, fires, recovery, timeline
-from chaos.cast import joined
 from chaos.evidence import Evidence, Tried
 from chaos.fault import Fault
 from chaos.faults import KINDS
 from chaos.judgement import Verdict, judge
 from chaos.ledger import FireRow
+from chaos.members import joined
 from chaos.nemesis import draw
 from chaos.network import proxied
 from chaos.plan import Plan
@@ -54,11 +54,27 @@ WORKERS = {ONE: 11, TWO: 12}
 PIDS = {11: "worker-1", 12: "worker-2"}
 
 
-@pytest.mark.timeout(150 + 2 * SECONDS)
+@pytest.mark.timeout(3 * (150 + 2 * SECONDS))
 async def test_nothing_is_lost_leased_twice_or_unexplained_whatever_dies(tmp_path: Path, figure: Callable[[str], None]) -> None:
-    """F6: API, schedulers and workers under load; workers die and stand still, the server crashes, connections break."""
-    plan = Plan(
-        seed=SEED,
+    """F6: API, schedulers and workers under load; workers die and stand still, the server crashes, connections break. A run in
+    which no kill hit a running job has proven too little: then another seed is run."""
+    for seed in range(SEED, SEED + 3):
+        outcome = await run(_short_plan(seed), tmp_path / f"report-{seed}")
+        recovered = outcome.facts["recovery_by_kind"]
+        figure(f"chaos: seed {seed}, {SECONDS} s: {outcome.verdict}; recovery {recovered}")
+        assert outcome.verdict.is_sound, f"{outcome.verdict}\n{outcome.facts['faults']}\n{outcome.logs}"
+        assert set(recovered) == set(SHORT_FORM), "a fault was never reached: the test has proven nothing"
+        assert outcome.verdict.fires.executed_count > 0
+        assert all(found["max_s"] < RECOVERY_S_LIMIT for found in recovered.values()), recovered
+        assert (tmp_path / f"report-{seed}" / "timeline.svg").read_text().startswith("<svg")
+        if outcome.verdict.repeated_because()["lost: kill worker"] > 0:
+            return
+    pytest.fail("no kill hit anything: the test has proven nothing")
+
+
+def _short_plan(seed: int) -> Plan:
+    return Plan(
+        seed=seed,
         seconds=SECONDS,
         rate=60,
         schedules=8,
@@ -70,15 +86,6 @@ async def test_nothing_is_lost_leased_twice_or_unexplained_whatever_dies(tmp_pat
         drain_s=60.0,
         settings={**SHORT, "worker_concurrency": 50},
     )
-    outcome = await run(plan, tmp_path / "report")
-    recovered = outcome.facts["recovery_by_kind"]
-    figure(f"chaos: seed {SEED}, {SECONDS} s: {outcome.verdict}; recovery {recovered}")
-    assert outcome.verdict.is_sound, f"{outcome.verdict}\n{outcome.facts['faults']}\n{outcome.logs}"
-    assert set(recovered) == set(SHORT_FORM), "a fault was never reached: the test has proven nothing"
-    assert outcome.verdict.repeated_because()["lost: kill worker"] > 0, "no kill hit anything: the test has proven nothing"
-    assert outcome.verdict.fires.executed_count > 0
-    assert all(found["max_s"] < RECOVERY_S_LIMIT for found in recovered.values()), recovered
-    assert (tmp_path / "report" / "timeline.svg").read_text().startswith("<svg")
 
 
 async def test_a_worker_that_was_taken_for_dead_trusts_none_of_its_connections(app: App, database_url: str) -> None:

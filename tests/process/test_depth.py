@@ -35,6 +35,11 @@ FROM (SELECT sexton.uuid7((extract(epoch FROM now()) * 1000000)::bigint + n) AS 
 """
 
 
+@pytest.fixture
+def fork_server() -> None:
+    """Members are started by exec: one that was forked has all modules of the product in its memory."""
+
+
 @pytest.mark.timeout(60 + WAITING / 5_000)
 async def test_memory_and_speed_beside_many_waiting_runs(
     app: App, connection: Conn, start_cluster: StartCluster, figure: Callable[[str], None]

@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from sexton.store.embedded.server import EmbeddedPostgres
+from tests.conftest import memory_folder
 
 from .cluster import PATIENCE_S, POLL_S, ROOT, SHORT
 
@@ -122,7 +123,7 @@ StartDev = Callable[..., Dev]
 @pytest.fixture
 def start_dev(tmp_path: Path) -> Iterator[StartDev]:
     """Any number of them on one folder. None of them, nor the server, outlives the test."""
-    data_dir = Path(tempfile.mkdtemp(prefix="sexton-test-dev-"))
+    data_dir = Path(tempfile.mkdtemp(prefix="sexton-test-dev-", dir=memory_folder()))
     started: list[Dev] = []
 
     def start(*arguments: str, **options: Any) -> Dev:
@@ -172,7 +173,7 @@ async def test_kill_minus_nine_in_the_middle_of_a_hundred_jobs_loses_none_and_le
     stop_s = await third.interrupt()
     figure(f"sexton dev: next start {again_s:.1f} s; Ctrl-C {stop_s:.1f} s")
     assert stop_s < 5
-    assert not [process for process in processes_on(third.data_dir) if "embedded_keeper" not in str(process.cmdline())]
+    await third.until(lambda: not processes_on(third.data_dir), "the server and its keeper to be gone")
 
 
 async def test_a_server_killed_as_well_is_repaired_by_the_next_start(start_dev: StartDev) -> None:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     Conn = asyncpg.Connection[asyncpg.Record]
 
-JOBS = size("JOBS", 20_000)
-SPREAD_S = size("SPREAD_S", 12)  # they fall due within this time
-COUNTER_JOBS = size("COUNTER_JOBS", 2_000)
+JOBS = size("JOBS", 4_000)
+SPREAD_S = size("SPREAD_S", 9)  # they fall due within this time
+COUNTER_JOBS = size("COUNTER_JOBS", 1_000)
 COUNTER_CONCURRENCY = size("COUNTER_CONCURRENCY", 8)
 RECOVERY_S_LIMIT = 10.0
 

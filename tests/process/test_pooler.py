@@ -45,6 +45,9 @@ async def test_submit_delay_retry_cancel_result_and_drain_behind_a_pooler(
         with pytest.raises(JobFailed, match="cancelled"):
             await endless.result(timeout="10s")
 
+        others = len(many) + len([delayed, retried, endless])
+        all_ended = "SELECT count(*) = $1 FROM sexton.endings"
+        await cluster.until(lambda: connection.fetchval(all_ended, others), "all others to end")  # so that none is handed back
         last = await app.submit("nap", {"seconds": 1})
         await cluster.until(lambda: any(line.job_id == last.id for line in cluster.lines("start")), "the last to start")
         for name in names:

@@ -15,18 +15,22 @@ from .world import World
 FreshDatabases = Callable[[], AbstractAsyncContextManager[str]]
 Prepare = Callable[[World], Awaitable[None]]
 BUDGET = 60  # seeds
+FIRST_SEED, SEED_COUNT = 1000, 2  # of a search without pinned seeds: where it begins, and how many seeds must show the harm
 
 
 class Caught:
     """Where the harm was seen: the test that runs now says so in its report."""
 
     told: Callable[[str, object], None] = staticmethod(lambda _name, _value: None)
+    has_pinned_seeds = True
 
 
-async def found(harm: str, databases: FreshDatabases, prepare: Prepare | None = None, *, first_seed: int = 1000) -> bool:
-    """Runs seeds until one breaks the invariant of that name; a safeguard may hold up several. Where it begins only saves
-    time: a harm shows in one of two to eight seeds."""
+async def found(harm: str, databases: FreshDatabases, prepare: Prepare | None = None, *, first_seed: int = FIRST_SEED) -> bool:
+    """Runs seeds until one breaks the invariant of that name; a safeguard may hold up several. `first_seed` is pinned to one
+    that shows the harm today, which only saves time: a harm shows in one of two to eight seeds. `--nightly` searches from the
+    same seed for all, until two have shown it."""
     Caught.told("ablation", harm)
+    first_seed, missing_count = (first_seed, 1) if Caught.has_pinned_seeds else (FIRST_SEED, SEED_COUNT)
     for seed in range(first_seed, first_seed + BUDGET):
         async with databases() as url, World(url, seed) as world:
             if prepare is not None:
@@ -34,7 +38,8 @@ async def found(harm: str, databases: FreshDatabases, prepare: Prepare | None = 
             try:
                 await world.run()
             except (Violation, asyncpg.PostgresError, SextonError) as violation:
-                if harm in str(violation):
+                missing_count -= harm in str(violation)
+                if not missing_count:
                     Caught.told("caught", (harm, seed))
                     return True
     return False

@@ -26,7 +26,7 @@ from sexton.store.sql import statements
 from sexton.worker.execution import Phase
 from sexton.worker.worker import Worker
 
-from . import town
+from . import zone_update
 from .clocks import NodeClock
 from .locks import SimulatedLocks
 from .timers import ManualTimers
@@ -84,8 +84,8 @@ class Actor:
     pauses: list[float] = field(default_factory=list)  # until when, of all there were
     partitions: list[float] = field(default_factory=list)
     alive: bool = True
-    release: Release = town.OLD  # its time zone data
-    clock: NodeClock | None = None  # of a process; people have none that counts
+    release: Release = zone_update.OLD  # its time zone data
+    clock: NodeClock | None = None  # of a process; clients have none that counts
     _paused_until_s: float | None = None  # its process stands still
     _cut_off_at_s: float = 0.0
 
@@ -234,7 +234,7 @@ class WorkerActor(Actor):
         world = self._world
         claimed = next(e.claimed for e in self.worker.holdings.all() if e.claimed.lease.run_id == call.run_id)
         lease = claimed.lease
-        span_s = world.dice.uniform(*world.weather.handler_s)
+        span_s = world.dice.uniform(*world.fault_profile.handler_s)
         # Where others wait for its slot it is quick, or a life would take for ever.
         ends_s = world.clock.monotonic() + (span_s / 3 if claimed.is_limited else span_s)
         handle = SimulatedHandle(call, context, lease, ends_s=ends_s, listens=world.dice.random() < 0.7)

@@ -12,8 +12,11 @@ from .summary import Summary
 
 
 @pytest.fixture(autouse=True)
-def _tells_what_it_caught(record_property: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def _tells_what_it_caught(
+    record_property: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
     monkeypatch.setattr(Caught, "told", staticmethod(record_property))
+    monkeypatch.setattr(Caught, "has_pinned_seeds", not pytestconfig.getoption("nightly"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

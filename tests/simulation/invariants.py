@@ -12,11 +12,11 @@ from sexton.domain.schedule import fires
 from sexton.domain.schedule.rule import Schedule
 from tests import transitions
 
-from . import town
-from .keeper import MAX_PARALLEL
+from . import zone_update
+from .schedule_client import MAX_PARALLEL
 
 if TYPE_CHECKING:
-    from .keeper import Kept
+    from .schedule_client import Kept
     from .world import World
 
 GAPS = "a fire that is told as missed or paused has no run"
@@ -105,15 +105,16 @@ MORE = {
 }
 CALM_STRIDE = 3
 # Not invariants: they come along.
-TOWN = "decided by the clock of the town"
-TOLD = "told by the witness"
+ZONE = "decided by the clock of the simulated zone"
+TOLD = "told by the claim monitor"
 LIVE = "live runs and schedules"
 _ALL = "\nUNION ALL\n".join(
     [f"SELECT $${name}$$ AS name, id::text FROM ({query}) q" for name, query in {**transitions.INVARIANTS, **MORE}.items()]
     + [
-        f"""SELECT $${TOWN}$$, concat_ws('|', r.id, r.job_id, r.fire_at, coalesce(j.tzdata, ''), r.token > 0)
+        f"""SELECT $${ZONE}$$, concat_ws('|', r.id, r.job_id, r.fire_at, coalesce(j.tzdata, ''), r.token > 0)
             FROM sexton.runs r JOIN sexton.jobs_recurring j ON j.id = r.job_id
-            WHERE j.schedule->>'timezone' = '{town.TOWN}' AND r.origin = 'schedule' AND (r.state <> 'waiting' OR r.token > 0)"""
+            WHERE j.schedule->>'timezone' = '{zone_update.ZONE}' AND r.origin = 'schedule'
+              AND (r.state <> 'waiting' OR r.token > 0)"""
     ]
     + [f"SELECT $${TOLD}$$, concat_ws('|', t.n, t.what, t.told) FROM public.told t WHERE t.n > $8"]
     + [
@@ -150,12 +151,12 @@ async def _look(world: World) -> None:
     accepted, refused = journal.accepted, journal.refused
     journal.accepted, journal.refused = [], []
     columns = [[row[n] for row in accepted] for n in range(4)] + [[row[n] for row in refused] for n in range(3)]
-    now = None if world.weather.clock_is_set else world.clock.database_now()
-    rows = await world.observer.fetch(_ALL, *columns, world.witness.last_n, now)
+    now = None if world.fault_profile.clock_is_set else world.clock.database_now()
+    rows = await world.observer.fetch(_ALL, *columns, world.claim_monitor.last_n, now)
     _hear(world, [row["id"] for row in rows if row["name"] == TOLD])
-    told = [(row["name"], row["id"]) for row in rows if row["name"] not in (LIVE, TOWN, TOLD)]
+    told = [(row["name"], row["id"]) for row in rows if row["name"] not in (LIVE, ZONE, TOLD)]
     broken = {f"{name}: {what}" for name, what in told if not (name == GAPS and _is_of_another_rule(world, UUID(what)))}
-    broken |= {wrong for row in rows if row["name"] == TOWN and (wrong := _by_the_clock(world, row["id"]))}
+    broken |= {wrong for row in rows if row["name"] == ZONE and (wrong := _by_the_clock(world, row["id"]))}
     broken |= set(journal.violations)
     if broken:
         raise Violation("; ".join(sorted(broken)))
@@ -178,23 +179,23 @@ async def _is_time(world: World) -> bool:
 def _hear(world: World, rows: list[str]) -> None:
     told = [(int(n), what, document) for n, what, document in (row.split("|", 2) for row in rows)]
     for n, what, document in sorted(told):
-        world.witness.hear(n, what, document, world.acting if world.faults_on else "anybody")
+        world.claim_monitor.hear(n, what, document, world.acting if world.faults_on else "anybody")
 
 
 def _is_of_another_rule(world: World, job_id: UUID) -> bool:
     """Where the clock is set back, a rule that was changed since may fire between two that the one before had missed."""
-    return world.weather.clock_is_set and _has_changed_rule(world, job_id)
+    return world.fault_profile.clock_is_set and _has_changed_rule(world, job_id)
 
 
 def _has_changed_rule(world: World, job_id: UUID) -> bool:
-    return any(kept.has_changed_rule for kept in world.keeper.kept if kept.id == job_id)
+    return any(kept.has_changed_rule for kept in world.schedule_client.kept if kept.id == job_id)
 
 
 def _by_the_clock(world: World, told: str) -> str | None:
     run_id, job_id, fire_at, version, begun = told.split("|")
     if not version or _has_changed_rule(world, UUID(job_id)):
         return None  # another rule has fired there too
-    return world.town_clock.saw(UUID(run_id), UUID(job_id), datetime.fromisoformat(fire_at), version, begun=begun == "t")
+    return world.wall_times.saw(UUID(run_id), UUID(job_id), datetime.fromisoformat(fire_at), version, begun=begun == "t")
 
 
 async def check_end(world: World) -> None:
@@ -211,7 +212,7 @@ async def check_end(world: World) -> None:
     disagreements = world.model.disagreements(endings)
     if disagreements:
         raise Violation(f"every job becomes what it may: {'; '.join(disagreements)}")
-    for kept in world.keeper.kept:
+    for kept in world.schedule_client.kept:
         await _check_fires(world, kept)
 
 
@@ -220,8 +221,8 @@ async def _check_fires(world: World, kept: Kept) -> None:
     (job,) = await world.observer.fetch("SELECT * FROM sexton.jobs_recurring WHERE id = $1", kept.id)
     if job["over_as"] is None:
         raise Violation(f"every schedule comes to its end: {kept.id} did not")
-    if kept.is_cancelled or kept.has_changed_rule or job["schedule"].find(town.TOWN) >= 0:
-        return  # what was expected of the town depends on when the new data came
+    if kept.is_cancelled or kept.has_changed_rule or job["schedule"].find(zone_update.ZONE) >= 0:
+        return  # what was expected of the simulated zone depends on when the new data came
     rule = msgspec.json.decode(job["schedule"], type=Schedule)
     rows = await world.observer.fetch(
         "SELECT fire_at, result, reason FROM sexton.executions WHERE job_id = $1 AND origin = 'schedule'", kept.id

@@ -1,4 +1,4 @@
-"""The second witness: what the actors saw with their own eyes, kept outside the database."""
+"""What the actors saw themselves, kept outside the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each acknowledged one-time job may have become, by what people asked and handlers did: a few sets, compared at the end
+"""What each acknowledged one-time job may have become, by what clients asked and handlers did: a few sets, compared at the end
 with what the database says. It knows nothing of tables, leases or retries."""
 
 from __future__ import annotations

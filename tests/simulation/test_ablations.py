@@ -59,8 +59,8 @@ be reached here:
 
 Only one statement is in flight here, so what matters between two of them is shown with two connections in `tests/store`:
 SKIP LOCKED, the state re-checked behind it, rule "lock, then decide" in cancel and unique, the compare-and-set on a beat. So
-is a report twice in one batch (`test_finish.py`), which a worker never sends. `tests/operations/test_admission.py` takes away
-the lock of a partition; `tests/operations/test_zone_change.py` two wall times in one gap, and the release of the time zone data
+is a report twice in one batch (`test_finish.py`), which a worker never sends. `tests/operations/test_admit.py` takes away
+the lock of a partition; `tests/operations/test_replan.py` two wall times in one gap, and the release of the time zone data
 in the planner's compare-and-set; `tests/scheduler/test_planner.py` the version in it, which is missed only where an edit does
 not plan as well. The worker's id in the fence is not missed while the token is there: tokens never repeat within a run.
 """
@@ -89,7 +89,7 @@ from sexton.worker.transaction import Transaction
 
 from .ablation import FreshDatabases, found, rewrite
 from .actors import NEVER_S, Step
-from .weather import LONG_S
+from .fault_profile import LONG_S
 from .world import World
 
 pytestmark = pytest.mark.timeout(300)
@@ -126,7 +126,7 @@ async def test_without_any_fence_a_late_report_ends_the_next_attempt(fresh_datab
 
 
 async def test_without_the_token_a_worker_ends_its_own_next_attempt(fresh_databases: FreshDatabases) -> None:
-    assert await found("lease", fresh_databases, without_tokens, first_seed=1023)
+    assert await found("lease", fresh_databases, without_tokens, first_seed=1027)
 
 
 async def test_without_the_rule_of_cancel_a_cancelled_run_goes_on(fresh_databases: FreshDatabases) -> None:
@@ -143,7 +143,7 @@ async def test_without_reconciliation_a_lost_reply_loses_the_run(
     async def nothing(*_: object) -> None: ...
 
     monkeypatch.setattr(Heartbeat, "_return_the_unknown", nothing)
-    assert await found("every job ends", fresh_databases, first_seed=1011)
+    assert await found("every job ends", fresh_databases, first_seed=1012)
 
 
 async def test_without_keeping_reports_a_lost_connection_loses_the_run(
@@ -160,7 +160,7 @@ async def test_without_keeping_reports_a_lost_connection_loses_the_run(
             raise
 
     monkeypatch.setattr(Reporter, "run_once", send_and_forget)
-    assert await found("every job ends", fresh_databases)
+    assert await found("every job ends", fresh_databases, first_seed=1002)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ async def test_without_telling_two_tokens_apart_a_report_is_taken_for_the_next(
     """A batch may hold a run twice: swept while its report waited, and claimed again by the same worker."""
 
     async def late_reporters(world: World) -> None:
-        world.people.insisted = lambda: {"timeout": 6, "deadline": None, "start_within": None, "limit": None}
-        world.weather = replace(world.weather, fault_rate=0.0, trouble_rate=0.0, handler_s=(0.5, 3.0))
+        world.client.insisted = lambda: {"timeout": 6, "deadline": None, "start_within": None, "limit": None}
+        world.fault_profile = replace(world.fault_profile, fault_rate=0.0, process_fault_rate=0.0, handler_s=(0.5, 3.0))
         for worker in world.live_workers():
             (action,) = (one for one in worker.actions if one.name == "reporter")
             action.woken, action.run = None, late(world, action.run)
@@ -204,7 +204,7 @@ async def test_without_telling_two_tokens_apart_a_report_is_taken_for_the_next(
         return run_and_rest
 
     monkeypatch.setattr(reporter, "Counter", lambda _: {})
-    assert await found("stands in history under its own lease", fresh_databases, late_reporters)
+    assert await found("stands in history under its own lease", fresh_databases, late_reporters, first_seed=1002)
 
 
 async def test_without_watching_an_outage_kills_the_living(
@@ -221,7 +221,9 @@ async def test_without_watching_an_outage_kills_the_living(
 
     async def one_outage_after_the_other(world: World) -> None:
         """Whether a sweeper or a worker comes back first is a matter of chance, so there are several."""
-        world.weather = replace(world.weather, fault_rate=0.0, trouble_rate=0.1, trouble_s=(LONG_S / 2,), only="outage")
+        world.fault_profile = replace(
+            world.fault_profile, fault_rate=0.0, process_fault_rate=0.1, process_fault_s=(LONG_S / 2,), only="outage"
+        )
 
     monkeypatch.setattr(Sweeper, "_observe", believe_the_clock)
     assert await found(
@@ -270,8 +272,8 @@ async def test_without_the_check_in_a_transaction_an_effect_outlives_its_lease(
 ) -> None:
     async def workers_stand_still(world: World) -> None:
         """While they execute something; when they go on, they have not heard that it is another's by now."""
-        calm = replace(world.weather, fault_rate=0.0, trouble_rate=0.1, aim=1.0, handler_s=(1.0, 8.0))
-        world.weather = replace(calm, trouble_s=(LONG_S / 2,), only="pause")
+        calm = replace(world.fault_profile, fault_rate=0.0, process_fault_rate=0.1, aim=1.0, handler_s=(1.0, 8.0))
+        world.fault_profile = replace(calm, process_fault_s=(LONG_S / 2,), only="pause")
 
     monkeypatch.setattr(Transaction, "_check", lambda _self, _finished: None)
     assert await found("effect", fresh_databases, workers_stand_still)
@@ -297,7 +299,7 @@ async def test_without_any_leader_what_is_overdue_is_still_promoted(
         monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
     for seed in range(2):
         async with fresh_databases() as url, World(url, seed) as world:
-            world.people.limited_rate = world.keeper.limited_rate = 0.0  # what waits for a limit has no leader
+            world.client.limited_rate = world.schedule_client.limited_rate = 0.0  # what waits for a limit has no leader
             await world.run()
             assert bool(world.journal.seen["Promoted"]) is (helper == "schedulers")
 
@@ -329,16 +331,16 @@ async def test_without_comparing_the_cursor_a_slow_planner_fires_again_what_has_
     assert await found("a fire of a schedule is one run", fresh_databases, slow_planners, first_seed=1001)
 
 
-async def upgraded_in_town(world: World) -> None:
+async def upgraded_in_the_simulated_zone(world: World) -> None:
     """All schedules live by the clock that was believed wrongly, and the truth comes when it has been for a while."""
-    world.keeper.town_rate, world.upgrades_s = 1.0, [58.0, 62.0]
+    world.schedule_client.zoned_rate, world.upgrades_s = 1.0, [58.0, 62.0]
 
 
 async def test_without_minding_what_has_fired_newer_zones_fire_it_again(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replan, "_moved", lambda _one, fire_at: (fire_at, fire_at))
-    assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1008)
+    assert await found("a wall time fires once", fresh_databases, upgraded_in_the_simulated_zone, first_seed=1010)
 
 
 async def test_without_following_first_a_planner_fires_again_what_older_zones_fired(
@@ -351,7 +353,7 @@ async def test_without_following_first_a_planner_fires_again_what_older_zones_fi
 
     monkeypatch.setattr(zones, "behind", nothing)
     monkeypatch.setattr(replan, "those_behind", lambda _seen: [])
-    assert await found("a wall time fires once", fresh_databases, upgraded_in_town, first_seed=1025)
+    assert await found("a wall time fires once", fresh_databases, upgraded_in_the_simulated_zone, first_seed=1026)
 
 
 async def test_without_taking_back_a_paused_schedule_fires(fresh_databases: FreshDatabases) -> None:
@@ -371,16 +373,16 @@ async def test_without_minding_what_has_begun_a_resume_fires_it_again(fresh_data
         )
 
         # A fire that jitter lets begin ahead of its time is the one that a pause must mind.
-        world.keeper.jitters, world.keeper.hasty = [{"max": 4, "both": True}], frozenset({"pause", "resume"})
+        world.schedule_client.jitters, world.schedule_client.hasty = [{"max": 4, "both": True}], frozenset({"pause", "resume"})
 
-    assert await found("a fire ", fresh_databases, forget, first_seed=1003)
+    assert await found("a fire ", fresh_databases, forget, first_seed=1004)
 
 
 async def test_without_telling_what_lies_before_a_fire_vanishes(fresh_databases: FreshDatabases) -> None:
     async def conceal(world: World) -> None:
         await rewrite(world, "unplan", ("r.fire_at <= c.cursor_at", "false"))
 
-    assert await found("every fire is a run or told in a gap", fresh_databases, conceal, first_seed=1007)
+    assert await found("every fire is a run or told in a gap", fresh_databases, conceal, first_seed=1010)
 
 
 async def test_without_looking_at_what_is_alive_too_many_start(
@@ -392,7 +394,7 @@ async def test_without_looking_at_what_is_alive_too_many_start(
         await world.observer.execute("DROP INDEX sexton.one_live_run")
 
     take_out(monkeypatch, "promote_alone", "WHERE NOT j.crowded", "")
-    assert await found("an exclusive job has one live run at most", fresh_databases, drop_the_index)
+    assert await found("an exclusive job has one live run at most", fresh_databases, drop_the_index, first_seed=1001)
 
 
 async def test_without_another_look_what_is_blocked_stays_blocked(
@@ -402,7 +404,7 @@ async def test_without_another_look_what_is_blocked_stays_blocked(
         return []
 
     monkeypatch.setattr(schedules, "released", nothing)
-    assert await found("every job ends", fresh_databases)
+    assert await found("every job ends", fresh_databases, first_seed=1001)
 
 
 async def test_without_any_planner_a_schedule_falls_silent(

@@ -30,7 +30,7 @@ from sexton.scheduler.look_around import LookAround
 from sexton.store.sharing import parked_runs
 
 from .ablation import FreshDatabases, found, rewrite
-from .steward import BOTH, ORDERED, PACED, RATED, SHARED
+from .admin import BOTH, ORDERED, PACED, RATED, SHARED
 from .world import World
 
 pytestmark = pytest.mark.timeout(300)
@@ -43,10 +43,10 @@ async def let_all_through(world: World) -> None:
     )
 
 
-def crowd(world: World, *keys: str) -> None:
+def many_under(world: World, *keys: str) -> None:
     """Many jobs under few keys, and quick, or a life would take for ever."""
-    world.people.keys, world.people.limited_rate, world.job_limit = list(keys), 0.9, 30
-    world.weather = replace(world.weather, handler_s=(1.0, 8.0))
+    world.client.keys, world.client.limited_rate, world.job_limit = list(keys), 0.9, 30
+    world.fault_profile = replace(world.fault_profile, handler_s=(1.0, 8.0))
 
 
 async def test_without_a_number_of_slots_too_many_run_at_once(fresh_databases: FreshDatabases) -> None:
@@ -54,7 +54,7 @@ async def test_without_a_number_of_slots_too_many_run_at_once(fresh_databases: F
         await let_all_through(world)
         await rewrite(world, "take_slots", ("WHERE g.n <= g.highest", ""))
 
-    assert await found("no limit of runs at once is exceeded", fresh_databases, make_any_number, first_seed=1003)
+    assert await found("no limit of runs at once is exceeded", fresh_databases, make_any_number, first_seed=1004)
 
 
 async def test_without_counting_what_is_beyond_a_lowered_limit_does_not_hold(fresh_databases: FreshDatabases) -> None:
@@ -62,10 +62,10 @@ async def test_without_counting_what_is_beyond_a_lowered_limit_does_not_hold(fre
         await let_all_through(world)
         beyond = "NOT EXISTS (SELECT FROM slots o WHERE o.key = k.key AND o.n > k.max AND o.run_id IS NOT NULL OFFSET 0)"
         await rewrite(world, "take_slots", (beyond, "true"))
-        crowd(world, SHARED)
-        world.steward.keys, world.steward.is_hasty = [SHARED], True
+        many_under(world, SHARED)
+        world.admin.keys, world.admin.is_hasty = [SHARED], True
 
-    assert await found("no limit of runs at once is exceeded", fresh_databases, forget, first_seed=1016)
+    assert await found("no limit of runs at once is exceeded", fresh_databases, forget, first_seed=1018)
 
 
 async def test_without_giving_slots_back_the_dead_hold_them(fresh_databases: FreshDatabases) -> None:
@@ -97,7 +97,7 @@ async def test_without_keeping_its_place_the_next_begins_between_two_tries(fresh
     async def let_go(world: World) -> None:
         kept = "r.slot IS NOT NULL AND EXISTS (SELECT FROM limits l WHERE l.key = r.limit_key AND l.ordered) AS keeps_slot"
         await rewrite(world, "finish_runs", (kept, "false AS keeps_slot"))
-        crowd(world, ORDERED)
+        many_under(world, ORDERED)
 
     assert await found("an ordered key has one at a time, retries included", fresh_databases, let_go)
 
@@ -110,9 +110,11 @@ async def test_without_waiting_for_what_is_due_before_the_later_one_starts_first
     async def look_only_at_the_parked(world: World) -> None:
         earlier = "r.state IN ('waiting', 'blocked') AND r.limit_key = known.key"
         await rewrite(world, "release_parked", (earlier, "false"))
-        crowd(world, ORDERED)
-        world.people.insisted = lambda: {"delay": world.dice.uniform(0, 20), "start_within": None}
-        world.weather = replace(world.weather, fault_rate=0.0, trouble_rate=0.1, trouble_s=(4.0,), only="leader pause")
+        many_under(world, ORDERED)
+        world.client.insisted = lambda: {"delay": world.dice.uniform(0, 20), "start_within": None}
+        world.fault_profile = replace(
+            world.fault_profile, fault_rate=0.0, process_fault_rate=0.1, process_fault_s=(4.0,), only="leader pause"
+        )
 
     monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
     assert await found("an ordered key starts in order of due time", fresh_databases, look_only_at_the_parked)
@@ -121,10 +123,10 @@ async def test_without_waiting_for_what_is_due_before_the_later_one_starts_first
 async def test_without_stepping_out_of_line_a_paused_run_holds_up_the_others(fresh_databases: FreshDatabases) -> None:
     async def stay(world: World) -> None:
         await world.observer.execute("DROP TRIGGER step_out ON sexton.runs")
-        crowd(world, ORDERED)
-        world.people.is_hasty = True
-        world.weather = replace(
-            world.weather, trouble_rate=0.1, only="pause"
+        many_under(world, ORDERED)
+        world.client.is_hasty = True
+        world.fault_profile = replace(
+            world.fault_profile, process_fault_rate=0.1, only="pause"
         )  # so that what is let through is not taken at once
 
     assert await found("a slot is held by a live run that knows of it", fresh_databases, stay, first_seed=1005)
@@ -133,7 +135,7 @@ async def test_without_stepping_out_of_line_a_paused_run_holds_up_the_others(fre
 async def test_without_a_way_past_itself_a_retry_waits_for_its_own_slot(fresh_databases: FreshDatabases) -> None:
     async def stay(world: World) -> None:
         await rewrite(world, "release_parked", ("room <= 0 AND known.running = 1", "false"))
-        crowd(world, PACED)
+        many_under(world, PACED)
 
     assert await found("every job ends", fresh_databases, stay)
 
@@ -142,6 +144,6 @@ async def test_without_tokens_more_start_than_the_rate_allows(fresh_databases: F
     async def grant_all(world: World) -> None:
         await rewrite(world, "release_parked", ("least(room, tokens)", "room"))
         await rewrite(world, "take_tokens", ("coalesce(w.nth <= b.tokens, false)", "true"))
-        crowd(world, RATED, BOTH)
+        many_under(world, RATED, BOTH)
 
     assert await found("no rate is exceeded over any span", fresh_databases, grant_all)

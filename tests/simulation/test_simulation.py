@@ -107,7 +107,7 @@ async def live(fresh_databases: FreshDatabases, seed: int, record_property: Reco
         except BaseException as error:
             record_property("violation", str(error))
             error.add_note("\n".join(world.history[-60:]))
-            error.add_note(f"weather: {world.weather}")
+            error.add_note(f"fault_profile: {world.fault_profile}")
             error.add_note(f"replay: make simulate SEEDS={seed}-{seed}")
             raise
         finally:
@@ -127,6 +127,7 @@ async def test_what_was_found_stays_mended(fresh_databases: FreshDatabases, seed
     await live(fresh_databases, seed, record_property)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fresh_seed", FRESH)
 async def test_the_seeds_of_today_hold_as_well(
     fresh_databases: FreshDatabases, fresh_seed: int, record_property: RecordProperty
@@ -150,7 +151,7 @@ def missing(reached: Counter[str]) -> list[str]:
     return sorted(what for what in MUST_BE_REACHED if not reached[what])
 
 
-@pytest.mark.parametrize("seed", [7, 8])
+@pytest.mark.parametrize("seed", [7, pytest.param(8, marks=pytest.mark.nightly)])
 async def test_the_same_seed_gives_the_same_history(fresh_databases: FreshDatabases, seed: int) -> None:
     """Here and in another process, which hashes strings differently."""
     async with fresh_databases() as url, World(url, seed) as world:

@@ -24,19 +24,19 @@ from sexton.telemetry import events
 from tests import transitions
 from tests.callers import TESTER
 
-from . import invariants, town, trouble, witness
+from . import claim_monitor, invariants, process_faults, zone_update
 from .actors import NEWER, TASKS, Action, Actor, SchedulerActor, WorkerActor
+from .admin import OWNED, AdminActor
+from .client import ClientActor
 from .clocks import NodeClock, UnsteadyClock
-from .crowd import crowded
+from .fault_profile import FaultProfile
 from .faults import FLAWS_OF_THE_LINE, Crash, Draw, Fault, FaultyDatabase
-from .hints import Hints
 from .journal import Journal
-from .keeper import KeeperActor
 from .locks import LockTable
 from .model import Model
-from .people import PeopleActor
-from .steward import OWNED, StewardActor
-from .weather import Weather
+from .notifications import Notifications
+from .schedule_client import ScheduleClientActor
+from .thresholds import lowered_thresholds
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 FAULTY_STEP_COUNT = 700
@@ -74,7 +74,7 @@ class World:
     def __init__(self, url: str, seed: int, *, job_limit: int = 40) -> None:
         self.seed, self.job_limit = seed, job_limit
         self.dice = Random(seed)
-        self.weather = Weather.of(self.dice)
+        self.fault_profile = FaultProfile.of(self.dice)
         # When schedulers are restarted with new time zone data; the second perhaps never.
         self.upgrades_s = [self.dice.uniform(20, 70), self.dice.uniform(40, 200)]
         self.halt_rate = HALT_RATE
@@ -83,12 +83,12 @@ class World:
         self.model = Model()
         self.journal = Journal(self)
         self.tasks_known: dict[UUID, tuple[str, ...]] = {}  # by worker id
-        self.witness = witness.Witness(
+        self.claim_monitor = claim_monitor.ClaimMonitor(
             knows=lambda worker_id, task: task in self.tasks_known[worker_id],
             seen=lambda what: self.journal.seen.update([what]),
             violated=self.journal.violations.append,
         )
-        self.hints = Hints(self.dice, lambda what: self.journal.seen.update([what]))
+        self.notifications = Notifications(self.dice, lambda what: self.journal.seen.update([what]))
         self.has_locks = self.dice.random() < 0.7  # else as behind a pooler
         self.locks = LockTable(self.clock.monotonic)
         self.faults_on = True
@@ -107,13 +107,13 @@ class World:
         self._clock: NodeClock | None = None  # of the process that acts
         self._contended: set[str] = set()  # actions that another transaction was in the way of
         self._halt: asyncio.Future[asyncio.Future[None]] | None = None  # heard of, when the step under way stands still
-        self.people: PeopleActor
-        self.keeper: KeeperActor
-        self.steward: StewardActor
+        self.client: ClientActor
+        self.schedule_client: ScheduleClientActor
+        self.admin: AdminActor
         self._wall_clock = patch.object(product_clock, "host_now", self._read_wall_clock)
         self._usual = plan.HORIZON, plan.LEAD_S
-        self._crowd = crowded(self.journal.seen, is_dear=seed % 2 == 1)
-        self.town_clock = town.TownClock()
+        self._thresholds = lowered_thresholds(self.journal.seen, is_dear=seed % 2 == 1)
+        self.wall_times = zone_update.WallTimes()
         self._usual_release = zone.release
 
     async def __aenter__(self) -> World:
@@ -121,19 +121,19 @@ class World:
         self.observer: Any = await asyncpg.connect(self._url, server_settings={"plan_cache_mode": "force_generic_plan"})
         await self.observer.execute(_PREPARE)
         await transitions.install(self.observer)
-        await self.observer.execute(witness.INSTALL)
+        await self.observer.execute(claim_monitor.INSTALL)
         self.session: int = self.observer.get_server_pid()  # of all simulated locks: one that lives
         for channel in ("sexton_ready", "sexton_due", "sexton_plan"):
-            await self.observer.add_listener(channel, self.hints.hear)
+            await self.observer.add_listener(channel, self.notifications.hear)
         self._real = await Postgres.open(self._url, size=6)
         async with self._real.transaction() as connection:
             await tenants.put(connection, TESTER, OWNED, TenantSettings(running_max=2), now=START)
         self._wall_clock.start()
         plan.HORIZON, plan.LEAD_S = HORIZON, LEAD_S
-        self._crowd.__enter__()
-        zone.release = town.OLD
-        self.people, self.keeper, self.steward = PeopleActor(self), KeeperActor(self), StewardActor(self)
-        self.actors = [self.people, self.keeper, self.steward]
+        self._thresholds.__enter__()
+        zone.release = zone_update.OLD
+        self.client, self.schedule_client, self.admin = ClientActor(self), ScheduleClientActor(self), AdminActor(self)
+        self.actors = [self.client, self.schedule_client, self.admin]
         self.actors += [SchedulerActor(self, self._name("scheduler")) for _ in range(2)]
         older = tuple(task for task in TASKS if task != NEWER)  # all but the first have not been restarted yet
         self.actors += [WorkerActor(self, self._name("worker"), tasks) for tasks in (TASKS, older, older)]
@@ -141,7 +141,7 @@ class World:
 
     async def __aexit__(self, *_: object) -> None:
         plan.HORIZON, plan.LEAD_S = self._usual
-        self._crowd.__exit__(None, None, None)
+        self._thresholds.__exit__(None, None, None)
         zone.release = self._usual_release
         self._wall_clock.stop()
         for actor in self.actors:
@@ -162,7 +162,7 @@ class World:
 
     def release(self) -> zone.Release:
         """The time zone data of a scheduler that starts now."""
-        return town.NEW if self.clock.monotonic() >= self.upgrades_s[0] else town.OLD
+        return zone_update.NEW if self.clock.monotonic() >= self.upgrades_s[0] else zone_update.OLD
 
     def new_id(self) -> UUID:
         return UUID(int=next(self._ids) << 64)
@@ -244,7 +244,7 @@ class World:
         action.due_s = self.clock.monotonic() + rest_s
         await asyncio.sleep(0)  # callbacks of ended handlers
         live_count = await invariants.check(self)
-        for name in self.hints.due(faulty=self.faults_on):
+        for name in self.notifications.due(faulty=self.faults_on):
             for one in self.actors:
                 one.wake(name)
         if self._rush is None:
@@ -277,7 +277,7 @@ class World:
 
     async def _upgrade(self) -> None:
         """Restarts a scheduler that still has the old data, when it is time."""
-        older = [one for one in self.actors if isinstance(one, SchedulerActor) and one.release is town.OLD]
+        older = [one for one in self.actors if isinstance(one, SchedulerActor) and one.release is zone_update.OLD]
         newer_count = sum(isinstance(one, SchedulerActor) for one in self.actors) - len(older)
         if older and self.clock.monotonic() >= self.upgrades_s[min(newer_count, 1)]:
             self.note(f"{older[0].name} is upgraded")
@@ -347,8 +347,8 @@ class World:
 
     def _pass_time(self) -> None:
         self._move(self.dice.choice(BRISK_S if self.faults_on else CALM_S))
-        if self.faults_on and self.dice.random() < self.weather.trouble_rate:
-            trouble.make(self)
+        if self.faults_on and self.dice.random() < self.fault_profile.process_fault_rate:
+            process_faults.make(self)
 
     def _move(self, span_s: float) -> None:
         self.clock.move(timedelta(seconds=span_s))
@@ -361,11 +361,11 @@ class World:
         now = self.clock.monotonic()
         if (self._outage_until_s is not None and now < self._outage_until_s) or now < actor.partitioned_until_s:
             return Fault.REFUSED
-        rate = self.weather.fault_rate * (TENDER if self.acting in TENDER_ACTIONS else 1)
+        rate = self.fault_profile.fault_rate * (TENDER if self.acting in TENDER_ACTIONS else 1)
         if not self.faults_on or self.dice.random() > rate:
             return Fault.NONE
-        is_person = isinstance(actor, PeopleActor | KeeperActor | StewardActor)
-        fault = self.dice.choice(FLAWS_OF_THE_LINE if is_person else self.weather.faults)
+        is_person = isinstance(actor, ClientActor | ScheduleClientActor | AdminActor)
+        fault = self.dice.choice(FLAWS_OF_THE_LINE if is_person else self.fault_profile.faults)
         self.journal.seen[str(fault)] += 1
         self.journal.seen["connection dropped inside a transaction"] += in_transaction and fault is Fault.REFUSED
         self.note(f"FAULT {actor.name}: {fault}")
@@ -393,9 +393,9 @@ class World:
         """All that was to come has come, late reports included."""
         return (
             self.journal.submitted_count >= self.job_limit
-            and self.keeper.is_done
-            and self.people.is_done
-            and self.steward.is_done
+            and self.schedule_client.is_done
+            and self.client.is_done
+            and self.admin.is_done
             and not any(actor.is_paused for actor in self.actors)
             and not any(len(worker.worker.holdings) for worker in self.live_workers())
         )

@@ -16,7 +16,7 @@ import pytest
 
 from sexton.domain import run
 from sexton.domain.job import submission
-from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
+from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut, status_of
 from sexton.domain.retry import Retry
 from sexton.operations import cancel
 from sexton.operations.cancel import cancel as cancel_job
@@ -93,7 +93,7 @@ async def test_a_report_counts_once(connection: Conn, outcome: Any) -> None:
     assert await snapshot(connection) == before
     recorded, held = await runs.fate(connection, claimed)
     assert recorded is not None
-    assert (recorded.status, held) == (run.status_of(outcome), False)
+    assert (recorded.status, held) == (status_of(outcome), False)
 
 
 async def test_fate_tells_what_stands_and_a_loss_is_never_ones_own_word(connection: Conn) -> None:

@@ -37,14 +37,14 @@ TOMORROW = NOW + timedelta(days=1)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def deep_url(server_url: Callable[[str], str], template: str) -> AsyncIterator[str]:
+async def deep_url(server_url: Callable[[str], str], rig_template: str) -> AsyncIterator[str]:
     if depth.IS_CACHED:
         async with depth.kept_server() as url:
             yield url
         return
-    name = f"{template}_deep"
+    name = f"{rig_template}_deep"
     admin = await asyncpg.connect(server_url("postgres"))
-    await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    await admin.execute(f"CREATE DATABASE {name} TEMPLATE {rig_template} STRATEGY FILE_COPY")
     connection = await asyncpg.connect(server_url(name))
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
     await depth.fill(connection)
@@ -220,9 +220,8 @@ async def test_what_remote_workers_and_callbacks_ask_is_found_by_index(deep: Con
     worker_id = UUID(int=1)
 
     async def work() -> None:
-        joined = await remote_workers.attend(
-            deep, worker_id, name="far", queues=["default"], tasks=["a"], concurrency=1, lease_s=60.0, now=NOW
-        )
+        worker = remote_workers.RemoteWorker(worker_id, "far", ["default"], ["a"], 1, 1, 60.0, None)
+        joined = await remote_workers.attend(deep, worker, now=NOW)
         assert joined.is_new
         await remote_workers.stirring(deep, ["default", "nobody's"])
         (taken,) = await claim(deep, worker_id, limit=1)

@@ -1,4 +1,4 @@
-"""C2: a job that calls something outside keeps what it calls: from its submission to the claim, and through edits."""
+"""C2: a job that calls a target keeps what it calls: from its submission to the claim, and through edits."""
 
 from __future__ import annotations
 

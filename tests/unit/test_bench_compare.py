@@ -23,7 +23,7 @@ BASE = Tree("base", "a" * 40, Path("base"), Path("python"))
 HEAD = Tree("head", "b" * 40, Path("head"), Path("python"))
 ROOT = Path(__file__).parents[2]
 HARNESS = (
-    "__main__", "app", "bed", "draining", "machine", "overrides", "posts", "product", "record", "scenario", "server",
+    "__main__", "app", "testbed", "draining", "machine", "overrides", "http_load", "product", "record", "scenario", "server",
     "submitter", "scenarios/drain", "scenarios/herd", "scenarios/latency", "scenarios/submit",
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from chaos.failover import programs
 from chaos.failover.__main__ import main
-from chaos.failover.link import Link
+from chaos.failover.delayed_link import DelayedLink
 from chaos.failover.load import Call
 from chaos.failover.recovery import SILENCE_S, STEADY_S, Recovery, recovery
 
@@ -68,7 +68,7 @@ async def test_what_is_on_its_way_over_a_slow_link_dies_with_the_sender() -> Non
 
     server = await asyncio.start_server(send, "127.0.0.1", 0)
     for delay_s, arrives in ((30.0, b""), (0.0, b"acknowledged")):
-        link = Link(server.sockets[0].getsockname()[1], delay_s)
+        link = DelayedLink(server.sockets[0].getsockname()[1], delay_s)
         reader, writer = await asyncio.open_connection("127.0.0.1", await link.start())
         try:
             async with asyncio.timeout(5):

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Missed, Released, Snoozed, Succeeded, TimedOut
-from sexton.domain.run import status_of
+from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Missed, Released, Snoozed, Succeeded, TimedOut, status_of
 from sexton.domain.states import TRANSITIONS, Event, JobStatus, RunState, Status, legal
 from sexton.store.migrations import steps
 

@@ -278,16 +278,8 @@ class TestItsCancel:
 class TestRemoteWorkers:
     async def attend(self, rig: Rig, worker_id: UUID, lease_s: float) -> None:
         async with rig.database.connection() as connection:
-            await remote_workers.attend(
-                connection,
-                worker_id,
-                name="far",
-                queues=["default"],
-                tasks=["a"],
-                concurrency=1,
-                lease_s=lease_s,
-                now=rig.clock.database_now(),
-            )
+            worker = remote_workers.RemoteWorker(worker_id, "far", ["default"], ["a"], 1, 1, lease_s, None)
+            await remote_workers.attend(connection, worker, now=rig.clock.database_now())
 
     async def test_one_is_dead_after_its_own_lease_and_not_the_clusters(self, rig: Rig) -> None:
         """C6, rule "dead only when watched": a poller is heard less often than a worker of ours."""

@@ -70,11 +70,11 @@ def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, 
     # The other half of the connections is for those who do not wait.
     long_polling = LongPolling(database, clock=clock, emit=emit, dice=dice, limit=max(1, settings.api_connection_limit // 2))
     state = ApiState(
-        database=database,
-        settings=settings,
-        clock=clock,
-        emit=emit,
-        dice=dice,
+        database,
+        settings,
+        clock,
+        emit,
+        dice,
         group_commit=GroupCommit(database, clock, notify=settings.notify),
         known_tasks=KnownTasks(database, clock),
         live_stream=LiveStream(database, clock=clock, emit=emit, dice=dice),

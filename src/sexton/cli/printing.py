@@ -78,6 +78,16 @@ def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
             typer.echo(f"{'':<{width}}  {line}")
 
 
+def print_one(document: Any, fields: Iterable[tuple[str, Any]], *, as_json: bool) -> None:
+    print_json(document) if as_json else print_fields(fields)
+
+
+def print_list(
+    documents: Sequence[Any], columns: Sequence[str], rows: Iterable[Sequence[Any]], *, none: str, as_json: bool
+) -> None:
+    print_json(documents) if as_json else print_table(columns, rows, none=none)
+
+
 def up_to(count: int, most: int = 10_000) -> str:
     """A count that stopped at its limit says so."""
     return f"{count:,}+" if count >= most else f"{count:,}"

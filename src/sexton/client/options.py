@@ -76,16 +76,6 @@ class QueueOptions(TypedDict, total=False):
     retry: Retry | None
 
 
-class LimitOptions(TypedDict, total=False):
-    """The numbers of a limit."""
-
-    running: int | None  # runs at once
-    count: int | None  # starts per `per`
-    per: Duration | None
-    burst: int | None  # starts that may come at once after a rest
-    ordered: bool  # one at a time, by due time
-
-
 RESERVED = Options.__optional_keys__ | {"connection"}
 OF_A_SCHEDULE = ScheduleOptions.__optional_keys__ | {"connection"}
 BEHAVIOUR = frozenset(RECURRENCE)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Unpack
 
 from sexton.clock import SwitchableClock
-from sexton.domain.limit import standing_limit
+from sexton.domain.limit import LimitOptions, standing_limit
 from sexton.domain.sharing import plain_name, queue_settings, tenant_settings
 from sexton.errors import NotFound
 from sexton.operations import limits, queues, tenants
@@ -22,7 +22,7 @@ from sexton.store.sharing.tenants import Tenant
 
 from .caller import APP
 from .faults import submission_faults
-from .options import LimitOptions, QueueOptions, TenantOptions
+from .options import QueueOptions, TenantOptions
 from .pools import Pools
 
 

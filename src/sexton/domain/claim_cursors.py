@@ -27,17 +27,22 @@ DEAR_S = 0.1  # a look from the beginning that takes longer; under load, a claim
 Mark = tuple[datetime, UUID]  # due time and id of a run: the order in which a tenant's are taken
 
 
-class Taken(Protocol):
-    """What of a claimed run counts here."""
+class Queued(Protocol):
+    """Where a claimed run was waiting."""
 
-    @property
-    def run_id(self) -> UUID: ...
     @property
     def queue(self) -> str: ...
     @property
     def lane(self) -> int: ...
     @property
     def tenant(self) -> str: ...
+
+
+class Taken(Queued, Protocol):
+    """What of a claimed run counts for the cursors."""
+
+    @property
+    def run_id(self) -> UUID: ...
     @property
     def due_at(self) -> datetime: ...
 

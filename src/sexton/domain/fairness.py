@@ -23,7 +23,7 @@ from typing import Protocol
 
 import msgspec
 
-from .claim_cursors import ClaimCursors, Mark
+from .claim_cursors import ClaimCursors, Mark, Queued
 
 NOWHERE = ("", 0)  # before the first tenant: where a worker that remembers nothing begins
 TURNS_LIMIT = 1000  # queues and lanes remembered; of more, the ones not served for longest begin their circle anew
@@ -68,15 +68,9 @@ def _circle(names: Iterable[str], tenant: str, *, is_included: bool) -> list[str
     return sorted(names, key=lambda name: (name < tenant if is_included else name <= tenant, name))
 
 
-class Started(Protocol):
-    """What of a claimed run counts here."""
+class Started(Queued, Protocol):
+    """What of a claimed run counts for the turns."""
 
-    @property
-    def queue(self) -> str: ...
-    @property
-    def lane(self) -> int: ...
-    @property
-    def tenant(self) -> str: ...
     @property
     def turn(self) -> int: ...
 

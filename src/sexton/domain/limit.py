@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -19,7 +19,6 @@ COUNT_LIMIT = 1_000_000
 PER_S = (0.001, 86_400.0)
 
 _PLACE = re.compile(r"\{payload(?:\.[^.{}]+)+\}")
-_FIELDS = frozenset({"key", "running", "count", "per", "burst", "ordered"})
 
 
 class Limit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,34 +32,28 @@ class Limit(msgspec.Struct, frozen=True, omit_defaults=True):
     ordered: bool = False  # one at a time, by due time
 
 
-def limit(
-    key: str,
-    *,
-    running: int | None = None,
-    count: int | None = None,
-    per: Duration | None = None,
-    burst: int | None = None,
-    ordered: bool = False,
-) -> Limit:
+class LimitOptions(TypedDict, total=False):
+    """The numbers of a limit."""
+
+    running: int | None  # runs at once
+    count: int | None  # starts per `per`
+    per: Duration | None
+    burst: int | None  # starts that may come at once after a rest
+    ordered: bool  # one at a time, by due time
+
+
+def limit(key: str, **numbers: Unpack[LimitOptions]) -> Limit:
     """The checked limit of a job; `Invalid` names the field and the fix."""
     _template("limit.key", key)
-    return _numbers("limit.", key, running, count, per, burst, ordered)
+    return _numbers("limit.", key, **numbers)
 
 
-def standing_limit(
-    key: str,
-    *,
-    running: int | None = None,
-    count: int | None = None,
-    per: Duration | None = None,
-    burst: int | None = None,
-    ordered: bool = False,
-) -> Limit:
+def standing_limit(key: str, **numbers: Unpack[LimitOptions]) -> Limit:
     """The checked limit that is set for a key, whichever jobs name it: its key is what comes out of a template."""
     plain_key(key)
     if _PLACE.search(key):
         raise Invalid("key", f"{key!r} is a template; set the limit of a key as it comes out, such as stripe:42")
-    checked = _numbers("", key, running, count, per, burst, ordered)
+    checked = _numbers("", key, **numbers)
     if checked.running is None and checked.count is None:
         raise Invalid("running", "give running (runs at once), or count and per (starts per span), or both")
     return checked
@@ -100,7 +93,7 @@ def default_burst(count: float) -> int:
 
 
 def _named(given: Mapping[str, Any]) -> Any:
-    unknown = sorted(map(str, set(given) - _FIELDS))
+    unknown = sorted(map(str, set(given) - {"key", *LimitOptions.__optional_keys__}))
     if unknown:
         raise Invalid(f"limit.{unknown[0]}", "there is no such field; use key, running, count, per, burst, ordered")
     if "key" not in given:
@@ -117,22 +110,15 @@ def _template(field: str, key: object) -> None:
         )
 
 
-def _numbers(
-    at: str, key: str, running: int | None, count: int | None, per: Duration | None, burst: int | None, ordered: bool
-) -> Limit:
-    if type(ordered) is not bool:
-        raise Invalid(f"{at}ordered", f"give true or false, not {ordered!r}")
-    if ordered and running not in (None, 1):
-        raise Invalid(f"{at}running", f"{running} at once cannot be in order; leave it out, or give 1")
-    per_s, burst = _rate(at, count, per, burst)
-    return Limit(
-        key=key,
-        running=1 if ordered else whole(f"{at}running", running, RUNNING_LIMIT),
-        count=count,
-        per_s=per_s,
-        burst=burst,
-        ordered=ordered,
-    )
+def _numbers(at: str, key: str, *, per: Duration | None = None, **numbers: Any) -> Limit:
+    given = Limit(key, **numbers)
+    if type(given.ordered) is not bool:
+        raise Invalid(f"{at}ordered", f"give true or false, not {given.ordered!r}")
+    if given.ordered and given.running not in (None, 1):
+        raise Invalid(f"{at}running", f"{given.running} at once cannot be in order; leave it out, or give 1")
+    per_s, burst = _rate(at, given.count, per, given.burst)
+    running = 1 if given.ordered else whole(f"{at}running", given.running, RUNNING_LIMIT)
+    return msgspec.structs.replace(given, running=running, per_s=per_s, burst=burst)
 
 
 def _rate(at: str, count: int | None, per: Duration | None, burst: int | None) -> tuple[float | None, int | None]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+
+from .states import Status
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 8_000
@@ -93,3 +96,20 @@ class Missed(msgspec.Struct, frozen=True):
 
 
 Outcome = Succeeded | Failed | TimedOut | Cancelled | Snoozed | Released | Lost | Missed
+
+
+_STATUSES: Mapping[type, Status] = {
+    Succeeded: Status.SUCCEEDED,
+    Failed: Status.FAILED,
+    TimedOut: Status.TIMED_OUT,
+    Cancelled: Status.CANCELLED,
+    Snoozed: Status.SNOOZED,
+    Released: Status.RELEASED,
+    Lost: Status.LOST,
+    Missed: Status.MISSED,
+}
+
+
+def status_of(outcome: Outcome) -> Status:
+    """Of the execution that ends so."""
+    return _STATUSES[type(outcome)]

@@ -11,18 +11,7 @@ from uuid import UUID
 import msgspec
 
 from .job import MAX_LOST, Policy
-from .outcome import (
-    Cancelled,
-    ErrorInfo,
-    Failed,
-    Lost,
-    Missed,
-    Outcome,
-    Released,
-    Snoozed,
-    Succeeded,
-    TimedOut,
-)
+from .outcome import ErrorInfo, Failed, Outcome, Succeeded, status_of
 from .retry import Bury, Finish, Next, RetryIn, Standing, decide
 from .states import Status
 
@@ -175,28 +164,6 @@ def report(
         key=key,
         **what,
     )
-
-
-def status_of(outcome: Outcome) -> Status:
-    match outcome:
-        case Succeeded():
-            return Status.SUCCEEDED
-        case Failed():
-            return Status.FAILED
-        case TimedOut():
-            return Status.TIMED_OUT
-        case Cancelled():
-            return Status.CANCELLED
-        case Snoozed():
-            return Status.SNOOZED
-        case Released():
-            return Status.RELEASED
-        case Lost():
-            return Status.LOST
-        case Missed():
-            return Status.MISSED
-        case _:
-            assert_never(outcome)
 
 
 def _consequence(following: Next) -> dict[str, Any]:

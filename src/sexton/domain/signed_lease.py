@@ -1,4 +1,4 @@
-"""A lease as one text, for whoever holds it over HTTP: an outside worker, or a target that calls back.
+"""A lease as one text, for its holder over HTTP: a remote worker, or a target that calls back.
 
 It names the job and the token of the claim, and is signed together with the run's id: nobody makes one for a run they were not
 given, and one of an earlier claim stays one of an earlier claim. The key is the cluster's; it is in no answer and in no log.

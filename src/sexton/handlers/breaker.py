@@ -22,6 +22,9 @@ class Patience:
     rest_max_s: float = 60.0
 
 
+PATIENCE = Patience()
+
+
 class Breaker:
     __slots__ = ("_dice", "_failures", "_opened", "_patience", "_probing", "_rests_until")
 

@@ -14,4 +14,4 @@ class Caller:
     request_id: str | None = None
 
 
-SCHEDULER = Caller("sexton")  # what the schedulers do by themselves
+SCHEDULER = Caller("sexton")  # what schedulers and workers do by themselves

@@ -1,5 +1,5 @@
-"""Ends a job: what has not started never will, what runs is asked to stop. Call it inside a transaction (rule "lock, then
-decide")."""
+"""Ends a job: what has not started never will, what runs is asked to stop. Each call needs a transaction:
+rule "lock, then decide"."""
 
 from __future__ import annotations
 

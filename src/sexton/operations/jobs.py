@@ -46,12 +46,7 @@ async def resume(connection: Connection, caller: Caller, job_id: UUID, *, now: d
 
 
 async def run_now(
-    connection: Connection,
-    caller: Caller,
-    job_id: UUID,
-    *,
-    payload: msgspec.Raw | None = None,
-    now: datetime | None = None,
+    connection: Connection, caller: Caller, job_id: UUID, *, payload: msgspec.Raw | None = None, now: datetime | None = None
 ) -> JobView:
     """A recurring job fires once beside its schedule, with a payload of its own if one is given; a one-time job that waits is
     due now."""

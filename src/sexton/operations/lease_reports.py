@@ -9,8 +9,8 @@ from uuid import UUID
 import msgspec
 
 from sexton.clock import Clock
-from sexton.domain.outcome import Cancelled, Outcome, Released, Snoozed, Succeeded, storable
-from sexton.domain.run import Report, report, status_of
+from sexton.domain.outcome import Cancelled, Outcome, Released, Snoozed, Succeeded, status_of, storable
+from sexton.domain.run import Report, report
 from sexton.domain.signed_lease import SignedLease
 from sexton.errors import DataRefused, LeaseLost
 from sexton.ids import Rng

@@ -156,12 +156,7 @@ async def _go_on(connection: Connection, caller: Caller, job_id: UUID, now: date
 
 
 async def fire(
-    connection: Connection,
-    caller: Caller,
-    job_id: UUID,
-    *,
-    payload: msgspec.Raw | None = None,
-    now: datetime | None = None,
+    connection: Connection, caller: Caller, job_id: UUID, *, payload: msgspec.Raw | None = None, now: datetime | None = None
 ) -> JobView:
     """Once, now, under its overlap policy; its schedule is not touched. A `payload`, already checked, is of this run alone."""
     await _lock(connection, job_id, "run")

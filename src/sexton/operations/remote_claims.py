@@ -11,34 +11,23 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain.fairness import QueueTurns, Turns
 from sexton.domain.fault import Invalid
-from sexton.domain.outcome import ErrorInfo, Failed, Lost, Outcome, Released, Succeeded
-from sexton.domain.run import Claimed, Lease, Report, report
+from sexton.domain.outcome import ErrorInfo, Failed, Outcome, Succeeded
+from sexton.domain.run import Claimed, Report, report
 from sexton.errors import WorkerLost
 from sexton.ids import Rng
 from sexton.store.database import Connection, Database
 from sexton.store.fleet import remote_workers
+from sexton.store.fleet.remote_workers import RemoteWorker
 from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Claimed as ClaimedEvent
 from sexton.telemetry.events import Emit, Reconciled, WorkerJoined
 
+from . import reconcile
 from .caller import Caller
 
 GRACE_MORE_S = 5.0  # beyond the worker's grace, as for our own
 UNHEARD_S = 10.0  # a claim's answer is with its worker by then, or never will be
 TURNS_LIMIT = 10_000  # of workers, the longest silent forgotten first
-
-
-class RemoteWorker(NamedTuple):
-    """A worker as it presents itself."""
-
-    id: UUID
-    name: str
-    queues: Sequence[str]
-    tasks: Sequence[str]
-    limit: int  # runs that it takes at once
-    concurrency: int
-    lease_s: float
-    holding: Collection[UUID] | None
 
 
 class StopRun(NamedTuple):
@@ -57,16 +46,7 @@ class RemoteClaims:
     async def attend(self, caller: Caller, worker: RemoteWorker) -> list[StopRun]:
         """It is alive, and hears what it should stop."""
         async with self._database.connection() as connection:
-            attendance = await remote_workers.attend(
-                connection,
-                worker.id,
-                name=worker.name,
-                queues=worker.queues,
-                tasks=worker.tasks,
-                concurrency=worker.concurrency,
-                lease_s=worker.lease_s,
-                now=self._clock.database_now(),
-            )
+            attendance = await remote_workers.attend(connection, worker, now=self._clock.database_now())
             if attendance.is_ours:
                 raise Invalid("worker_id", "this is the id of a worker that does not speak HTTP; leave it out to get your own")
             if not attendance.is_present:
@@ -76,7 +56,7 @@ class RemoteClaims:
             if worker.holding is None:
                 return []
             # It asks for more, so the answer to its last claim is in, or is lost.
-            return await self._compare(connection, worker.id, worker.holding, unheard_s=0.0)
+            return await self._compare(connection, caller, worker.id, worker.holding, unheard_s=0.0)
 
     async def beat(
         self, caller: Caller, worker_id: UUID, holding: Collection[UUID] | None, *, draining: bool
@@ -86,7 +66,7 @@ class RemoteClaims:
             lease_s = await remote_workers.beat(connection, worker_id, draining=draining, now=self._clock.database_now())
             if lease_s is None:
                 raise _lost(worker_id)
-            return lease_s, await self._compare(connection, worker_id, holding, unheard_s=UNHEARD_S)
+            return lease_s, await self._compare(connection, caller, worker_id, holding, unheard_s=UNHEARD_S)
 
     async def leave(self, caller: Caller, worker_id: UUID) -> int:
         """Hands back all that it holds, and forgets it."""
@@ -94,33 +74,41 @@ class RemoteClaims:
             if await remote_workers.beat(connection, worker_id, draining=True, now=self._clock.database_now()) is None:
                 raise _lost(worker_id)
             held = await remote_workers.held(connection, worker_id, now=self._clock.database_now())
-            returned = await self._return(connection, worker_id, held, "its worker has left")
+            returned = await self._return(connection, caller, worker_id, held, reason="its worker has left")
             await remote_workers.leave(connection, worker_id)
         return returned
 
     async def _compare(
-        self, connection: Connection, worker_id: UUID, holding: Collection[UUID] | None, *, unheard_s: float
+        self,
+        connection: Connection,
+        caller: Caller,
+        worker_id: UUID,
+        holding: Collection[UUID] | None,
+        *,
+        unheard_s: float,
     ) -> list[StopRun]:
         """Rule "reconcile lost replies": compares what the database believes the worker holds with what the worker says. The
         unknown goes back, and the worker hears what to stop."""
         held = await remote_workers.held(connection, worker_id, now=self._clock.database_now())
         known = {one.run_id for one in held} if holding is None else set(holding)
         unknown = [one for one in held if one.run_id not in known and one.held_s >= unheard_s]
-        await self._return(connection, worker_id, unknown, "a claim whose reply was lost")
+        await self._return(connection, caller, worker_id, unknown, reason=reconcile.REPLY_LOST)
         cancelled = [
             StopRun(run_id=one.run_id, why="cancelled") for one in held if one.cancel_requested and one.run_id in known
         ]
         lost = [StopRun(run_id=run_id, why="lost") for run_id in sorted(known - {one.run_id for one in held})]
         return [*cancelled, *lost]
 
-    async def _return(self, connection: Connection, worker_id: UUID, held: Sequence[remote_workers.Held], reason: str) -> int:
+    async def _return(
+        self, connection: Connection, caller: Caller, worker_id: UUID, held: Sequence[remote_workers.Held], *, reason: str
+    ) -> int:
         if not held:
             return 0
-        reports = [report(_lease(worker_id, one), _unheard(one, reason), self._dice) for one in held]
-        returned = await runs.finish(connection, reports, now=self._clock.database_now())
-        if returned:
-            self._emit(Reconciled(worker_id, len(returned)))
-        return len(returned)
+        now = self._clock.database_now()
+        count = await reconcile.give_back(connection, caller, worker_id, held, reason=reason, dice=self._dice, now=now)
+        if count:
+            self._emit(Reconciled(worker_id, count))
+        return count
 
     async def take(self, caller: Caller, worker: RemoteWorker, *, more_wait: Callable[[], None]) -> list[Claimed]:
         """What it may start now. `more_wait` hears of a claim as large as it might be."""
@@ -206,23 +194,3 @@ def _foregone(claimed: Claimed) -> Outcome | None:
         gone = "the definition of this job is gone; it was older than the history that is kept"
         return Failed(ErrorInfo("sexton.errors.PermanentError", gone), permanent=True)
     return None
-
-
-def _unheard(held: remote_workers.Held, reason: str) -> Outcome:
-    return Lost(reason) if held.at_most_once else Released(reason)  # the claim of an at-most-once run is its start
-
-
-def _lease(worker_id: UUID, held: remote_workers.Held) -> Lease:
-    return Lease(
-        run_id=held.run_id,
-        job_id=held.job_id,
-        worker_id=worker_id,
-        token=held.token,
-        attempt=1,
-        lost_count=0,
-        at_most_once=held.at_most_once,
-        seq=0,
-        origin="now",
-        deadline_left_s=None,
-        policy_json=None,
-    )

@@ -2,56 +2,23 @@
 -- and do not run it; `sexton migrate` makes the schema from migrations/ and functions/.
 
 CREATE TYPE sexton.schedule_document AS (
-  ord integer,
-  task text,
-  name text,
-  tenant text,
-  queue text,
-  lane smallint,
-  payload jsonb,
-  policy jsonb,
-  timeout_s real,
-  at_most_once boolean,
-  tags text[],
-  submitted_by text,
-  trace text,
-  schedule jsonb,
-  recurrence jsonb,
-  on_name text
+  ord integer, task text, name text, tenant text, queue text, lane smallint, payload jsonb, policy jsonb, timeout_s real,
+  at_most_once boolean, tags text[], submitted_by text, trace text, schedule jsonb, recurrence jsonb, on_name text
 );
 
 CREATE TABLE sexton.cluster (
-  one_row boolean DEFAULT true NOT NULL,
-  id uuid NOT NULL,
-  system_identifier bigint NOT NULL,
-  database_oid oid NOT NULL,
+  one_row boolean DEFAULT true NOT NULL, id uuid NOT NULL, system_identifier bigint NOT NULL, database_oid oid NOT NULL,
   adopted_at timestamp with time zone NOT NULL,
   CONSTRAINT cluster_pkey PRIMARY KEY (one_row),
   CONSTRAINT cluster_one_row_check CHECK (one_row)
 );
 
 CREATE TABLE sexton.dead_letters (
-  id uuid NOT NULL,
-  job_id uuid NOT NULL,
-  run_id uuid NOT NULL,
-  fire_at timestamp with time zone NOT NULL,
-  buried_at timestamp with time zone NOT NULL,
-  replay_at timestamp with time zone,
-  job_version integer NOT NULL,
-  seq integer NOT NULL,
-  attempts smallint NOT NULL,
-  lost_count smallint NOT NULL,
-  lane smallint NOT NULL,
-  permanent boolean NOT NULL,
-  origin text NOT NULL,
-  status text NOT NULL,
-  queue text NOT NULL,
-  tenant text NOT NULL,
-  task text NOT NULL,
-  reason text NOT NULL,
-  name text,
-  error jsonb,
-  payload jsonb NOT NULL,
+  id uuid NOT NULL, job_id uuid NOT NULL, run_id uuid NOT NULL, fire_at timestamp with time zone NOT NULL,
+  buried_at timestamp with time zone NOT NULL, replay_at timestamp with time zone, job_version integer NOT NULL,
+  seq integer NOT NULL, attempts smallint NOT NULL, lost_count smallint NOT NULL, lane smallint NOT NULL,
+  permanent boolean NOT NULL, origin text NOT NULL, status text NOT NULL, queue text NOT NULL, tenant text NOT NULL,
+  task text NOT NULL, reason text NOT NULL, name text, error jsonb, payload jsonb NOT NULL,
   CONSTRAINT dead_letters_pkey PRIMARY KEY (id)
 );
 CREATE INDEX dead_letters_by_job ON sexton.dead_letters USING btree (job_id);
@@ -62,39 +29,18 @@ CREATE INDEX dead_letters_to_replay ON sexton.dead_letters USING btree (replay_a
 CREATE TRIGGER bury_recurring BEFORE INSERT ON sexton.dead_letters FOR EACH ROW WHEN ((new.job_id >= '80000000-0000-0000-0000-000000000000'::uuid)) EXECUTE FUNCTION sexton.bury_recurring();
 
 CREATE TABLE sexton.endings (
-  job_id uuid NOT NULL,
-  execution_id uuid NOT NULL,
-  ended_at timestamp with time zone NOT NULL,
-  status text NOT NULL,
+  job_id uuid NOT NULL, execution_id uuid NOT NULL, ended_at timestamp with time zone NOT NULL, status text NOT NULL,
   CONSTRAINT endings_pkey PRIMARY KEY (job_id),
   CONSTRAINT status_is_final CHECK ((status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text])))
 ) PARTITION BY RANGE (job_id);
 CREATE INDEX endings_not_completed ON ONLY sexton.endings USING btree (status, job_id) WHERE (status <> 'completed'::text);
 
 CREATE TABLE sexton.executions (
-  id uuid NOT NULL,
-  job_id uuid NOT NULL,
-  run_id uuid NOT NULL,
-  worker_id uuid,
-  fire_at timestamp with time zone NOT NULL,
-  due_at timestamp with time zone NOT NULL,
-  started_at timestamp with time zone,
-  ended_at timestamp with time zone NOT NULL,
-  token bigint NOT NULL,
-  job_version integer NOT NULL,
-  seq integer NOT NULL,
-  attempt smallint NOT NULL,
-  lane smallint NOT NULL,
-  origin text NOT NULL,
-  status text NOT NULL,
-  queue text NOT NULL,
-  tenant text NOT NULL,
-  task text NOT NULL,
-  reason text,
-  error jsonb,
-  result jsonb,
-  progress jsonb,
-  output text,
+  id uuid NOT NULL, job_id uuid NOT NULL, run_id uuid NOT NULL, worker_id uuid, fire_at timestamp with time zone NOT NULL,
+  due_at timestamp with time zone NOT NULL, started_at timestamp with time zone,
+  ended_at timestamp with time zone NOT NULL, token bigint NOT NULL, job_version integer NOT NULL, seq integer NOT NULL,
+  attempt smallint NOT NULL, lane smallint NOT NULL, origin text NOT NULL, status text NOT NULL, queue text NOT NULL,
+  tenant text NOT NULL, task text NOT NULL, reason text, error jsonb, result jsonb, progress jsonb, output text,
   CONSTRAINT executions_pkey PRIMARY KEY (id),
   CONSTRAINT status_is_known CHECK ((status = ANY (ARRAY['succeeded'::text, 'failed'::text, 'timed_out'::text, 'cancelled'::text, 'lost'::text, 'snoozed'::text, 'released'::text, 'skipped'::text, 'missed'::text, 'paused'::text])))
 ) PARTITION BY RANGE (id);
@@ -103,89 +49,46 @@ CREATE INDEX executions_ran ON ONLY sexton.executions USING btree (job_id, fire_
 CREATE TRIGGER raise_events AFTER INSERT ON sexton.executions REFERENCING NEW TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION sexton.raise_events();
 
 CREATE TABLE sexton.failures (
-  job_id uuid NOT NULL,
-  id uuid NOT NULL,
-  said text NOT NULL,
+  job_id uuid NOT NULL, id uuid NOT NULL, said text NOT NULL,
   CONSTRAINT failures_pkey PRIMARY KEY (job_id, id)
 );
 
 CREATE TABLE sexton.held_deliveries (
-  id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
-  held_at timestamp with time zone NOT NULL,
-  said text NOT NULL,
+  id bigint GENERATED ALWAYS AS IDENTITY NOT NULL, held_at timestamp with time zone NOT NULL, said text NOT NULL,
   delivery jsonb NOT NULL,
   CONSTRAINT held_deliveries_pkey PRIMARY KEY (id)
 );
 
 CREATE TABLE sexton.idempotency_keys (
-  tenant text NOT NULL,
-  key text NOT NULL,
-  job_id uuid NOT NULL,
-  body bytea NOT NULL,
-  expires_at timestamp with time zone NOT NULL,
-  completed_at timestamp with time zone,
-  execution_id uuid,
+  tenant text NOT NULL, key text NOT NULL, job_id uuid NOT NULL, body bytea NOT NULL,
+  expires_at timestamp with time zone NOT NULL, completed_at timestamp with time zone, execution_id uuid,
   CONSTRAINT idempotency_keys_pkey PRIMARY KEY (tenant, key)
 );
 CREATE INDEX idempotency_keys_expiring ON sexton.idempotency_keys USING btree (expires_at);
 
 CREATE TABLE sexton.job_tags (
-  tag text NOT NULL,
-  job_id uuid NOT NULL,
+  tag text NOT NULL, job_id uuid NOT NULL,
   CONSTRAINT job_tags_pkey PRIMARY KEY (tag, job_id)
 ) PARTITION BY RANGE (job_id);
 
 CREATE TABLE sexton.job_tags_recurring PARTITION OF sexton.job_tags FOR VALUES FROM ('80000000-0000-0000-0000-000000000000') TO (MAXVALUE);
 
 CREATE TABLE sexton.job_versions (
-  job_id uuid NOT NULL,
-  version integer NOT NULL,
-  queue text NOT NULL,
-  lane smallint NOT NULL,
-  name text,
-  payload jsonb NOT NULL,
-  policy jsonb,
-  timeout_s real,
-  tags text[],
-  fire_at timestamp with time zone NOT NULL,
-  replaced_at timestamp with time zone NOT NULL,
-  replaced_by text,
-  schedule jsonb,
-  recurrence jsonb,
+  job_id uuid NOT NULL, version integer NOT NULL, queue text NOT NULL, lane smallint NOT NULL, name text,
+  payload jsonb NOT NULL, policy jsonb, timeout_s real, tags text[], fire_at timestamp with time zone NOT NULL,
+  replaced_at timestamp with time zone NOT NULL, replaced_by text, schedule jsonb, recurrence jsonb,
   CONSTRAINT job_versions_pkey PRIMARY KEY (job_id, version)
 ) PARTITION BY RANGE (job_id);
 
 CREATE TABLE sexton.job_versions_recurring PARTITION OF sexton.job_versions FOR VALUES FROM ('80000000-0000-0000-0000-000000000000') TO (MAXVALUE);
 
 CREATE TABLE sexton.jobs (
-  id uuid NOT NULL,
-  version integer DEFAULT 1 NOT NULL,
-  task text NOT NULL,
-  tenant text NOT NULL,
-  queue text NOT NULL,
-  lane smallint NOT NULL,
-  name text,
-  payload jsonb NOT NULL,
-  policy jsonb,
-  timeout_s real,
-  at_most_once boolean NOT NULL,
-  idempotency_key text,
-  tags text[],
-  submitted_at timestamp with time zone NOT NULL,
-  submitted_by text,
-  trace text,
-  plan_cursor_at timestamp with time zone,
-  paused_at timestamp with time zone,
-  paused_by text,
-  note text,
-  schedule jsonb,
-  recurrence jsonb,
-  plan_at timestamp with time zone,
-  fire_count bigint DEFAULT 0 NOT NULL,
-  over_at timestamp with time zone,
-  over_as text,
-  over_reason text,
-  resume_at timestamp with time zone,
+  id uuid NOT NULL, version integer DEFAULT 1 NOT NULL, task text NOT NULL, tenant text NOT NULL, queue text NOT NULL,
+  lane smallint NOT NULL, name text, payload jsonb NOT NULL, policy jsonb, timeout_s real, at_most_once boolean NOT NULL,
+  idempotency_key text, tags text[], submitted_at timestamp with time zone NOT NULL, submitted_by text, trace text,
+  plan_cursor_at timestamp with time zone, paused_at timestamp with time zone, paused_by text, note text, schedule jsonb,
+  recurrence jsonb, plan_at timestamp with time zone, fire_count bigint DEFAULT 0 NOT NULL,
+  over_at timestamp with time zone, over_as text, over_reason text, resume_at timestamp with time zone,
   tzdata text COLLATE "C",
   CONSTRAINT jobs_pkey PRIMARY KEY (id),
   CONSTRAINT lane_is_known CHECK (((lane >= 0) AND (lane <= 3))),
@@ -210,22 +113,15 @@ CREATE TRIGGER make_limits_of_schedule AFTER INSERT OR UPDATE OF policy, payload
 CREATE TRIGGER rule_changed BEFORE UPDATE OF schedule ON sexton.jobs_recurring FOR EACH ROW WHEN (((old.schedule IS DISTINCT FROM new.schedule) AND (NOT (old.tzdata IS DISTINCT FROM new.tzdata)))) EXECUTE FUNCTION sexton.rule_changed();
 
 CREATE TABLE sexton.lease_key (
-  one_row boolean DEFAULT true NOT NULL,
-  key bytea NOT NULL,
+  one_row boolean DEFAULT true NOT NULL, key bytea NOT NULL,
   CONSTRAINT lease_key_pkey PRIMARY KEY (one_row),
   CONSTRAINT lease_key_key_check CHECK ((octet_length(key) = 32)),
   CONSTRAINT lease_key_one_row_check CHECK (one_row)
 );
 
 CREATE TABLE sexton.limits (
-  key text NOT NULL,
-  running integer,
-  count integer,
-  per_s double precision,
-  burst integer,
-  ordered boolean DEFAULT false NOT NULL,
-  served_tenant text DEFAULT ''::text NOT NULL,
-  made_by text,
+  key text NOT NULL, running integer, count integer, per_s double precision, burst integer,
+  ordered boolean DEFAULT false NOT NULL, served_tenant text DEFAULT ''::text NOT NULL, made_by text,
   updated_at timestamp with time zone NOT NULL,
   bucket_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
   CONSTRAINT limits_pkey PRIMARY KEY (key),
@@ -236,43 +132,25 @@ CREATE TABLE sexton.limits (
 ) WITH (fillfactor=50);
 
 CREATE TABLE sexton.live_output (
-  run_id uuid NOT NULL,
-  token bigint NOT NULL,
-  updated_at timestamp with time zone NOT NULL,
-  progress jsonb,
-  output text,
+  run_id uuid NOT NULL, token bigint NOT NULL, updated_at timestamp with time zone NOT NULL, progress jsonb, output text,
   CONSTRAINT live_output_pkey PRIMARY KEY (run_id)
 ) WITH (fillfactor=50);
 
 CREATE TABLE sexton.migrations (
-  number integer NOT NULL,
-  name text NOT NULL,
-  checksum text NOT NULL,
+  number integer NOT NULL, name text NOT NULL, checksum text NOT NULL,
   applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
   CONSTRAINT migrations_pkey PRIMARY KEY (number)
 );
 
 CREATE TABLE sexton.nodes (
-  id uuid NOT NULL,
-  name text NOT NULL,
-  started_at timestamp with time zone NOT NULL,
-  beat_at timestamp with time zone NOT NULL,
-  partitions smallint[] DEFAULT '{}'::smallint[] NOT NULL,
-  session integer,
+  id uuid NOT NULL, name text NOT NULL, started_at timestamp with time zone NOT NULL,
+  beat_at timestamp with time zone NOT NULL, partitions smallint[] DEFAULT '{}'::smallint[] NOT NULL, session integer,
   CONSTRAINT nodes_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=50);
 
 CREATE TABLE sexton.queues (
-  name text NOT NULL,
-  release_rate real,
-  release_burst integer,
-  ageing_s real,
-  timeout_s real,
-  jitter_s real,
-  policy jsonb,
-  paused_at timestamp with time zone,
-  paused_by text,
-  note text,
+  name text NOT NULL, release_rate real, release_burst integer, ageing_s real, timeout_s real, jitter_s real,
+  policy jsonb, paused_at timestamp with time zone, paused_by text, note text,
   updated_at timestamp with time zone NOT NULL,
   bucket_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
   CONSTRAINT queues_pkey PRIMARY KEY (name),
@@ -280,44 +158,20 @@ CREATE TABLE sexton.queues (
 ) WITH (fillfactor=50);
 
 CREATE TABLE sexton.run_payloads (
-  run_id uuid NOT NULL,
-  job_id uuid NOT NULL,
-  payload jsonb NOT NULL,
+  run_id uuid NOT NULL, job_id uuid NOT NULL, payload jsonb NOT NULL,
   CONSTRAINT run_payloads_pkey PRIMARY KEY (run_id),
   CONSTRAINT payload_is_at_most_256_kib CHECK (((pg_column_size(payload) <= 131072) OR (octet_length((payload)::text) <= 393216)))
 );
 
 CREATE TABLE sexton.runs (
-  id uuid NOT NULL,
-  job_id uuid NOT NULL,
-  fire_at timestamp with time zone NOT NULL,
-  due_at timestamp with time zone NOT NULL,
-  claimed_at timestamp with time zone,
-  must_end_at timestamp with time zone,
-  start_by timestamp with time zone,
-  deadline_at timestamp with time zone,
-  cancel_requested_at timestamp with time zone,
-  worker_id uuid,
-  token bigint DEFAULT 0 NOT NULL,
-  job_version integer DEFAULT 1 NOT NULL,
-  seq integer DEFAULT 0 NOT NULL,
-  timeout_s real,
-  lease_s real,
-  attempt smallint DEFAULT 0 NOT NULL,
-  lost_count smallint DEFAULT 0 NOT NULL,
-  lane smallint NOT NULL,
-  partition smallint NOT NULL,
-  at_most_once boolean NOT NULL,
-  state text NOT NULL,
-  origin text NOT NULL,
-  queue text NOT NULL,
-  tenant text NOT NULL,
-  task text NOT NULL,
-  limit_key text,
-  overlap smallint DEFAULT 0 NOT NULL,
-  slot integer,
-  tenant_slot integer,
-  aged smallint DEFAULT 0 NOT NULL,
+  id uuid NOT NULL, job_id uuid NOT NULL, fire_at timestamp with time zone NOT NULL,
+  due_at timestamp with time zone NOT NULL, claimed_at timestamp with time zone, must_end_at timestamp with time zone,
+  start_by timestamp with time zone, deadline_at timestamp with time zone, cancel_requested_at timestamp with time zone,
+  worker_id uuid, token bigint DEFAULT 0 NOT NULL, job_version integer DEFAULT 1 NOT NULL, seq integer DEFAULT 0 NOT NULL,
+  timeout_s real, lease_s real, attempt smallint DEFAULT 0 NOT NULL, lost_count smallint DEFAULT 0 NOT NULL,
+  lane smallint NOT NULL, partition smallint NOT NULL, at_most_once boolean NOT NULL, state text NOT NULL,
+  origin text NOT NULL, queue text NOT NULL, tenant text NOT NULL, task text NOT NULL, limit_key text,
+  overlap smallint DEFAULT 0 NOT NULL, slot integer, tenant_slot integer, aged smallint DEFAULT 0 NOT NULL,
   counted boolean DEFAULT false NOT NULL,
   CONSTRAINT run_fires_once UNIQUE (job_id, fire_at, origin, seq),
   CONSTRAINT runs_pkey PRIMARY KEY (id),
@@ -347,44 +201,28 @@ CREATE TRIGGER step_out BEFORE UPDATE OF state ON sexton.runs FOR EACH ROW WHEN 
 CREATE TRIGGER step_out_for_good AFTER DELETE ON sexton.runs FOR EACH ROW WHEN (((old.slot IS NOT NULL) AND (old.state = 'ready'::text))) EXECUTE FUNCTION sexton.step_out();
 
 CREATE TABLE sexton.schema_functions (
-  name text NOT NULL,
-  checksum text NOT NULL,
-  release text NOT NULL,
+  name text NOT NULL, checksum text NOT NULL, release text NOT NULL,
   applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
   CONSTRAINT schema_functions_pkey PRIMARY KEY (name, checksum)
 );
 
 CREATE TABLE sexton.schema_steps (
-  name text NOT NULL,
-  checksum text NOT NULL,
-  state text NOT NULL,
-  runs_from text NOT NULL,
-  release text NOT NULL,
-  cursor text,
-  done_count bigint DEFAULT 0 NOT NULL,
-  started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-  done_at timestamp with time zone,
+  name text NOT NULL, checksum text NOT NULL, state text NOT NULL, runs_from text NOT NULL, release text NOT NULL,
+  cursor text, done_count bigint DEFAULT 0 NOT NULL,
+  started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL, done_at timestamp with time zone,
   CONSTRAINT schema_steps_pkey PRIMARY KEY (name),
   CONSTRAINT schema_step_is_done_at CHECK (((state = 'running'::text) = (done_at IS NULL))),
   CONSTRAINT schema_step_state_is_known CHECK ((state = ANY (ARRAY['running'::text, 'done'::text, 'adopted'::text])))
 );
 
 CREATE TABLE sexton.slots (
-  key text NOT NULL,
-  n integer NOT NULL,
-  run_id uuid,
+  key text NOT NULL, n integer NOT NULL, run_id uuid,
   CONSTRAINT slots_pkey PRIMARY KEY (key, n)
 ) WITH (fillfactor=50);
 
 CREATE TABLE sexton.subscriptions (
-  name text NOT NULL,
-  kinds text[] NOT NULL,
-  tenant text,
-  queue text,
-  job_id uuid,
-  delivery jsonb NOT NULL,
-  paused_at timestamp with time zone,
-  created_at timestamp with time zone NOT NULL,
+  name text NOT NULL, kinds text[] NOT NULL, tenant text, queue text, job_id uuid, delivery jsonb NOT NULL,
+  paused_at timestamp with time zone, created_at timestamp with time zone NOT NULL,
   updated_at timestamp with time zone NOT NULL,
   anchor text GENERATED ALWAYS AS (
 CASE
@@ -399,23 +237,13 @@ END) STORED NOT NULL,
 CREATE INDEX subscriptions_active ON sexton.subscriptions USING btree (anchor) WHERE (paused_at IS NULL);
 
 CREATE TABLE sexton.tasks (
-  name text NOT NULL,
-  options jsonb NOT NULL,
-  seen_at timestamp with time zone NOT NULL,
+  name text NOT NULL, options jsonb NOT NULL, seen_at timestamp with time zone NOT NULL,
   CONSTRAINT tasks_pkey PRIMARY KEY (name)
 );
 
 CREATE TABLE sexton.tenants (
-  name text NOT NULL,
-  weight integer DEFAULT 1 NOT NULL,
-  running_max integer,
-  waiting_max integer,
-  submit_rate real,
-  submit_burst integer,
-  jitter_s real,
-  paused_at timestamp with time zone,
-  paused_by text,
-  note text,
+  name text NOT NULL, weight integer DEFAULT 1 NOT NULL, running_max integer, waiting_max integer, submit_rate real,
+  submit_burst integer, jitter_s real, paused_at timestamp with time zone, paused_by text, note text,
   updated_at timestamp with time zone NOT NULL,
   bucket_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
   waiting_count integer DEFAULT 0 NOT NULL,
@@ -427,456 +255,288 @@ CREATE TABLE sexton.tenants (
 CREATE INDEX tenants_that_may_refuse ON sexton.tenants USING btree (name) WHERE ((waiting_max IS NOT NULL) OR (submit_rate IS NOT NULL));
 
 CREATE TABLE sexton.tzdata (
-  version text COLLATE "C" NOT NULL,
-  taken_at timestamp with time zone NOT NULL,
+  version text COLLATE "C" NOT NULL, taken_at timestamp with time zone NOT NULL,
   CONSTRAINT tzdata_pkey PRIMARY KEY (version),
   CONSTRAINT tzdata_version_check CHECK ((version ~ '^[0-9]{4}[a-z]+$'::text))
 );
 
 CREATE TABLE sexton.unique_keys (
-  tenant text NOT NULL,
-  key bytea NOT NULL,
-  job_id uuid NOT NULL,
-  holds_until timestamp with time zone,
+  tenant text NOT NULL, key bytea NOT NULL, job_id uuid NOT NULL, holds_until timestamp with time zone,
   CONSTRAINT unique_keys_pkey PRIMARY KEY (tenant, key)
 );
 CREATE INDEX unique_keys_by_job ON sexton.unique_keys USING btree (job_id);
 
 CREATE TABLE sexton.workers (
-  id uuid NOT NULL,
-  name text NOT NULL,
-  queues text[] NOT NULL,
-  tasks text[] NOT NULL,
-  concurrency integer NOT NULL,
-  started_at timestamp with time zone NOT NULL,
-  beat_at timestamp with time zone NOT NULL,
-  beat bigint DEFAULT 0 NOT NULL,
-  lost_at timestamp with time zone,
-  draining boolean DEFAULT false NOT NULL,
-  running_count integer DEFAULT 0 NOT NULL,
-  refused_count bigint DEFAULT 0 NOT NULL,
-  lease_s real,
+  id uuid NOT NULL, name text NOT NULL, queues text[] NOT NULL, tasks text[] NOT NULL, concurrency integer NOT NULL,
+  started_at timestamp with time zone NOT NULL, beat_at timestamp with time zone NOT NULL, beat bigint DEFAULT 0 NOT NULL,
+  lost_at timestamp with time zone, draining boolean DEFAULT false NOT NULL, running_count integer DEFAULT 0 NOT NULL,
+  refused_count bigint DEFAULT 0 NOT NULL, lease_s real,
   CONSTRAINT workers_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=50);
 
 CREATE TABLE sexton.zones (
-  tzdata text COLLATE "C" NOT NULL,
-  name text NOT NULL,
-  rules bytea NOT NULL,
+  tzdata text COLLATE "C" NOT NULL, name text NOT NULL, rules bytea NOT NULL,
   CONSTRAINT zones_pkey PRIMARY KEY (tzdata, name)
 );
 
 FUNCTION sexton.admit_runs(ids uuid[], picked_keys text[], held integer[], has_limited_tenant boolean, waits boolean, moment timestamp with time zone, OUT admitted boolean[], OUT slots integer[], OUT tenant_slots integer[], OUT parked integer)
-  RETURNS record
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 e68673adf554703eff8a08ca9c16d108;
 
 FUNCTION sexton.announce(ready_queues text[], due_soon boolean)
-  RETURNS void
-  LANGUAGE plpgsql VOLATILE
+  RETURNS void LANGUAGE plpgsql VOLATILE
   BODY md5 15a4c580116fbcd92461b27a4ac9c59a;
 
 FUNCTION sexton.bury_recurring()
-  RETURNS trigger
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 070b59e3c0d50c59dc5b6b8da7bc9990;
 
 FUNCTION sexton.callback_ends_at(claimed_at timestamp with time zone, timeout_s real, deadline_at timestamp with time zone, cancel_requested_at timestamp with time zone, job uuid, moment timestamp with time zone)
-  RETURNS timestamp with time zone
-  LANGUAGE sql STABLE
+  RETURNS timestamp with time zone LANGUAGE sql STABLE
   BODY md5 99c95ee18a5c340ed46dabc88ec86c8a;
 
 FUNCTION sexton.callback_ends_at(claimed_at timestamp with time zone, timeout_s real, deadline_at timestamp with time zone, cancel_requested_at timestamp with time zone, job uuid, version integer, moment timestamp with time zone)
-  RETURNS timestamp with time zone
-  LANGUAGE sql STABLE
+  RETURNS timestamp with time zone LANGUAGE sql STABLE
   BODY md5 4c18fa4f4928e735f2b5e58405c0d3d2;
 
 FUNCTION sexton.callbacks()
-  RETURNS uuid
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 0ab509d3f1f1d1cf70358aad37764039;
 
 FUNCTION sexton.check_submissions(names text[], counts integer[], moment timestamp with time zone)
-  RETURNS text[]
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET lock_timeout=50ms
+  RETURNS text[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=50ms
   BODY md5 2f026157d78a05fb77914146e1eb6b16;
 
 FUNCTION sexton.claim_keys(jobs jsonb, chosen uuid[], moment timestamp with time zone)
-  RETURNS uuid[]
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 0a2ca6256cd31225daa6ebeb2bb0b883;
 
 FUNCTION sexton.claim_runs(worker uuid, queues text[], tasks text[], wanted integer, grace_s double precision, ahead boolean, turns jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
-  RETURNS TABLE(id uuid, job_id uuid, worker_id uuid, token bigint, attempt smallint, lost_count smallint, at_most_once boolean, seq integer, origin text, deadline_left_s double precision, policy jsonb, job_version integer, fire_at timestamp with time zone, due_at timestamp with time zone, claimed_at timestamp with time zone, timeout_s double precision, queue text, tenant text, lane smallint, task text, name text, payload jsonb, idempotency_key text, completed_by uuid, trace text, turn integer, is_limited boolean)
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET enable_seqscan=off
-  SET enable_bitmapscan=off
-  SET enable_sort=off
-  SET jit=off
-  SET enable_material=off
-  SET plan_cache_mode=force_generic_plan
+  RETURNS TABLE(id uuid, job_id uuid, worker_id uuid, token bigint, attempt smallint, lost_count smallint, at_most_once boolean, seq integer, origin text, deadline_left_s double precision, policy jsonb, job_version integer, fire_at timestamp with time zone, due_at timestamp with time zone, claimed_at timestamp with time zone, timeout_s double precision, queue text, tenant text, lane smallint, task text, name text, payload jsonb, idempotency_key text, completed_by uuid, trace text, turn integer, is_limited boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET enable_material=off SET plan_cache_mode=force_generic_plan
   BODY md5 95f370029de7777c4d0c1cb310bcdc09;
 
 FUNCTION sexton.claim_unique(jobs jsonb, fresh uuid[], chosen uuid[], moment timestamp with time zone)
-  RETURNS uuid[]
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 4bfbf214785fffd4c862c75fa3db1afb;
 
 FUNCTION sexton.dealt(count integer, weight integer, had integer, before bigint, first_before bigint, total bigint, had_total bigint)
-  RETURNS integer
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 2b92501caadef5b37dbc2534eb3efe61;
 
 FUNCTION sexton.dice()
-  RETURNS bigint
-  LANGUAGE sql VOLATILE PARALLEL SAFE
+  RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
   BODY md5 78b3391496e8a24897b5be843d694f4f;
 
 FUNCTION sexton.drawn(bucket_at timestamp with time zone, rate double precision, burst integer, moment timestamp with time zone, taken integer)
-  RETURNS timestamp with time zone
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS timestamp with time zone LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 266d967b5abbc14a6273316db4cac69c;
 
 FUNCTION sexton.drop_partition(parent text, child text)
-  RETURNS void
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET lock_timeout=1s
+  RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=1s
   BODY md5 86b1e218b08281eb8f2e7db28997c8df;
 
 FUNCTION sexton.ensure_partitions(at timestamp with time zone)
-  RETURNS void
-  LANGUAGE plpgsql VOLATILE
+  RETURNS void LANGUAGE plpgsql VOLATILE
   BODY md5 3326e3490a2c60ba96b17f3819a05982;
 
 FUNCTION sexton.event_data(kind text, e sexton.executions, job_name text)
-  RETURNS jsonb
-  LANGUAGE sql STABLE
+  RETURNS jsonb LANGUAGE sql STABLE
   BODY md5 c39726d0bdc3f11a21cf3b8ed3a0f35e;
 
 FUNCTION sexton.finish_runs(reports jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
-  RETURNS TABLE(run_id uuid, execution_id uuid, state text)
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET enable_seqscan=off
-  SET jit=off
-  SET plan_cache_mode=force_generic_plan
+  RETURNS TABLE(run_id uuid, execution_id uuid, state text) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
   BODY md5 dda907920e9dbdc635882e38e76681cd;
 
 FUNCTION sexton.give_back(slot_keys text[], numbers integer[], run_ids uuid[])
-  RETURNS void
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 165d34f69de5226fb6cb8780f5925925;
 
 FUNCTION sexton.has_takers(run_queue text, run_task text, moment timestamp with time zone)
-  RETURNS boolean
-  LANGUAGE sql STABLE
+  RETURNS boolean LANGUAGE sql STABLE
   BODY md5 bd074534df1f7de4b5c42dca5cb166f6;
 
 FUNCTION sexton.hold_back()
-  RETURNS trigger
-  LANGUAGE plpgsql VOLATILE
+  RETURNS trigger LANGUAGE plpgsql VOLATILE
   BODY md5 7dfd5136738d2af7733d628ee0786170;
 
 FUNCTION sexton.instant_of(id uuid)
-  RETURNS timestamp with time zone
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS timestamp with time zone LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 00ed431242b16c7947c2b42891d4c0c8;
 
 FUNCTION sexton.is_for(run sexton.runs, tasks text[], ahead boolean, moment timestamp with time zone)
-  RETURNS boolean
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 900371e68721596f2ff4b614f6f3c90b;
 
 FUNCTION sexton.limit_key_of(policy jsonb, payload jsonb)
-  RETURNS text
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 1d56e8560c26ae5f1a20b8bd02126552;
 
 FUNCTION sexton.make_limits(named jsonb, moment timestamp with time zone, maker text DEFAULT NULL::text)
-  RETURNS void
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 73a42677e2fb9372266d82d1f84d449a;
 
 FUNCTION sexton.make_limits_of_schedule()
-  RETURNS trigger
-  LANGUAGE plpgsql VOLATILE
+  RETURNS trigger LANGUAGE plpgsql VOLATILE
   BODY md5 20dfd7f1d58d0372f1c29420761a549b;
 
 FUNCTION sexton.make_partition(parent text, suffix text, low timestamp with time zone, high timestamp with time zone)
-  RETURNS boolean
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 e54ccaf164a39da19401ddb6c67dd32b;
 
 FUNCTION sexton.make_partitions(first timestamp with time zone, last timestamp with time zone)
-  RETURNS integer
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET TimeZone=UTC
+  RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET TimeZone=UTC
   BODY md5 2fcb33090c16b7e369ec229f87adbd97;
 
 FUNCTION sexton.mend_slots()
-  RETURNS integer
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET enable_hashjoin=off
-  SET enable_mergejoin=off
+  RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_hashjoin=off SET enable_mergejoin=off
   BODY md5 c2082ed6b9cbe694d0e0cef3b37093d7;
 
 FUNCTION sexton.overlap_of(recurrence jsonb)
-  RETURNS smallint
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 b984ce636b1412cec56791c019df01a1;
 
 FUNCTION sexton.partition_of(job_id uuid)
-  RETURNS smallint
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 454ffb7159d9895df289c2f14eb16e45;
 
 FUNCTION sexton.patience()
-  RETURNS interval
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS interval LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 a53b5fbc2c7bd0cc365777f0a2365080;
 
 FUNCTION sexton.pick_runs(worker_queue text, worker_lane smallint, tasks text[], wanted integer, ahead boolean, last_tenant text, last_turn integer, marks jsonb, moment timestamp with time zone, OUT ids uuid[], OUT turns integer[], OUT keys text[], OUT held integer[], OUT has_limited_tenant boolean, OUT stopped_at text, OUT may_have_more boolean)
-  RETURNS record
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 09510bb8c5d6861cef51659766d53d02;
 
 FUNCTION sexton.policy_of(wanted_job uuid, wanted_version integer)
-  RETURNS jsonb
-  LANGUAGE plpgsql STABLE
-  SET search_path=sexton, pg_temp
+  RETURNS jsonb LANGUAGE plpgsql STABLE SET search_path=sexton, pg_temp
   BODY md5 433d4599269028025ca05ee67090b2ea;
 
 FUNCTION sexton.raise_events()
-  RETURNS trigger
-  LANGUAGE plpgsql VOLATILE
+  RETURNS trigger LANGUAGE plpgsql VOLATILE
   BODY md5 6e51e6ba4c6d3eff0febb38005924db0;
 
 FUNCTION sexton.read_schedules(schedules jsonb)
-  RETURNS SETOF sexton.schedule_document
-  LANGUAGE sql STABLE
-  SET search_path=sexton, pg_temp
+  RETURNS SETOF sexton.schedule_document LANGUAGE sql STABLE SET search_path=sexton, pg_temp
   BODY md5 2ff17a5be7812fddb31381c3ea0fe03c;
 
 FUNCTION sexton.recall(partitions smallint[], at_most integer, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
-  RETURNS integer
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET enable_seqscan=off
-  SET jit=off
-  SET plan_cache_mode=force_generic_plan
+  RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
   BODY md5 115b7c6b6abce5d36ff0700c05bf7cd3;
 
 FUNCTION sexton.recurring_id(micros bigint)
-  RETURNS uuid
-  LANGUAGE sql VOLATILE PARALLEL SAFE
+  RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
   BODY md5 f648d53c29fae544c974731fc2321b58;
 
 FUNCTION sexton.release_blocked()
-  RETURNS trigger
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 dbfe7ef79b76261cde3453365d384fd6;
 
 FUNCTION sexton.release_parked(wanted_keys text[] DEFAULT NULL::text[], at timestamp with time zone DEFAULT NULL::timestamp with time zone, after_key text DEFAULT ''::text, OUT queues text[], OUT released integer, OUT next_s double precision, OUT stopped_at text)
-  RETURNS record
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET enable_seqscan=off
-  SET enable_bitmapscan=off
-  SET enable_sort=off
-  SET jit=off
-  SET plan_cache_mode=force_generic_plan
+  RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET plan_cache_mode=force_generic_plan
   BODY md5 300c830c0ef220b3613290e60d9cc4ec;
 
 FUNCTION sexton.release_startable(wanted_key text, wanted integer, moment timestamp with time zone, INOUT served text, OUT released integer, OUT queues text[])
-  RETURNS record
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 064a4cbac7f2e7340c28be7d1736c134;
 
 FUNCTION sexton.render_key(template text, payload jsonb)
-  RETURNS text
-  LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+  RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
   BODY md5 06b08427b1cd9500b499e6805ac3e95d;
 
 FUNCTION sexton.revise(revised uuid, new sexton.schedule_document, moment timestamp with time zone, OUT removed_count integer, OUT begun_count integer)
-  RETURNS record
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET enable_seqscan=off
+  RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off
   BODY md5 c18eec5ec2880618f96bd1af8fbac5fa;
 
 FUNCTION sexton.rule_changed()
-  RETURNS trigger
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 add73d3d5cadc6859560950c281f1cd9;
 
 FUNCTION sexton.said_limit(limit_key text, limit_running integer, limit_count integer, limit_per interval, limit_burst integer, limit_ordered boolean)
-  RETURNS jsonb
-  LANGUAGE plpgsql IMMUTABLE
-  SET search_path=sexton, pg_temp
+  RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path=sexton, pg_temp
   BODY md5 e0333e15b6e463d064b12b6bfebe0e1b;
 
 FUNCTION sexton.said_policy(max_attempts integer, deadline interval, start_within interval, lease interval, progress_within interval, grace interval, max_lost integer)
-  RETURNS jsonb
-  LANGUAGE plpgsql IMMUTABLE
-  SET search_path=sexton, pg_temp
+  RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path=sexton, pg_temp
   BODY md5 84f6e21db717ce5a3c8a42453aa74cbf;
 
 FUNCTION sexton.same_rule(known jsonb, given jsonb)
-  RETURNS boolean
-  LANGUAGE sql IMMUTABLE
+  RETURNS boolean LANGUAGE sql IMMUTABLE
   BODY md5 e40093d5a9f782096c2c47dea3799ea9;
 
 FUNCTION sexton.same_schedule(known sexton.jobs_recurring, given sexton.schedule_document)
-  RETURNS boolean
-  LANGUAGE sql IMMUTABLE
-  SET search_path=sexton, pg_temp
+  RETURNS boolean LANGUAGE sql IMMUTABLE SET search_path=sexton, pg_temp
   BODY md5 55d84dd40bcaa52f0e28dc9cda5530d4;
 
 FUNCTION sexton.standing(tenant text, ahead boolean)
-  RETURNS TABLE(weight integer, room integer, is_served boolean)
-  LANGUAGE sql STABLE
+  RETURNS TABLE(weight integer, room integer, is_served boolean) LANGUAGE sql STABLE
   BODY md5 e28407c05f416331a2cc87a4c5be03ff;
 
 FUNCTION sexton.startable_count(wanted_key text, moment timestamp with time zone)
-  RETURNS integer
-  LANGUAGE sql STABLE
+  RETURNS integer LANGUAGE sql STABLE
   BODY md5 f779e92a0603c7e28449d1d01e09c27a;
 
 FUNCTION sexton.step_out()
-  RETURNS trigger
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 5f870e9fb95aa59f2bf6d7ad5e3aae07;
 
 FUNCTION sexton.submit(task text, payload jsonb DEFAULT '{}'::jsonb, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, name text DEFAULT NULL::text, key text DEFAULT NULL::text, key_ttl interval DEFAULT NULL::interval, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], unique_by text[] DEFAULT NULL::text[], unique_for interval DEFAULT NULL::interval, trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean)
-  RETURNS uuid
-  LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-  SET search_path=sexton, pg_temp
-  SET lock_timeout=2s
-  SET TimeZone=UTC
+  RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
   BODY md5 f74f0b4f02a9be78c4b1d0480a128d38;
 
 FUNCTION sexton.submit_and_show(jobs jsonb, notify boolean DEFAULT true, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
-  RETURNS TABLE(id uuid, created boolean, version integer, task text, tenant text, queue text, lane smallint, name text, payload jsonb, policy jsonb, timeout_s real, at_most_once boolean, idempotency_key text, tags text[], submitted_at timestamp with time zone, submitted_by text, trace text, due_at timestamp with time zone)
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET enable_seqscan=off
-  SET enable_bitmapscan=off
-  SET jit=off
-  SET plan_cache_mode=force_generic_plan
+  RETURNS TABLE(id uuid, created boolean, version integer, task text, tenant text, queue text, lane smallint, name text, payload jsonb, policy jsonb, timeout_s real, at_most_once boolean, idempotency_key text, tags text[], submitted_at timestamp with time zone, submitted_by text, trace text, due_at timestamp with time zone) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET jit=off SET plan_cache_mode=force_generic_plan
   BODY md5 271a3f472bc01328ee4116baabedde1e;
 
 FUNCTION sexton.submit_held(at_most integer, at timestamp with time zone DEFAULT NULL::timestamp with time zone, OUT submitted integer, OUT refused integer)
-  RETURNS record
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 473628c8017798d71ab380f87ddb54f3;
 
 FUNCTION sexton.submit_jobs(jobs jsonb, notify boolean DEFAULT true, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
-  RETURNS TABLE(id uuid, created boolean)
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET enable_seqscan=off
-  SET jit=off
-  SET plan_cache_mode=force_generic_plan
-  SET lock_timeout=2s
+  RETURNS TABLE(id uuid, created boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan SET lock_timeout=2s
   BODY md5 e9e9a833d3e40ee3cf9cb1b31d2c2fd1;
 
 FUNCTION sexton.submit_schedule(task text, payload jsonb DEFAULT '{}'::jsonb, name text DEFAULT NULL::text, cron text DEFAULT NULL::text, rrule text DEFAULT NULL::text, every interval DEFAULT NULL::interval, timezone text DEFAULT NULL::text, jitter interval DEFAULT NULL::interval, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, end_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_fires integer DEFAULT NULL::integer, exclude text[] DEFAULT NULL::text[], overlap text DEFAULT NULL::text, catch_up text DEFAULT NULL::text, catch_up_window interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean, on_resume text DEFAULT NULL::text, pause_after integer DEFAULT NULL::integer)
-  RETURNS uuid
-  LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-  SET search_path=sexton, pg_temp
-  SET lock_timeout=2s
-  SET TimeZone=UTC
+  RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
   BODY md5 a73c52b20636a31a629ae49d6dc1bfb5;
 
 FUNCTION sexton.submit_schedules(schedules jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
-  RETURNS TABLE(id uuid, created boolean, changed boolean)
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET enable_seqscan=off
-  SET jit=off
-  SET lock_timeout=2s
+  RETURNS TABLE(id uuid, created boolean, changed boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET lock_timeout=2s
   BODY md5 21b50e386d7518d24e531b499fa39ef3;
 
 FUNCTION sexton.take_slots(keys text[], maxes integer[], run_ids uuid[])
-  RETURNS integer[]
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS integer[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 1a4586b794877cd1c2931a57507c73c8;
 
 FUNCTION sexton.take_tokens(keys text[], moment timestamp with time zone, waits boolean)
-  RETURNS boolean[]
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
+  RETURNS boolean[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 a920e65539e7604cefc11570b03a605f;
 
 FUNCTION sexton.tell_subscribers(ids uuid[], names text[])
-  RETURNS void
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET TimeZone=UTC
-  SET enable_seqscan=off
-  SET enable_bitmapscan=off
-  SET jit=off
-  SET plan_cache_mode=force_generic_plan
+  RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET TimeZone=UTC SET enable_seqscan=off SET enable_bitmapscan=off SET jit=off SET plan_cache_mode=force_generic_plan
   BODY md5 e014342b8e90446a401839b1052c8941;
 
 FUNCTION sexton.tend_queues(at timestamp with time zone DEFAULT NULL::timestamp with time zone, OUT queues text[], OUT aged integer, OUT next_s double precision)
-  RETURNS record
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET enable_seqscan=off
-  SET enable_bitmapscan=off
-  SET enable_sort=off
-  SET jit=off
-  SET plan_cache_mode=force_generic_plan
+  RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET plan_cache_mode=force_generic_plan
   BODY md5 91669cd42f304de959ac40d9f4773ec7;
 
 FUNCTION sexton.tokens(bucket_at timestamp with time zone, rate double precision, burst integer, moment timestamp with time zone)
-  RETURNS integer
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 7cddd172fa9aa6b3da816e686561662c;
 
 FUNCTION sexton.unplan(job_ids uuid[], moment timestamp with time zone, states text[] DEFAULT '{waiting,ready,parked,blocked}'::text[], told text DEFAULT 'skipped'::text)
-  RETURNS TABLE(job_id uuid, cursor_at timestamp with time zone, removed_count integer, begun_count integer)
-  LANGUAGE plpgsql VOLATILE
-  SET search_path=sexton, pg_temp
-  SET enable_seqscan=off
-  SET jit=off
-  SET plan_cache_mode=force_generic_plan
+  RETURNS TABLE(job_id uuid, cursor_at timestamp with time zone, removed_count integer, begun_count integer) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
   BODY md5 5a25353c6fc0fb5c705a37e7804409f2;
 
 FUNCTION sexton.uuid7(micros bigint)
-  RETURNS uuid
-  LANGUAGE sql VOLATILE PARALLEL SAFE
+  RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
   BODY md5 dc18eb3259a5f88fc54879d0fff2c403;
 
 FUNCTION sexton.uuid7(micros bigint, bits bigint)
-  RETURNS uuid
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 6787d45cc70351e32ce7cef197071044;
 
 FUNCTION sexton.uuid7_floor(at timestamp with time zone)
-  RETURNS uuid
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 351901d8bc433e21f841ca4a998ec7f1;
 
 -- Rights of others than the owner.

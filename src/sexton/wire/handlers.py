@@ -100,8 +100,8 @@ class ScriptHandler(Request, tag_field="type", tag="script", frozen=True, kw_onl
         return target
 
 
-OutsideHandler = HttpHandler | GrpcHandler | ScriptHandler
-Handler = Word | PythonHandler | OutsideHandler
+TargetHandler = HttpHandler | GrpcHandler | ScriptHandler
+Handler = Word | PythonHandler | TargetHandler
 
 
 def task_or_target(handler: Handler) -> str | Target:
@@ -118,7 +118,7 @@ def task_or_target(handler: Handler) -> str | Target:
                 raise Invalid(f"handler.{fault.field.removesuffix('_s')}", fault.message) from None
 
 
-def handler_of(target: Target) -> OutsideHandler:
+def handler_of(target: Target) -> TargetHandler:
     match target:
         case HttpTarget():
             return HttpHandler(

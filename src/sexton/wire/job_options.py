@@ -16,7 +16,7 @@ from sexton.domain.job import TAG_LIMIT, Delivery, Priority
 from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
 from sexton.domain.schedule.overlap import Policy as OverlapPolicy
 
-from .handlers import OutsideHandler
+from .handlers import TargetHandler
 from .kinds import Answer, Instant, JobStatus, Span, Word
 from .retrying import RetryPolicy
 from .schedules import CatchUpRule, OverlapRule, Schedule
@@ -59,7 +59,7 @@ class ShownOptions(Answer, frozen=True, kw_only=True):
     id: UUID
     status: JobStatus
     version: int
-    handler: str | OutsideHandler
+    handler: str | TargetHandler
     payload: msgspec.Raw
     tenant: str
     queue: str

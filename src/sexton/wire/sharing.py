@@ -93,9 +93,8 @@ class ShareStatusChange(Request, frozen=True, kw_only=True):
     note: Annotated[str, Meta(max_length=500)] | None = None
 
 
-class QueueView(Answer, frozen=True, kw_only=True):
-    """Its load and what is set for it. Counts stop at 10,000 (`capped`), so that a look at a long queue costs what a look
-    at a short one does."""
+class Load(Answer, frozen=True, kw_only=True):
+    """How much a tenant or a queue has going on."""
 
     name: str
     status: ShareStatus = "active"
@@ -104,6 +103,16 @@ class QueueView(Answer, frozen=True, kw_only=True):
     waiting_count: int
     parked_count: int = 0
     capped: bool
+
+    @property
+    def has_runs(self) -> bool:
+        return self.ready_count + self.running_count + self.waiting_count + self.parked_count > 0
+
+
+class QueueView(Load, frozen=True, kw_only=True):
+    """Its load and what is set for it. Counts stop at 10,000 (`capped`), so that a look at a long queue costs what a look
+    at a short one does."""
+
     oldest_ready_s: float | None
     worker_count: int
     release_rate: float | None = None
@@ -118,16 +127,9 @@ class QueueView(Answer, frozen=True, kw_only=True):
     updated_at: Moment | None = None
 
 
-class TenantView(Answer, frozen=True, kw_only=True):
+class TenantView(Load, frozen=True, kw_only=True):
     """Its load and what is set for it; a tenant for which nothing was set has the defaults, and no `updated_at`."""
 
-    name: str
-    status: ShareStatus = "active"
-    ready_count: int
-    running_count: int
-    waiting_count: int
-    parked_count: int = 0
-    capped: bool
     weight: int = 1
     running_max: int | None = None
     waiting_max: int | None = None

@@ -15,12 +15,11 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain.duty_cycle import DutyCycle
-from sexton.domain.outcome import Lost, Outcome, Released
-from sexton.domain.run import Lease, report
 from sexton.ids import Rng
+from sexton.operations import reconcile
+from sexton.operations.caller import SCHEDULER
 from sexton.store.database import Connection, Database
 from sexton.store.fleet import workers
-from sexton.store.work import runs
 from sexton.telemetry.events import Emit, LoopStalled, Reconciled
 
 from .execution import Execution, Phase
@@ -199,11 +198,13 @@ class Heartbeat:
         orphans = [unknown[fence] for fence, since in self._suspects.items() if not since & under_way]
         if not orphans:
             return
-        reports = [report(self._lease(held), _never_heard_of(held), self._dice) for held in orphans]
+        worker_id, reason, now = self._owner.worker_id, reconcile.REPLY_LOST, self._clock.database_now()
         async with self._database.connection() as connection:
-            returned = await runs.finish(connection, reports, now=self._clock.database_now())
-        if returned:  # else they had only just ended
-            self._emit(Reconciled(self._owner.worker_id, len(returned)))
+            count = await reconcile.give_back(
+                connection, SCHEDULER, worker_id, orphans, reason=reason, dice=self._dice, now=now
+            )
+        if count:
+            self._emit(Reconciled(worker_id, count))
 
     def _loop_hangs(self) -> bool:
         stalled_s = self._clock.monotonic() - self._pulse.felt_at
@@ -212,27 +213,6 @@ class Heartbeat:
             self._emit(LoopStalled(self._owner.worker_id, stalled_s))
         self._stalled = stalled
         return stalled
-
-    def _lease(self, held: workers.Held) -> Lease:
-        return Lease(
-            run_id=held.run_id,
-            job_id=held.job_id,
-            worker_id=self._owner.worker_id,
-            token=held.token,
-            attempt=1,
-            lost_count=0,
-            at_most_once=held.at_most_once,
-            seq=0,
-            origin="now",
-            deadline_left_s=None,
-            policy_json=None,
-        )
-
-
-def _never_heard_of(held: workers.Held) -> Outcome:
-    # The claim of an at-most-once run is its start, heard of or not.
-    reason = "a claim whose reply was lost"
-    return Lost(reason) if held.at_most_once else Released(reason)
 
 
 class OwnThread:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from sexton.store.fleet import workers
 from sexton.store.sharing import limits, queues, tenants
 from sexton.store.views import overview, transitions
 from sexton.store.work import dead_letters, jobs
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 _policy = msgspec.json.Decoder(Policy).decode
 _POLICY_FIELDS = tuple((str(BY_NAME[name].field), key) for name, key in POLICIES.items())
@@ -37,7 +39,7 @@ _RETRY_FIELDS = {
 }
 
 
-def handler(view: jobs.JobView) -> str | wire.OutsideHandler:
+def handler(view: jobs.JobView) -> str | wire.TargetHandler:
     target = None if view.policy_json is None else _policy(view.policy_json).target
     return view.task if target is None else wire.handler_of(target)
 
@@ -198,117 +200,44 @@ def _share_status(settings: queues.Queue | tenants.Tenant) -> Any:
 
 
 def limit(row: limits.Standing) -> wire.LimitView:
-    said = {field: getattr(row, field) for field in wire.LimitView.__struct_fields__ if field != "holders"}
-    holders = [
-        wire.LimitHolder(
-            run_id=one.run_id,
-            job_id=one.job_id,
-            handler=one.task,
-            tenant=one.tenant,
-            worker_id=one.worker_id,
-            worker=one.worker_name,
-            since=one.since,
-        )
-        for one in row.holders
-    ]
-    return wire.LimitView(**said, holders=holders)
+    holders = [_copied(wire.LimitHolder, one, handler=one.task, worker=one.worker_name) for one in row.holders]
+    return _copied(wire.LimitView, row, holders=holders)
 
 
 def execution(row: jobs.Execution, payload_json: str | None = None) -> wire.Execution:
     """`payload_json`: what its run was given instead of the job's payload."""
-    return wire.Execution(
-        id=row.id,
-        job_id=row.job_id,
-        run_id=row.run_id,
-        status=row.status,  # type: ignore[arg-type]
-        attempt=row.attempt,
-        origin=row.origin,  # type: ignore[arg-type]
+    return _copied(
+        wire.Execution,
+        row,
         handler=row.task,
-        queue=row.queue,
-        tenant=row.tenant,
-        job_version=row.job_version,
-        fire_at=row.fire_at,
-        due_at=row.due_at,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        worker_id=row.worker_id,
-        reason=row.reason,
         error=_error(row.error),
         result=_optional_raw(row.result_json),
         progress=_optional_raw(row.progress_json),
-        output=row.output,
         payload=_optional_raw(payload_json),
     )
 
 
 def dead_letter(row: dead_letters.DeadLetter) -> wire.DeadLetter:
-    return wire.DeadLetter(
-        id=row.id,
-        job_id=row.job_id,
-        run_id=row.run_id,
-        handler=row.task,
-        tenant=row.tenant,
-        queue=row.queue,
-        priority=priority(row.lane),
-        name=row.name,
-        status=row.status,  # type: ignore[arg-type]
-        reason=row.reason,
-        permanent=row.permanent,
-        attempts=row.attempts,
-        lost_count=row.lost_count,
-        job_version=row.job_version,
-        fire_at=row.fire_at,
-        buried_at=row.buried_at,
-        replay_at=row.replay_at,
-        error=_error(row.error),
-        payload=_raw(row.payload_json),
-    )
+    own = {"priority": priority(row.lane), "error": _error(row.error), "payload": _raw(row.payload_json)}
+    return _copied(wire.DeadLetter, row, handler=row.task, **own)
 
 
 def worker(row: workers.Worker, silent_s: float) -> wire.Worker:
-    return wire.Worker(
-        id=row.id,
-        name=row.name,
-        status="lost" if row.lost_at is not None else "draining" if row.draining else "live",
-        queues=row.queues,
-        tasks=row.tasks,
-        concurrency=row.concurrency,
-        running_count=row.running_count,
-        refused_count=row.refused_count,
-        started_at=row.started_at,
-        beat_at=row.beat_at,
-        silent_s=silent_s,
-        lost_at=row.lost_at,
-    )
+    status = "lost" if row.lost_at is not None else "draining" if row.draining else "live"
+    return _copied(wire.Worker, row, status=status, silent_s=silent_s)
 
 
 def node(row: workers.Node, silent_s: float, *, alive_s: float) -> wire.Node:
-    return wire.Node(
-        id=row.id,
-        name=row.name,
-        status="live" if silent_s <= alive_s else "silent",
-        started_at=row.started_at,
-        beat_at=row.beat_at,
-        silent_s=silent_s,
-        partitions=row.partitions,
-    )
+    return _copied(wire.Node, row, status="live" if silent_s <= alive_s else "silent", silent_s=silent_s)
 
 
 def event(row: transitions.Transition) -> wire.Event:
-    return wire.Event(
-        type=row.type,
-        at=row.at,
-        job_id=row.job_id,
-        run_id=row.run_id,
-        handler=row.task,
-        queue=row.queue,
-        tenant=row.tenant,
-        status=row.status,
-        ending=row.ending,  # type: ignore[arg-type]
-        attempt=row.attempt,
-        worker_id=row.worker_id,
-        reason=row.reason,
-    )
+    return _copied(wire.Event, row, handler=row.task)
+
+
+def _copied(kind: type[S], row: object, **own: Any) -> S:
+    """A struct of the wire with the row's fields of the same names, and `own` for those that the row has otherwise."""
+    return kind(**{name: getattr(row, name) for name in kind.__struct_fields__ if name not in own}, **own)
 
 
 def priority(lane: int) -> Any:

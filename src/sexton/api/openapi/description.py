@@ -1,14 +1,23 @@
-"""What a call says of itself, beside its handler: `document.py` makes the OpenAPI document of it."""
+"""An operation of the API, declared beside its handler: `document.py` makes the OpenAPI document of these declarations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import wraps
 from typing import Any
 
 import msgspec
+from litestar import HttpMethod as Method
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import Empty
 
 from sexton.api.requests.bodies import JSON
+from sexton.api.requests.parameters import no_query
+from sexton.api.state import ApiRequest
+
+Handle = Callable[[ApiRequest], Awaitable[Response[Any]]]
 
 WORDS_OF_HEADERS = {
     "Idempotency-Key": "The same as `idempotency_key`, bare or quoted: who sends the same again gets the first job.",
@@ -44,22 +53,50 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Call:
+class Operation:
+    """Decorates the function that answers it, and makes the Litestar handler. A field without a default is one that every
+    operation has to give."""
+
+    route: str  # method and path: "GET /v1/jobs"
+    _: KW_ONLY
     id: str
     tag: str
     summary: str
     answers: Mapping[int, Answer]
     description: str = ""
-    query: type[msgspec.Struct] | None = None
+    query: type[msgspec.Struct] | None = None  # none: a request with a query is refused
+    any_query: bool = False  # a query is passed over
     body: Body | None = None
+    body_limit: int | None = None  # bytes; none: the limit of the app, for operations that take no body or a short one
     headers: tuple[str, ...] = ()
-    problems: tuple[int, ...] = ()
-    path: str | None = None  # as callers write it, where the route itself is wider
+    problems: tuple[int, ...] = ()  # beyond those that a query, a body or a change brings
+    documented_path: str | None = None  # as callers write it, where the route itself is wider
+
+    @property
+    def method(self) -> Method:
+        return Method(self.route.partition(" ")[0])
+
+    @property
+    def path(self) -> str:
+        return self.route.partition(" ")[2]
+
+    def __call__(self, handle: Handle) -> HTTPRouteHandler:
+        return HTTPRouteHandler(
+            self.path,
+            http_method=self.method,
+            status_code=200,  # a response that has its own status keeps it
+            request_max_body_size=Empty if self.body_limit is None else self.body_limit,
+            opt={"operation": self},
+        )(handle if self.any_query or self.query is not None else _without_query(handle))
 
 
-def described(call: Call) -> dict[str, Any]:
-    """The `opt` of a handler."""
-    return {"call": call}
+def _without_query(handle: Handle) -> Handle:
+    @wraps(handle)
+    async def checked(request: ApiRequest) -> Response[Any]:
+        no_query(request)
+        return await handle(request)
+
+    return checked
 
 
 def body(kind: Any, **examples: Any) -> Body:

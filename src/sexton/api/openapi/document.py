@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the calls' own descriptions and the structs of `sexton.wire`."""
+"""The OpenAPI 3.1 document, made from the declared operations and the structs of `sexton.wire`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from litestar.handlers import HTTPRouteHandler
 from sexton.api.answers.problems import KINDS, MEDIA_TYPE
 from sexton.wire import Problem
 
-from .description import WORDS_OF_ANSWERS, WORDS_OF_HEADERS, Answer, Body, Call
+from .description import WORDS_OF_ANSWERS, WORDS_OF_HEADERS, Answer, Body, Operation
 from .field_descriptions import explained
 
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+):\w+\}")
 _IDS = ("job_id", "execution_id", "letter_id", "run_id", "worker_id", "delivery_id")
+# The problems that an operation may answer, by what it takes.
 _ALWAYS = (500, 503)
+_OF_QUERY = (400, 422)
+_OF_BODY = (400, 413, 415, 422)
+_OF_CHANGE = (403,)
+_OF_ID = (404,)
 _TAGS = {
     "jobs": "Submit, look at, change, stop and repeat jobs.",
     "schedules": "When a recurring job fires.",
@@ -41,25 +46,24 @@ number of seconds. Every answer carries `X-Request-Id`; send your own to find it
 """
 
 
-def calls_of(app: Litestar) -> Iterable[tuple[str, str, Call]]:
-    """(path, method, call) of every described handler."""
+def operations_of(app: Litestar) -> Iterable[tuple[str, str, Operation]]:
+    """(path, method, operation) of every declared handler."""
     for route in app.routes:
         for handler in getattr(route, "route_handlers", ()):
-            if isinstance(handler, HTTPRouteHandler) and (call := handler.opt.get("call")) is not None:
-                for method in sorted(handler.http_methods):
-                    yield call.path or _PARAMETER.sub(r"{\1}", route.path), method.lower(), call
+            if isinstance(handler, HTTPRouteHandler) and (declared := handler.opt.get("operation")) is not None:
+                yield declared.documented_path or _PARAMETER.sub(r"{\1}", route.path), declared.method.lower(), declared
 
 
 def openapi(app: Litestar) -> dict[str, Any]:
-    calls = sorted(calls_of(app), key=lambda one: (one[0], one[1]))
-    kinds = _kinds(call for _, _, call in calls)
+    operations = sorted(operations_of(app), key=lambda one: (one[0], one[1]))
+    kinds = _kinds(operation for _, _, operation in operations)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     components = {name: explained(schema) for name, schema in components.items()}
     writer = _Writer(dict(zip(map(id, kinds), schemas, strict=True)), components)
-    queries = {call.query.__name__ for _, _, call in calls if call.query is not None}
+    queries = {operation.query.__name__ for _, _, operation in operations if operation.query is not None}
     paths: dict[str, Any] = {}
-    for path, method, call in calls:
-        paths.setdefault(path, {})[method] = writer.operation(path, method, call)
+    for path, method, operation in operations:
+        paths.setdefault(path, {})[method] = writer.operation(path, operation)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -75,12 +79,12 @@ def openapi(app: Litestar) -> dict[str, Any]:
     }
 
 
-def _kinds(calls: Iterable[Call]) -> list[Any]:
+def _kinds(operations: Iterable[Operation]) -> list[Any]:
     """Every struct that is spoken of, each once."""
     found: dict[int, Any] = {id(Problem): Problem}
-    for call in calls:
-        bodies = [] if call.body is None else list(call.body.kinds.values())
-        for kind in (call.query, *bodies, *(kind for answer in call.answers.values() for kind in _each(answer.kind))):
+    for operation in operations:
+        bodies = [] if operation.body is None else list(operation.body.kinds.values())
+        for kind in (operation.query, *bodies, *(kind for answer in operation.answers.values() for kind in _each(answer.kind))):
             if kind is not None and kind is not bytes:
                 found[id(kind)] = kind
     return list(found.values())
@@ -90,37 +94,41 @@ def _each(kind: Any) -> tuple[Any, ...]:
     return kind if isinstance(kind, tuple) else (kind,)
 
 
+def _parameter(name: str, place: str, *, required: bool = False, **more: Any) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": required, **more}
+
+
 class _Writer:
     def __init__(self, schemas: dict[int, dict[str, Any]], components: dict[str, Any]) -> None:
         self._schemas, self._components = schemas, components
 
-    def operation(self, path: str, method: str, call: Call) -> dict[str, Any]:
-        said: dict[str, Any] = {"operationId": call.id, "tags": [call.tag], "summary": call.summary}
-        if call.description:
-            said["description"] = call.description
-        parameters = [*self._path_parameters(path), *self._query_parameters(call), *self._header_parameters(call)]
+    def operation(self, path: str, operation: Operation) -> dict[str, Any]:
+        said: dict[str, Any] = {"operationId": operation.id, "tags": [operation.tag], "summary": operation.summary}
+        if operation.description:
+            said["description"] = operation.description
+        parameters = [*self._path_parameters(path), *self._query_parameters(operation), *self._header_parameters(operation)]
         if parameters:
             said["parameters"] = parameters
-        if call.body is not None:
-            said["requestBody"] = self._body(call.body)
-        said["responses"] = self._answers(call, changes=method != "get")
+        if operation.body is not None:
+            said["requestBody"] = self._body(operation.body)
+        said["responses"] = self._answers(operation)
         return said
 
     def _path_parameters(self, path: str) -> list[dict[str, Any]]:
         return [
-            {
-                "name": name,
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string", "format": "uuid"} if name in _IDS else {"type": "string", "minLength": 1},
-            }
+            _parameter(
+                name,
+                "path",
+                required=True,
+                schema={"type": "string", "format": "uuid"} if name in _IDS else {"type": "string", "minLength": 1},
+            )
             for name in re.findall(r"\{(\w+)\}", path)
         ]
 
-    def _query_parameters(self, call: Call) -> list[dict[str, Any]]:
-        if call.query is None:
+    def _query_parameters(self, operation: Operation) -> list[dict[str, Any]]:
+        if operation.query is None:
             return []
-        schema = self._components[call.query.__name__]
+        schema = self._components[operation.query.__name__]
         return [self._query_parameter(name, inner) for name, inner in schema["properties"].items()]
 
     def _query_parameter(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -131,21 +139,15 @@ class _Writer:
             schema |= others[0] if len(others) == 1 else {"anyOf": others}
         if schema.get("default", ...) is None:
             del schema["default"]
-        parameter = {"name": name, "in": "query", "required": False, "schema": schema}
+        parameter = _parameter(name, "query", schema=schema)
         if "description" in schema:
             parameter["description"] = schema.pop("description")
         return parameter
 
-    def _header_parameters(self, call: Call) -> list[dict[str, Any]]:
+    def _header_parameters(self, operation: Operation) -> list[dict[str, Any]]:
         return [
-            {
-                "name": name,
-                "in": "header",
-                "required": False,
-                "description": WORDS_OF_HEADERS[name],
-                "schema": {"type": "string"},
-            }
-            for name in call.headers
+            _parameter(name, "header", description=WORDS_OF_HEADERS[name], schema={"type": "string"})
+            for name in operation.headers
         ]
 
     def _body(self, body: Body) -> dict[str, Any]:
@@ -159,9 +161,13 @@ class _Writer:
             }
         return {"required": body.required, "content": content}
 
-    def _answers(self, call: Call, *, changes: bool) -> dict[str, Any]:
-        said = {str(status): self._answer(answer) for status, answer in call.answers.items()}
-        for status in sorted({*call.problems, *_ALWAYS, *((400, 422) if call.query else ()), *((403,) if changes else ())}):
+    def _answers(self, operation: Operation) -> dict[str, Any]:
+        said = {str(status): self._answer(answer) for status, answer in operation.answers.items()}
+        of_query = _OF_QUERY if operation.query is not None else ()
+        of_body = _OF_BODY if operation.body is not None else ()
+        of_id = _OF_ID if any(f"{{{name}:" in operation.path for name in _IDS) else ()
+        of_change = _OF_CHANGE if operation.method != "GET" else ()
+        for status in sorted({*operation.problems, *_ALWAYS, *of_query, *of_body, *of_change, *of_id}):
             said.setdefault(str(status), self._problem(status))
         return said
 

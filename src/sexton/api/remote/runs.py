@@ -3,17 +3,18 @@ answered 202 and calls back."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeVar
 
 import msgspec
-from litestar import Response, post
+from litestar import Response
 
 from sexton.api.answers.problems import Refused, document, refusal
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import worker_examples as examples
-from sexton.api.openapi.description import Answer, Call, body, described
+from sexton.api.openapi.description import Answer, Body, Operation, body
 from sexton.api.requests.bodies import read
-from sexton.api.requests.parameters import id_of, no_query
+from sexton.api.requests.parameters import id_of
 from sexton.api.requests.submissions import check_payload
 from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.domain.job import RESULT_BYTES_LIMIT
@@ -37,36 +38,31 @@ from sexton.wire.remote import (
 
 from .leases import shown
 
+operation = partial(Operation, tag="remote workers")
+
 BODY_LIMIT = 1024 * 1024  # a result of 64 KiB may be written with escapes six times as long
 BATCH_BODY_LIMIT = 8 * 1024 * 1024
 PROGRESS_BYTES_LIMIT = 16 * 1024
 _AGAIN = "Sent again with the same lease it gives the same answer; anything else is a 409, `lease_lost`."
-_REPORTED = {200: Answer("It is recorded.", Reported)}
-_PROBLEMS = (400, 401, 404, 409, 413, 415, 422)
+_PROBLEMS = (401, 409)
 
 R = TypeVar("R", bound=LeaseRequest)
 
 
-@post(
-    "/v1/runs/{run_id:str}/heartbeat",
-    status_code=200,
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="beatRun",
-            tag="remote workers",
-            summary="Say that a run goes on",
-            description=(
-                "With `progress` and lines of `output` to be shown. The answer says whether somebody cancelled the job, and "
-                "when the run will be ended if nobody does. A job with `progress_within` must be heard of that often once its "
-                "target has answered 202."
-            ),
-            body=body(RunHeartbeat, **examples.RUN_HEARTBEATS),
-            headers=("Authorization",),
-            answers={200: Answer("It goes on.", RunHeard)},
-            problems=_PROBLEMS,
-        )
+@operation(
+    "POST /v1/runs/{run_id:str}/heartbeat",
+    id="beatRun",
+    summary="Say that a run goes on",
+    description=(
+        "With `progress` and lines of `output` to be shown. The answer says whether somebody cancelled the job, and "
+        "when the run will be ended if nobody does. A job with `progress_within` must be heard of that often once its "
+        "target has answered 202."
     ),
+    body=body(RunHeartbeat, **examples.RUN_HEARTBEATS),
+    body_limit=BODY_LIMIT,
+    headers=("Authorization",),
+    answers={200: Answer("It goes on.", RunHeard)},
+    problems=_PROBLEMS,
 )
 async def heartbeat(request: ApiRequest) -> Response[bytes]:
     state, asked, lease = await _asked(request, RunHeartbeat)
@@ -76,46 +72,38 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
     return answer(RunHeard(run_id=lease.run_id, cancel_requested=heard.cancel_requested, ends_at=heard.ends_at))
 
 
-@post(
-    "/v1/runs/{run_id:str}/complete",
-    status_code=200,
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="completeRun",
-            tag="remote workers",
-            summary="End a run: it succeeded",
-            description=_AGAIN,
-            body=body(CompleteRequest, **examples.COMPLETING),
-            headers=("Authorization",),
-            answers=_REPORTED,
-            problems=_PROBLEMS,
-        )
-    ),
+def _ending(verb: str, asked: Body, *, summary: str, description: str = "") -> Operation:
+    """An operation that ends a run, or one try of it."""
+    return operation(
+        f"POST /v1/runs/{{run_id:str}}/{verb}",
+        id=f"{verb}Run",
+        summary=summary,
+        description=f"{description} {_AGAIN}".lstrip(),
+        body=asked,
+        body_limit=BODY_LIMIT,
+        headers=("Authorization",),
+        answers={200: Answer("It is recorded.", Reported)},
+        problems=_PROBLEMS,
+    )
+
+
+@_ending(
+    "complete",
+    body(CompleteRequest, **examples.COMPLETING),
+    summary="End a run: it succeeded",
 )
 async def complete(request: ApiRequest) -> Response[bytes]:
     _, asked, lease = await _asked(request, CompleteRequest)
     return await _settle(request, Item(lease, Succeeded(), kept("/result", asked.result), asked.output))
 
 
-@post(
-    "/v1/runs/{run_id:str}/fail",
-    status_code=200,
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="failRun",
-            tag="remote workers",
-            summary="End a try: it failed",
-            description=(
-                "The job's retry policy says what follows; `permanent` sends it to the dead letters at once, `retry_after` is "
-                f"a lower bound for the wait. {_AGAIN}"
-            ),
-            body=body(FailRequest, **examples.FAILING),
-            headers=("Authorization",),
-            answers=_REPORTED,
-            problems=_PROBLEMS,
-        )
+@_ending(
+    "fail",
+    body(FailRequest, **examples.FAILING),
+    summary="End a try: it failed",
+    description=(
+        "The job's retry policy says what follows; `permanent` sends it to the dead letters at once, `retry_after` is "
+        "a lower bound for the wait."
     ),
 )
 async def fail(request: ApiRequest) -> Response[bytes]:
@@ -123,24 +111,13 @@ async def fail(request: ApiRequest) -> Response[bytes]:
     return await _settle(request, Item(lease, asked.to_outcome(), output=asked.output))
 
 
-@post(
-    "/v1/runs/{run_id:str}/release",
-    status_code=200,
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="releaseRun",
-            tag="remote workers",
-            summary="Hand a run back unfinished",
-            description=(
-                "For another worker, at once or after `delay`; no attempt is spent. A run whose job was cancelled ends as "
-                f"cancelled, and an at-most-once run goes to the dead letters. {_AGAIN}"
-            ),
-            body=body(ReleaseRequest, **examples.RELEASING),
-            headers=("Authorization",),
-            answers=_REPORTED,
-            problems=_PROBLEMS,
-        )
+@_ending(
+    "release",
+    body(ReleaseRequest, **examples.RELEASING),
+    summary="Hand a run back unfinished",
+    description=(
+        "For another worker, at once or after `delay`; no attempt is spent. A run whose job was cancelled ends as "
+        "cancelled, and an at-most-once run goes to the dead letters."
     ),
 )
 async def release(request: ApiRequest) -> Response[bytes]:
@@ -149,24 +126,16 @@ async def release(request: ApiRequest) -> Response[bytes]:
     return await _settle(request, Item(lease, outcome))
 
 
-@post(
-    "/v1/runs/complete",
-    status_code=200,
-    request_max_body_size=BATCH_BODY_LIMIT,
-    opt=described(
-        Call(
-            id="completeRuns",
-            tag="remote workers",
-            summary="End many runs: they succeeded",
-            description="Each item shows its own lease. One that is refused does not hold back the others.",
-            body=body(CompleteMany, **examples.COMPLETING_MANY),
-            answers={200: Answer("What became of each, in the order given.", CompletedMany)},
-            problems=(400, 413, 415, 422),
-        )
-    ),
+@operation(
+    "POST /v1/runs/complete",
+    id="completeRuns",
+    summary="End many runs: they succeeded",
+    description="Each item shows its own lease. One that is refused does not hold back the others.",
+    body=body(CompleteMany, **examples.COMPLETING_MANY),
+    body_limit=BATCH_BODY_LIMIT,
+    answers={200: Answer("What became of each, in the order given.", CompletedMany)},
 )
 async def complete_many(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, asked = state_of(request), await read(request, CompleteMany)
     refused: dict[int, Refused] = {}
     items: dict[int, Item] = {}
@@ -211,7 +180,6 @@ def kept(at: str, given: msgspec.Raw, bytes_limit: int = RESULT_BYTES_LIMIT) -> 
 
 async def _asked(request: ApiRequest, kind: type[R]) -> tuple[ApiState, R, SignedLease]:
     """What a call about one run asks, by whoever shows its lease."""
-    no_query(request)
     state, run_id = state_of(request), id_of(request, "run_id", "run")
     asked = await read(request, kind)
     return state, asked, await state.leases.read(run_id, shown(request, asked.lease))

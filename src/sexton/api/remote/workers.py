@@ -6,54 +6,51 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC
+from functools import partial
 
 import msgspec
-from litestar import Response, delete, post
+from litestar import Response
 
 from sexton.api.answers.problems import Refused
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import worker_examples as examples
-from sexton.api.openapi.description import Answer, Call, body, described
+from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read, refuse_unkeepable
-from sexton.api.requests.parameters import id_of, no_query
+from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.domain.job import Lane
 from sexton.domain.run import Claimed
 from sexton.ids import process_id
 from sexton.operations import remote_claims
-from sexton.operations.remote_claims import RemoteWorker, refuse_reserved
+from sexton.operations.remote_claims import refuse_reserved
+from sexton.store.fleet.remote_workers import RemoteWorker
 from sexton.wire.remote import Acquired, AcquiredRun, AcquireRequest, StopRun, WorkerGone, WorkerHeard, WorkerHeartbeat
 
 from . import claims
+
+operation = partial(Operation, tag="remote workers")
 
 BODY_LIMIT = 256 * 1024  # 1,000 ids that it holds, and the names of its tasks; it is in memory for as long as the caller waits
 _STOPPING = {"Retry-After": "1"}
 
 
-@post(
-    "/v1/workers/acquire",
-    status_code=200,
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="acquireRuns",
-            tag="remote workers",
-            summary="Take runs as a worker",
-            description=(
-                "Answers with up to `limit` runs under a lease, at once if some are ready, else after `wait` at most, maybe "
-                "with none. The first call without `worker_id` makes one; send it from then on. Call something at least every "
-                "third of `lease`: a worker that is silent for a whole one is dead, and its runs go to others. With `holding`, "
-                "runs that it has under a lease but does not list go back, spending no attempt: send it only while no other "
-                "acquire of this worker is under way."
-            ),
-            body=body(AcquireRequest, **examples.ACQUIRING),
-            answers={200: Answer("What it may start now, each with its lease.", Acquired)},
-            problems=(400, 409, 413, 415, 422),
-        )
+@operation(
+    "POST /v1/workers/acquire",
+    id="acquireRuns",
+    summary="Take runs as a worker",
+    description=(
+        "Answers with up to `limit` runs under a lease, at once if some are ready, else after `wait` at most, maybe "
+        "with none. The first call without `worker_id` makes one; send it from then on. Call something at least every "
+        "third of `lease`: a worker that is silent for a whole one is dead, and its runs go to others. With `holding`, "
+        "runs that it has under a lease but does not list go back, spending no attempt: send it only while no other "
+        "acquire of this worker is under way."
     ),
+    body=body(AcquireRequest, **examples.ACQUIRING),
+    body_limit=BODY_LIMIT,
+    answers={200: Answer("What it may start now, each with its lease.", Acquired)},
+    problems=(409,),
 )
 async def acquire(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, asked = state_of(request), await read(request, AcquireRequest)
     for field in ("tasks", "queues"):
         for index, name in enumerate(getattr(asked, field)):
@@ -102,50 +99,36 @@ async def _until_gone(request: ApiRequest) -> AsyncIterator[asyncio.Future[None]
         await asyncio.gather(gone, return_exceptions=True)
 
 
-@post(
-    "/v1/workers/{worker_id:str}/heartbeat",
-    status_code=200,
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="beatWorker",
-            tag="remote workers",
-            summary="Say that a worker lives",
-            description=(
-                "For the worker and all that it holds. `stop` lists what it should stop: runs whose job was cancelled, and of "
-                "`holding` those that are not its any more. What it has under a lease for more than 10 s and does not list in "
-                "`holding` goes back, spending no attempt."
-            ),
-            body=body(WorkerHeartbeat, **examples.WORKER_HEARTBEATS),
-            answers={200: Answer("It is known to live.", WorkerHeard)},
-            problems=(400, 404, 409, 413, 415, 422),
-        )
+@operation(
+    "POST /v1/workers/{worker_id:str}/heartbeat",
+    id="beatWorker",
+    summary="Say that a worker lives",
+    description=(
+        "For the worker and all that it holds. `stop` lists what it should stop: runs whose job was cancelled, and of "
+        "`holding` those that are not its any more. What it has under a lease for more than 10 s and does not list in "
+        "`holding` goes back, spending no attempt."
     ),
+    body=body(WorkerHeartbeat, **examples.WORKER_HEARTBEATS),
+    body_limit=BODY_LIMIT,
+    answers={200: Answer("It is known to live.", WorkerHeard)},
+    problems=(409,),
 )
 async def heartbeat(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, worker_id = state_of(request), id_of(request, "worker_id", "worker")
     asked = await read(request, WorkerHeartbeat)
     lease_s, stop = await state.remote_claims.beat(caller_of(request), worker_id, asked.holding, draining=asked.draining)
     return answer(WorkerHeard(worker_id=worker_id, lease_s=lease_s, stop=_stop(stop)))
 
 
-@delete(
-    "/v1/workers/{worker_id:str}",
-    status_code=200,
-    opt=described(
-        Call(
-            id="leaveWorker",
-            tag="remote workers",
-            summary="Leave as a worker",
-            description="Hands back what it still holds, spending no attempt, and takes it off the list. Remote workers only.",
-            answers={200: Answer("It is gone.", WorkerGone)},
-            problems=(404, 409, 422),
-        )
-    ),
+@operation(
+    "DELETE /v1/workers/{worker_id:str}",
+    id="leaveWorker",
+    summary="Leave as a worker",
+    description="Hands back what it still holds, spending no attempt, and takes it off the list. Remote workers only.",
+    answers={200: Answer("It is gone.", WorkerGone)},
+    problems=(409, 422),
 )
 async def leave(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     worker_id = id_of(request, "worker_id", "worker")
     released = await state_of(request).remote_claims.leave(caller_of(request), worker_id)
     return answer(WorkerGone(worker_id=worker_id, released_count=released))

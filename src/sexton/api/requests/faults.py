@@ -208,7 +208,7 @@ def _without(request: S, steps: Sequence[str]) -> S | None:
     if field is None:
         return None
     value = getattr(request, field.name)
-    inner = _without(value, steps[1:]) if isinstance(value, msgspec.Struct) and len(steps) > 1 else None
+    inner: Any = _without(value, steps[1:]) if isinstance(value, msgspec.Struct) and len(steps) > 1 else None
     if inner is None:
         inner = UNSET if isinstance(request, JobEdit) else _SUBSTITUTES.get(field.name, _default(field))
     return None if inner is NODEFAULT else msgspec.structs.replace(request, **{field.name: inner})

@@ -130,3 +130,10 @@ def within_history(at: datetime | None) -> datetime | None:
     if at is None or _FIRST.year < at.year < _LAST.year:
         return at
     return _FIRST if at.year <= _FIRST.year else _LAST
+
+
+def filter_of(kind: type[S], asked: msgspec.Struct, **more: Any) -> S:
+    """A filter of the store from the fields of a query or a body. The store knows the handler as the task."""
+    fields = {"task" if name == "handler" else name: value for name, value in msgspec.structs.asdict(asked).items()}
+    fields |= {name: within_history(value) for name, value in fields.items() if isinstance(value, datetime)}
+    return kind(**{name: value for name, value in fields.items() if name in kind.__struct_fields__}, **more)

@@ -37,13 +37,7 @@ def submission_of(request: JobRequest, *, submitted_by: str, trace: str | None =
 
 
 def schedule_of(
-    request: JobRequest,
-    *,
-    now: datetime,
-    on_name: OnName,
-    submitted_by: str,
-    trace: str | None = None,
-    key: str | None = None,
+    request: JobRequest, *, now: datetime, on_name: OnName, submitted_by: str, trace: str | None = None, key: str | None = None
 ) -> ScheduleDocument:
     """The document of a recurring job, its rule judged as of `now`."""
     if key is not None:

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-from litestar import Response, delete, post
+from functools import partial
+
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.responses import answer, expected_version
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Call, body, described
+from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read
-from sexton.api.requests.parameters import id_of, no_query
+from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.operations import backfill
 
-_PATH = "/v1/jobs/{job_id:str}/backfill"
+operation = partial(Operation, tag="jobs")
 
 
-@post(
-    _PATH,
-    status_code=200,
-    opt=described(
-        Call(
-            id="backfillJob",
-            tag="jobs",
-            summary="Run the past fires of a recurring job",
-            description=(
-                "Those of its own rule from `from` to before `until`, oldest first, each due `spacing` after the one before. "
-                "What has succeeded, lives, or lies in the dead letters is left out; with `fires: all` only what lives. The "
-                "schedule goes on: a regular fire waits for at most one run of the backfill, and goes before the rest. At most "
-                "1,000 per call. With `dry_run` nothing is changed."
-            ),
-            body=body(wire.BackfillRequest, **examples.BACKFILLS),
-            headers=("If-Match",),
-            answers={200: Answer("What was written, or would be.", wire.Backfill)},
-            problems=(400, 404, 409, 412, 413, 415, 422),
-        )
+@operation(
+    "POST /v1/jobs/{job_id:str}/backfill",
+    id="backfillJob",
+    summary="Run the past fires of a recurring job",
+    description=(
+        "Those of its own rule from `from` to before `until`, oldest first, each due `spacing` after the one before. "
+        "What has succeeded, lives, or lies in the dead letters is left out; with `fires: all` only what lives. The "
+        "schedule goes on: a regular fire waits for at most one run of the backfill, and goes before the rest. At most "
+        "1,000 per call. With `dry_run` nothing is changed."
     ),
+    body=body(wire.BackfillRequest, **examples.BACKFILLS),
+    headers=("If-Match",),
+    answers={200: Answer("What was written, or would be.", wire.Backfill)},
+    problems=(409, 412),
 )
 async def start(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     asked, version = await read(request, wire.BackfillRequest), expected_version(request)
     async with state.database.transaction() as connection:
@@ -59,22 +54,14 @@ async def start(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Backfill(**done._asdict()))
 
 
-@delete(
-    _PATH,
-    status_code=200,
-    opt=described(
-        Call(
-            id="stopBackfill",
-            tag="jobs",
-            summary="Stop the backfill of a job",
-            description="What of it waits never starts, and history says so; what runs goes on, and so does the schedule.",
-            answers={200: Answer("What that did.", wire.BackfillStopped)},
-            problems=(404,),
-        )
-    ),
+@operation(
+    "DELETE /v1/jobs/{job_id:str}/backfill",
+    id="stopBackfill",
+    summary="Stop the backfill of a job",
+    description="What of it waits never starts, and history says so; what runs goes on, and so does the schedule.",
+    answers={200: Answer("What that did.", wire.BackfillStopped)},
 )
 async def stop(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
         done = await backfill.stop(connection, caller_of(request), wanted, now=state.clock.database_now())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
-from litestar import Response, post
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.problems import Refused, document, invalid, over_limit, pointer, refusal
 from sexton.api.answers.responses import answer
 from sexton.api.known_tasks import warning
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Body, Call, described
+from sexton.api.openapi.description import Answer, Body, Operation
 from sexton.api.requests.bodies import JSON, NDJSON, body_of, decoded, malformed
 from sexton.api.requests.parameters import query_of
 from sexton.api.requests.queries import BatchQuery
@@ -38,6 +39,8 @@ from sexton.store.database import Connection
 from sexton.store.work.jobs import Submitted
 from sexton.wire import Fault
 
+operation = partial(Operation, tag="jobs")
+
 BODY_LIMIT = 32 * 1024 * 1024
 FAULTS_LIMIT = 100  # of the items that are wrong, this many are named
 _SLICE = 1_000  # jobs per try when one of them may be refused by the database
@@ -48,29 +51,24 @@ JUDGING_S = 10.0  # for all schedules of a batch together: what takes longer was
 Checked = Document | Refused
 
 
-@post(
-    "/v1/jobs/batch",
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="submitJobs",
-            tag="jobs",
-            summary=f"Submit up to {BATCH_LIMIT:,} jobs",
-            description=(
-                "A JSON array, or one JSON object per line. All or nothing: if one job is wrong, nothing is written and the "
-                "answer names it (`/9/delay`). With `partial=true` the good ones are written and each bad one has its problem. "
-                "One-time and recurring jobs may be mixed; with `on_name=update` this creates and updates named schedules."
-            ),
-            query=BatchQuery,
-            body=Body({JSON: list[wire.JobRequest], NDJSON: bytes}, examples.BATCH),
-            headers=("traceparent",),
-            answers={
-                201: Answer("All were submitted.", wire.Batch),
-                200: Answer("Partial: some were refused; each has its problem.", wire.Batch),
-            },
-            problems=(400, 409, 413, 415, 422, 429),
-        )
+@operation(
+    "POST /v1/jobs/batch",
+    id="submitJobs",
+    summary=f"Submit up to {BATCH_LIMIT:,} jobs",
+    description=(
+        "A JSON array, or one JSON object per line. All or nothing: if one job is wrong, nothing is written and the "
+        "answer names it (`/9/delay`). With `partial=true` the good ones are written and each bad one has its problem. "
+        "One-time and recurring jobs may be mixed; with `on_name=update` this creates and updates named schedules."
     ),
+    query=BatchQuery,
+    body=Body({JSON: list[wire.JobRequest], NDJSON: bytes}, examples.BATCH),
+    body_limit=BODY_LIMIT,
+    headers=("traceparent",),
+    answers={
+        201: Answer("All were submitted.", wire.Batch),
+        200: Answer("Partial: some were refused; each has its problem.", wire.Batch),
+    },
+    problems=(409, 429),
 )
 async def submit(request: ApiRequest) -> Response[bytes]:
     query, state = query_of(request, BatchQuery), state_of(request)

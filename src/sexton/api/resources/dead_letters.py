@@ -2,74 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
+from uuid import UUID
 
-import msgspec
-from litestar import Response, delete, get, post
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.problems import invalid
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Call, body, described
-from sexton.api.requests import cursors
+from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read, refuse_unkeepable
-from sexton.api.requests.parameters import id_of, no_query, query_of
+from sexton.api.requests.parameters import filter_of, id_of, query_of
 from sexton.api.requests.queries import DeadLettersQuery
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.errors import NotFound
 from sexton.operations import replay as letters
-from sexton.store.views.search import PAGE_BYTES
+from sexton.store.database import Connection
+from sexton.store.views.search import PAGE_BYTES, Found
 from sexton.store.work import dead_letters as store
+
+from .pages import newest_first
+
+operation = partial(Operation, tag="dead letters")
 
 _BODY_LIMIT = 2 * 1024 * 1024  # ten thousand ids and some space
 
 
-@get(
-    "/v1/dead-letters",
-    opt=described(
-        Call(
-            id="listDeadLetters",
-            tag="dead letters",
-            summary="List dead letters, newest first",
-            query=DeadLettersQuery,
-            answers={200: Answer("A page.", wire.Page[wire.DeadLetter])},
-        )
-    ),
+@operation(
+    "GET /v1/dead-letters",
+    id="listDeadLetters",
+    summary="List dead letters, newest first",
+    query=DeadLettersQuery,
+    answers={200: Answer("A page.", wire.Page[wire.DeadLetter])},
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, DeadLettersQuery)
-    chosen = store.Filter(task=query.handler, tenant=query.tenant, queue=query.queue, permanent=query.permanent)
-    before = cursors.decode(query.cursor, chosen)
-    async with state_of(request).database.connection() as connection:
-        found = await store.find(connection, chosen, before=before, limit=query.limit)
-    rows = _page(found)
-    end = rows[-1].id if len(rows) == query.limit or len(rows) < len(found) else None
-    return answer(wire.Page(items=[views.dead_letter(row) for row in rows], next_cursor=cursors.encode(end, chosen)))
+    return await newest_first(request, query, filter_of(store.Filter, query), _page, views.dead_letter)
 
 
-def _page(found: Sequence[store.DeadLetter]) -> Sequence[store.DeadLetter]:
+async def _page(connection: Connection, chosen: store.Filter, /, *, before: UUID | None, limit: int) -> Found[store.DeadLetter]:
     """As many as a page may hold; one at least."""
+    found = await store.find(connection, chosen, before=before, limit=limit)
     sizes = accumulate(len(letter.payload_json) for letter in found)
-    return found[: max(1, sum(size <= PAGE_BYTES for size in sizes))]
+    rows = found[: max(1, sum(size <= PAGE_BYTES for size in sizes))]
+    end = rows[-1].id if len(rows) == limit or len(rows) < len(found) else None
+    return Found(rows, end)
 
 
-@get(
-    "/v1/dead-letters/{letter_id:str}",
-    opt=described(
-        Call(
-            id="getDeadLetter",
-            tag="dead letters",
-            summary="Look at a dead letter",
-            answers={200: Answer("The letter, with payload and error as they were.", wire.DeadLetter)},
-            problems=(404,),
-        )
-    ),
+@operation(
+    "GET /v1/dead-letters/{letter_id:str}",
+    id="getDeadLetter",
+    summary="Look at a dead letter",
+    answers={200: Answer("The letter, with payload and error as they were.", wire.DeadLetter)},
 )
 async def show(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     wanted = id_of(request, "letter_id", "dead letter")
     async with state_of(request).database.connection() as connection:
         rows = await store.find(connection, store.Filter(ids=[wanted]), limit=1)
@@ -78,24 +67,16 @@ async def show(request: ApiRequest) -> Response[bytes]:
     return answer(views.dead_letter(rows[0]))
 
 
-@post(
-    "/v1/dead-letters/replay",
-    status_code=200,
-    request_max_body_size=_BODY_LIMIT,
-    opt=described(
-        Call(
-            id="replayDeadLetters",
-            tag="dead letters",
-            summary="Run dead letters again",
-            description="Each once, with a fresh budget; a letter that somebody else replays at the same time is left to them.",
-            body=body(wire.ReplayRequest, **examples.REPLAYS),
-            answers={200: Answer("What was replayed, or after a dry run what would be.", wire.Replay)},
-            problems=(400, 413, 415, 422),
-        )
-    ),
+@operation(
+    "POST /v1/dead-letters/replay",
+    id="replayDeadLetters",
+    summary="Run dead letters again",
+    description="Each once, with a fresh budget; a letter that somebody else replays at the same time is left to them.",
+    body=body(wire.ReplayRequest, **examples.REPLAYS),
+    body_limit=_BODY_LIMIT,
+    answers={200: Answer("What was replayed, or after a dry run what would be.", wire.Replay)},
 )
 async def replay(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, asked = state_of(request), await read(request, wire.ReplayRequest)
     chosen = _chosen(asked.filter)
     async with state.database.transaction() as connection:
@@ -108,24 +89,16 @@ async def replay(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Replay(matched_count=len(ids), risen=[one.job_id for one in risen], dry_run=asked.dry_run))
 
 
-@delete(
-    "/v1/dead-letters",
-    status_code=200,
-    request_max_body_size=_BODY_LIMIT,
-    opt=described(
-        Call(
-            id="discardDeadLetters",
-            tag="dead letters",
-            summary="Discard dead letters",
-            description="Their jobs stay failed; only the letters go.",
-            body=body(wire.DiscardRequest, **examples.DISCARDS),
-            answers={200: Answer("What was discarded, or after a dry run what would be.", wire.Discard)},
-            problems=(400, 413, 415, 422),
-        )
-    ),
+@operation(
+    "DELETE /v1/dead-letters",
+    id="discardDeadLetters",
+    summary="Discard dead letters",
+    description="Their jobs stay failed; only the letters go.",
+    body=body(wire.DiscardRequest, **examples.DISCARDS),
+    body_limit=_BODY_LIMIT,
+    answers={200: Answer("What was discarded, or after a dry run what would be.", wire.Discard)},
 )
 async def discard(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     asked = await read(request, wire.DiscardRequest)
     chosen = _chosen(asked.filter)
     async with state_of(request).database.transaction() as connection:
@@ -134,21 +107,13 @@ async def discard(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Discard(matched_count=len(ids), discarded=gone, dry_run=asked.dry_run))
 
 
-@delete(
-    "/v1/dead-letters/{letter_id:str}",
-    status_code=200,
-    opt=described(
-        Call(
-            id="discardDeadLetter",
-            tag="dead letters",
-            summary="Discard a dead letter",
-            answers={200: Answer("It is gone.", wire.Discard)},
-            problems=(404,),
-        )
-    ),
+@operation(
+    "DELETE /v1/dead-letters/{letter_id:str}",
+    id="discardDeadLetter",
+    summary="Discard a dead letter",
+    answers={200: Answer("It is gone.", wire.Discard)},
 )
 async def discard_one(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     wanted = id_of(request, "letter_id", "dead letter")
     async with state_of(request).database.transaction() as connection:
         gone = await letters.discard(connection, caller_of(request), [wanted])
@@ -162,8 +127,7 @@ def _chosen(asked: wire.DeadLetterFilter) -> store.Filter:
         raise invalid("/filter", "name at least one of ids, handler, tenant, queue and permanent")
     for field in ("handler", "tenant", "queue"):
         refuse_unkeepable(f"/filter/{field}", getattr(asked, field))
-    renamed = {"handler": "task"}
-    return store.Filter(**{renamed.get(name, name): value for name, value in msgspec.structs.asdict(asked).items()})
+    return filter_of(store.Filter, asked)
 
 
 HANDLERS = [find, show, replay, discard, discard_one]

@@ -4,43 +4,40 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import datetime
+from functools import partial
 
 import msgspec
-from litestar import get
 from litestar.response import Stream
 
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.problems import Refused, invalid
-from sexton.api.openapi.description import Answer, Call, described
+from sexton.api.openapi.description import Answer, Operation
 from sexton.api.requests.parameters import query_of, within_history
 from sexton.api.requests.queries import EventsQuery
 from sexton.api.state import ApiRequest, state_of
 from sexton.store.views.transitions import Transition
+
+operation = partial(Operation, tag="events")
 
 MEDIA_TYPE = "text/event-stream"
 PATH = "/v1/events"
 _encode = msgspec.json.Encoder().encode
 
 
-@get(
-    PATH,
-    opt=described(
-        Call(
-            id="streamEvents",
-            tag="events",
-            summary="Watch what happens",
-            description=(
-                "Server-sent events: `event` is the type, `data` an Event as JSON, `id` resumes the stream when sent as "
-                "`Last-Event-ID`; after that, events of the last second may come again. A comment comes every 15 s. A client "
-                "that cannot keep up is let go and may resume. It is a live view, not a ledger: of a very busy cluster it "
-                "tells a sample."
-            ),
-            query=EventsQuery,
-            headers=("Last-Event-ID",),
-            answers={200: Answer("A stream without end.", bytes, media_type=MEDIA_TYPE)},
-        )
+@operation(
+    f"GET {PATH}",
+    id="streamEvents",
+    summary="Watch what happens",
+    description=(
+        "Server-sent events: `event` is the type, `data` an Event as JSON, `id` resumes the stream when sent as "
+        "`Last-Event-ID`; after that, events of the last second may come again. A comment comes every 15 s. A client "
+        "that cannot keep up is let go and may resume. It is a live view, not a ledger: of a very busy cluster it "
+        "tells a sample."
     ),
+    query=EventsQuery,
+    headers=("Last-Event-ID",),
+    answers={200: Answer("A stream without end.", bytes, media_type=MEDIA_TYPE)},
 )
 async def stream(request: ApiRequest) -> Stream:
     query, state = query_of(request, EventsQuery), state_of(request)

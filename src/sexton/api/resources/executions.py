@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 from uuid import UUID
 
-from litestar import Response, get
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Call, described
-from sexton.api.requests import cursors
-from sexton.api.requests.parameters import id_of, no_query, query_of, within_history
+from sexton.api.openapi.description import Answer, Operation
+from sexton.api.requests.parameters import filter_of, id_of, query_of
 from sexton.api.requests.queries import ExecutionsQuery, JobExecutionsQuery
 from sexton.api.state import ApiRequest, state_of
 from sexton.store.database import Connection
@@ -20,80 +21,59 @@ from sexton.store.views import search
 from sexton.store.work import jobs, run_payloads
 from sexton.store.work.jobs import Execution
 
+from .pages import Paged, newest_first
+
+operation = partial(Operation, tag="executions")
+
 _PAGE = {200: Answer("A page.", wire.Page[wire.Execution])}
 
 
-@get(
-    "/v1/executions",
-    opt=described(
-        Call(
-            id="listExecutions",
-            tag="executions",
-            summary="List executions, newest first",
-            description="Those that have ended; with `status=running` those that run now, which have no id yet.",
-            query=ExecutionsQuery,
-            answers=_PAGE,
-        )
-    ),
+@operation(
+    "GET /v1/executions",
+    id="listExecutions",
+    summary="List executions, newest first",
+    description="Those that have ended; with `status=running` those that run now, which have no id yet.",
+    query=ExecutionsQuery,
+    answers=_PAGE,
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, ExecutionsQuery)
-    chosen = search.ExecutionFilter(
-        job_id=query.job_id,
-        status=query.status,
-        task=query.handler,
-        tenant=query.tenant,
-        queue=query.queue,
-        started_from=within_history(query.started_from),
-        started_until=within_history(query.started_until),
-    )
-    return await _page(request, chosen, query.cursor, query.limit)
+    return await _page(request, query, filter_of(search.ExecutionFilter, query))
 
 
-@get(
-    "/v1/jobs/{job_id:str}/executions",
-    opt=described(
-        Call(
-            id="listJobExecutions",
-            tag="executions",
-            summary="List the executions of a job, newest first",
-            description="Those that have ended; the one that runs now is the job's `last_execution`.",
-            query=JobExecutionsQuery,
-            answers=_PAGE,
-            problems=(404,),
-        )
-    ),
+@operation(
+    "GET /v1/jobs/{job_id:str}/executions",
+    id="listJobExecutions",
+    summary="List the executions of a job, newest first",
+    description="Those that have ended; the one that runs now is the job's `last_execution`.",
+    query=JobExecutionsQuery,
+    answers=_PAGE,
 )
 async def of_job(request: ApiRequest) -> Response[bytes]:
     query, wanted = query_of(request, JobExecutionsQuery), id_of(request, "job_id", "job")
     async with state_of(request).database.connection() as connection:
         await jobs.show(connection, wanted)
-    return await _page(request, search.ExecutionFilter(job_id=wanted), query.cursor, query.limit)
+    return await _page(request, query, search.ExecutionFilter(job_id=wanted))
 
 
-async def _page(request: ApiRequest, chosen: search.ExecutionFilter, cursor: str | None, limit: int) -> Response[bytes]:
-    before = cursors.decode(cursor, chosen)
-    async with state_of(request).database.connection() as connection:
-        found = await search.find_executions(connection, chosen, before=before, limit=limit)
-        payloads = await _payloads(connection, found.rows)
-    items = [views.execution(row, payloads.get(row.run_id)) for row in found.rows]
-    return answer(wire.Page(items=items, next_cursor=cursors.encode(found.next_before, chosen)))
+async def _page(request: ApiRequest, query: Paged, chosen: search.ExecutionFilter) -> Response[bytes]:
+    payloads: dict[UUID, str] = {}
+
+    async def find(connection: Connection, chosen: search.ExecutionFilter, **where: Any) -> search.Found[Execution]:
+        found = await search.find_executions(connection, chosen, **where)
+        payloads.update(await _payloads(connection, found.rows))
+        return found
+
+    return await newest_first(request, query, chosen, find, lambda row: views.execution(row, payloads.get(row.run_id)))
 
 
-@get(
-    "/v1/executions/{execution_id:str}",
-    opt=described(
-        Call(
-            id="getExecution",
-            tag="executions",
-            summary="Look at an execution, with its output",
-            answers={200: Answer("The execution.", wire.Execution)},
-            problems=(404,),
-        )
-    ),
+@operation(
+    "GET /v1/executions/{execution_id:str}",
+    id="getExecution",
+    summary="Look at an execution, with its output",
+    answers={200: Answer("The execution.", wire.Execution)},
 )
 async def show(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     wanted = id_of(request, "execution_id", "execution")
     async with state_of(request).database.connection() as connection:
         found = await search.execution(connection, wanted)

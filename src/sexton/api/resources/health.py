@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 from litestar import Litestar, Response, get
 
 from sexton import wire
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Call, described
+from sexton.api.openapi.description import Answer, Operation
 from sexton.api.openapi.document import openapi
 from sexton.api.requests.bodies import JSON
 from sexton.api.state import ApiRequest, state_of
@@ -19,36 +19,30 @@ from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.fleet import cluster
 
+operation = partial(Operation, tag="operations")
 
-@get(
-    "/healthz",
-    opt=described(
-        Call(
-            id="getHealth",
-            tag="operations",
-            summary="Is this process alive?",
-            description="Never touches the database.",
-            answers={200: Answer("It is.", wire.Health)},
-        )
-    ),
+
+@operation(
+    "GET /healthz",
+    any_query=True,
+    id="getHealth",
+    summary="Is this process alive?",
+    description="Never touches the database.",
+    answers={200: Answer("It is.", wire.Health)},
 )
 async def healthz(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Health(), headers={"Cache-Control": "no-store"})
 
 
-@get(
-    "/readyz",
-    opt=described(
-        Call(
-            id="getReadiness",
-            tag="operations",
-            summary="Can this process do its work?",
-            answers={
-                200: Answer("It can.", wire.Readiness),
-                503: Answer("It cannot; the checks say why.", wire.Readiness),
-            },
-        )
-    ),
+@operation(
+    "GET /readyz",
+    any_query=True,
+    id="getReadiness",
+    summary="Can this process do its work?",
+    answers={
+        200: Answer("It can.", wire.Readiness),
+        503: Answer("It cannot; the checks say why.", wire.Readiness),
+    },
 )
 async def readyz(request: ApiRequest) -> Response[bytes]:
     database = state_of(request).database
@@ -76,16 +70,12 @@ async def _check(check: Callable[[Postgres], Awaitable[None]], database: Postgre
     return wire.Check(ok=True, detail="ok")
 
 
-@get(
-    "/schema",
-    opt=described(
-        Call(
-            id="getOpenApi",
-            tag="operations",
-            summary="This document",
-            answers={200: Answer("OpenAPI 3.1.", dict)},
-        )
-    ),
+@operation(
+    "GET /schema",
+    any_query=True,
+    id="getOpenApi",
+    summary="This document",
+    answers={200: Answer("OpenAPI 3.1.", dict)},
 )
 async def schema(request: ApiRequest) -> Response[bytes]:
     return Response(_document(request.app), media_type=JSON)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from functools import partial
 from typing import assert_never
 from uuid import UUID
 
-from litestar import Response, delete, get, patch, post
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import views
@@ -15,12 +16,11 @@ from sexton.api.answers.problems import invalid
 from sexton.api.answers.responses import answer, expected_version, tagged
 from sexton.api.known_tasks import warning
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Body, Call, body, described
-from sexton.api.requests import cursors
+from sexton.api.openapi.description import Answer, Body, Operation, body
 from sexton.api.requests.bodies import JSON, MERGE_PATCH, read, refuse_unkeepable
 from sexton.api.requests.edits import changes_of
 from sexton.api.requests.faults import checked
-from sexton.api.requests.parameters import id_of, no_query, query_of, span_of, within_history
+from sexton.api.requests.parameters import filter_of, id_of, query_of, span_of
 from sexton.api.requests.queries import EditQuery, JobQuery, JobsQuery, StatusQuery, SubmitQuery
 from sexton.api.requests.revisions import revision_of
 from sexton.api.requests.submissions import check_job, key_of, payload_of, schedule_of, submission_of, trace_of
@@ -35,6 +35,10 @@ from sexton.store.views import search
 from sexton.store.work import jobs as store
 from sexton.store.work.jobs import JobView
 
+from .pages import newest_first
+
+operation = partial(Operation, tag="jobs")
+
 BODY_LIMIT = 2 * 1024 * 1024  # a payload of 256 KiB may be written with escapes six times as long
 WAIT_S_MAX = 60.0
 _LOOK_S = 0.1  # between two looks at a job somebody waits for
@@ -42,34 +46,29 @@ _ENDED = ("completed", "failed", "cancelled")
 _JOB = {200: Answer("The job as it stands now.", wire.Job, headers=("ETag",), example=examples.JOB)}
 
 
-@post(
-    "/v1/jobs",
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="submitJob",
-            tag="jobs",
-            summary="Submit a job",
-            description=(
-                "Answered when durable. A job for a task that no live worker knows is accepted with a warning. A recurring job "
-                "(`cron`, `rrule` or `every`) whose name stands already is refused (409), or with `on_name=update` brought up "
-                "to date; it takes no idempotency key."
-            ),
-            query=SubmitQuery,
-            body=body(wire.JobRequest, **examples.SUBMISSIONS, **examples.RECURRING),
-            headers=("Idempotency-Key", "traceparent"),
-            answers={
-                201: Answer(
-                    "Submitted, now or by the first request with this key.",
-                    wire.Submitted,
-                    headers=("Location", "ETag", "Idempotent-Replayed"),
-                    example={**examples.JOB, "created": True},
-                ),
-                200: Answer("The recurring job of that name, up to date.", wire.Submitted, headers=("Location", "ETag")),
-            },
-            problems=(400, 409, 413, 415, 422, 429),
-        )
+@operation(
+    "POST /v1/jobs",
+    id="submitJob",
+    summary="Submit a job",
+    description=(
+        "Answered when durable. A job for a task that no live worker knows is accepted with a warning. A recurring job "
+        "(`cron`, `rrule` or `every`) whose name stands already is refused (409), or with `on_name=update` brought up "
+        "to date; it takes no idempotency key."
     ),
+    query=SubmitQuery,
+    body=body(wire.JobRequest, **examples.SUBMISSIONS, **examples.RECURRING),
+    body_limit=BODY_LIMIT,
+    headers=("Idempotency-Key", "traceparent"),
+    answers={
+        201: Answer(
+            "Submitted, now or by the first request with this key.",
+            wire.Submitted,
+            headers=("Location", "ETag", "Idempotent-Replayed"),
+            example={**examples.JOB, "created": True},
+        ),
+        200: Answer("The recurring job of that name, up to date.", wire.Submitted, headers=("Location", "ETag")),
+    },
+    problems=(409, 429),
 )
 async def submit(request: ApiRequest) -> Response[bytes]:
     query, state = query_of(request, SubmitQuery), state_of(request)
@@ -109,53 +108,26 @@ async def task_warnings(state: ApiState, task: str) -> list[str]:
     return [warning(task)]
 
 
-@get(
-    "/v1/jobs",
-    opt=described(
-        Call(
-            id="listJobs",
-            tag="jobs",
-            summary="List jobs, newest first",
-            query=JobsQuery,
-            answers={200: Answer("A page.", wire.Page[wire.Job], example={"items": [examples.JOB], "next_cursor": None})},
-        )
-    ),
+@operation(
+    "GET /v1/jobs",
+    id="listJobs",
+    summary="List jobs, newest first",
+    query=JobsQuery,
+    answers={200: Answer("A page.", wire.Page[wire.Job], example={"items": [examples.JOB], "next_cursor": None})},
 )
 async def find(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, JobsQuery)
-    chosen = search.JobFilter(
-        kind=query.kind,
-        status=query.status,
-        name=query.name,
-        tag=query.tag,
-        tenant=query.tenant,
-        queue=query.queue,
-        task=query.handler,
-        submitted_from=within_history(query.submitted_from),
-        submitted_until=within_history(query.submitted_until),
-    )
-    before = cursors.decode(query.cursor, chosen)
-    async with state_of(request).database.connection() as connection:
-        found = await search.find_jobs(connection, chosen, before=before, limit=query.limit)
-    return answer(
-        wire.Page(items=[views.job(row) for row in found.rows], next_cursor=cursors.encode(found.next_before, chosen))
-    )
+    return await newest_first(request, query, filter_of(search.JobFilter, query), search.find_jobs, views.job)
 
 
-@get(
-    "/v1/jobs/{job_id:str}",
-    opt=described(
-        Call(
-            id="getJob",
-            tag="jobs",
-            summary="Look at a job",
-            description="A read after a write sees it. With `wait` the answer comes when the job has ended or time is up.",
-            query=JobQuery,
-            headers=("If-None-Match",),
-            answers={**_JOB, 304: Answer("Nothing has changed.", headers=("ETag",))},
-            problems=(404,),
-        )
-    ),
+@operation(
+    "GET /v1/jobs/{job_id:str}",
+    id="getJob",
+    summary="Look at a job",
+    description="A read after a write sees it. With `wait` the answer comes when the job has ended or time is up.",
+    query=JobQuery,
+    headers=("If-None-Match",),
+    answers={**_JOB, 304: Answer("Nothing has changed.", headers=("ETag",))},
 )
 async def show(request: ApiRequest) -> Response[bytes]:
     wait = query_of(request, JobQuery).wait
@@ -175,33 +147,28 @@ async def _show(state: ApiState, job_id: UUID) -> JobView:
         return await store.show(connection, job_id)
 
 
-@patch(
-    "/v1/jobs/{job_id:str}",
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="editJob",
-            tag="jobs",
-            summary="Change a pending or recurring job",
-            description=(
-                "A one-time job only while no attempt has begun; a recurring one any time, in force from its next fire. What "
-                "is left out stays; `null` goes back to the default. With `preview=true` nothing is changed, and the answer "
-                "tells which fires of the next 30 days the edit adds and removes."
-            ),
-            query=EditQuery,
-            body=Body({JSON: wire.JobEdit, MERGE_PATCH: wire.JobEdit}, {**examples.EDITS, **examples.EDITS_OF_RECURRING}),
-            headers=("If-Match",),
-            answers={
-                200: Answer(
-                    "The job as it stands now; or what would change.",
-                    (wire.Job, wire.EditPreview),
-                    headers=("ETag",),
-                    example=examples.JOB,
-                )
-            },
-            problems=(400, 404, 409, 412, 413, 415, 422),
-        )
+@operation(
+    "PATCH /v1/jobs/{job_id:str}",
+    id="editJob",
+    summary="Change a pending or recurring job",
+    description=(
+        "A one-time job only while no attempt has begun; a recurring one any time, in force from its next fire. What "
+        "is left out stays; `null` goes back to the default. With `preview=true` nothing is changed, and the answer "
+        "tells which fires of the next 30 days the edit adds and removes."
     ),
+    query=EditQuery,
+    body=Body({JSON: wire.JobEdit, MERGE_PATCH: wire.JobEdit}, {**examples.EDITS, **examples.EDITS_OF_RECURRING}),
+    body_limit=BODY_LIMIT,
+    headers=("If-Match",),
+    answers={
+        200: Answer(
+            "The job as it stands now; or what would change.",
+            (wire.Job, wire.EditPreview),
+            headers=("ETag",),
+            example=examples.JOB,
+        )
+    },
+    problems=(409, 412),
 )
 async def edit(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, EditQuery)
@@ -227,32 +194,27 @@ async def edit(request: ApiRequest) -> Response[bytes]:
         return _told(await recurring_jobs.revise(connection, caller, wanted, revise, version=version, now=now))
 
 
-@patch(
-    "/v1/jobs/{job_id:str}/status",
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="setJobStatus",
-            tag="jobs",
-            summary="Pause, resume or cancel a job",
-            description=(
-                "`paused` holds a job that does not run, `active` lets it go on, `cancelled` ends it. A recurring job that is "
-                "paused fires no more, what runs goes on; with `resume_at` it becomes active then by itself. "
-                "With `preview=true` the answer to `active` tells what a resume would fire, and nothing is changed."
-            ),
-            query=StatusQuery,
-            body=body(wire.StatusChange, **examples.STATUS_CHANGES, **examples.PAUSES_OF_RECURRING),
-            answers={
-                200: Answer(
-                    "The job as it stands now; or what would fire.",
-                    (wire.Job, wire.ResumePreview),
-                    headers=("ETag",),
-                    example=examples.JOB,
-                )
-            },
-            problems=(400, 404, 409, 413, 415, 422),
-        )
+@operation(
+    "PATCH /v1/jobs/{job_id:str}/status",
+    id="setJobStatus",
+    summary="Pause, resume or cancel a job",
+    description=(
+        "`paused` holds a job that does not run, `active` lets it go on, `cancelled` ends it. A recurring job that is "
+        "paused fires no more, what runs goes on; with `resume_at` it becomes active then by itself. "
+        "With `preview=true` the answer to `active` tells what a resume would fire, and nothing is changed."
     ),
+    query=StatusQuery,
+    body=body(wire.StatusChange, **examples.STATUS_CHANGES, **examples.PAUSES_OF_RECURRING),
+    body_limit=BODY_LIMIT,
+    answers={
+        200: Answer(
+            "The job as it stands now; or what would fire.",
+            (wire.Job, wire.ResumePreview),
+            headers=("ETag",),
+            example=examples.JOB,
+        )
+    },
+    problems=(409,),
 )
 async def set_status(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, StatusQuery)
@@ -285,22 +247,15 @@ def _resume_preview(seen: forecast.ResumeForecast) -> wire.ResumePreview:
     return wire.ResumePreview(fires=seen.fires, missed=gaps)
 
 
-@delete(
-    "/v1/jobs/{job_id:str}",
-    status_code=200,
-    opt=described(
-        Call(
-            id="cancelJob",
-            tag="jobs",
-            summary="Cancel a job",
-            description="What has not started never will; what runs is asked to stop, then forced. Its history stays.",
-            answers={200: Answer("What the cancellation did.", wire.Cancelled)},
-            problems=(404, 409),
-        )
-    ),
+@operation(
+    "DELETE /v1/jobs/{job_id:str}",
+    id="cancelJob",
+    summary="Cancel a job",
+    description="What has not started never will; what runs is asked to stop, then forced. Its history stays.",
+    answers={200: Answer("What the cancellation did.", wire.Cancelled)},
+    problems=(409,),
 )
 async def cancel(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
         done = await cancel_job(connection, caller_of(request), wanted, now=state.clock.database_now())
@@ -308,49 +263,35 @@ async def cancel(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Cancelled(job=views.job(view), ended_count=done.ended_count, asked_count=done.asked_count))
 
 
-@post(
-    "/v1/jobs/{job_id:str}/retry",
-    status_code=200,
-    opt=described(
-        Call(
-            id="retryJob",
-            tag="jobs",
-            summary="Try a job again now",
-            description="A failed job rises with a fresh budget; one that waits between attempts is due at once.",
-            answers=_JOB,
-            problems=(404, 409),
-        )
-    ),
+@operation(
+    "POST /v1/jobs/{job_id:str}/retry",
+    id="retryJob",
+    summary="Try a job again now",
+    description="A failed job rises with a fresh budget; one that waits between attempts is due at once.",
+    answers=_JOB,
+    problems=(409,),
 )
 async def retry(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
         view = await one_time_jobs.retry(connection, caller_of(request), wanted, now=state.clock.database_now())
     return _told(view)
 
 
-@post(
-    "/v1/jobs/{job_id:str}/run",
-    status_code=200,
-    request_max_body_size=BODY_LIMIT,
-    opt=described(
-        Call(
-            id="runJob",
-            tag="jobs",
-            summary="Run a job now",
-            description=(
-                "A recurring job fires once, beside its schedule and under its overlap policy, if asked with another payload, "
-                "which is of this run alone; a pending one-time job, also one between two attempts, is due at once."
-            ),
-            body=Body({JSON: wire.RunRequest}, examples.RUNS, required=False),
-            answers=_JOB,
-            problems=(400, 404, 409, 413, 415, 422),
-        )
+@operation(
+    "POST /v1/jobs/{job_id:str}/run",
+    id="runJob",
+    summary="Run a job now",
+    description=(
+        "A recurring job fires once, beside its schedule and under its overlap policy, if asked with another payload, "
+        "which is of this run alone; a pending one-time job, also one between two attempts, is due at once."
     ),
+    body=Body({JSON: wire.RunRequest}, examples.RUNS, required=False),
+    body_limit=BODY_LIMIT,
+    answers=_JOB,
+    problems=(409,),
 )
 async def run(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     asked = await read(request, wire.RunRequest) if await request.body() else wire.RunRequest()
     payload, now = payload_of(asked), state.clock.database_now()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
-from litestar import Response, post
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Call, body, described
+from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read
 from sexton.api.requests.faults import checked, refused
-from sexton.api.requests.parameters import no_query, within_history
+from sexton.api.requests.parameters import within_history
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.clock import host_now
 from sexton.domain.schedule import describe, schedule
@@ -21,32 +22,27 @@ from sexton.domain.schedule.recurrence import seed_of
 from sexton.operations import forecast
 from sexton.store import clock as database_clock
 
+operation = partial(Operation, tag="schedules")
+
 _NO_ID = UUID(int=0)
 _BODY_LIMIT = 256 * 1024
 
 
-@post(
-    "/v1/schedules/preview",
-    status_code=200,
-    request_max_body_size=_BODY_LIMIT,
-    opt=described(
-        Call(
-            id="previewSchedule",
-            tag="schedules",
-            summary="Show when a schedule fires",
-            description=(
-                "In words and instants: of a schedule as it would be submitted, or of a job by its `job_id`. The fires are "
-                "those strictly after `after` (now, if left out), with their jitter. `H` and jitter are drawn from tenant and "
-                "name."
-            ),
-            body=body(wire.PreviewRequest, **examples.PREVIEWS),
-            answers={200: Answer("Its next fires.", wire.Preview)},
-            problems=(400, 404, 413, 415, 422),
-        )
+@operation(
+    "POST /v1/schedules/preview",
+    id="previewSchedule",
+    summary="Show when a schedule fires",
+    description=(
+        "In words and instants: of a schedule as it would be submitted, or of a job by its `job_id`. The fires are "
+        "those strictly after `after` (now, if left out), with their jitter. `H` and jitter are drawn from tenant and "
+        "name."
     ),
+    body=body(wire.PreviewRequest, **examples.PREVIEWS),
+    body_limit=_BODY_LIMIT,
+    answers={200: Answer("Its next fires.", wire.Preview)},
+    problems=(404,),
 )
 async def preview(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state = state_of(request)
     asked = await read(request, wire.PreviewRequest, check=lambda one: _rule(one, host_now()))
     async with state.database.connection() as connection:

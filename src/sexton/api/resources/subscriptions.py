@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from litestar import Response, delete, get, post, put
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers import delivery_views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Call, body, described
-from sexton.api.requests import cursors
+from sexton.api.openapi.description import Answer, Operation, body
 from sexton.api.requests.bodies import read, read_checked
-from sexton.api.requests.parameters import id_of, no_query, query_of, within_history
+from sexton.api.requests.parameters import filter_of, id_of, query_of, within_history
 from sexton.api.requests.queries import DeliveriesQuery, SubscriptionsQuery
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.domain.subscription import checked_name
@@ -22,71 +22,58 @@ from sexton.errors import NotAllowedIn, NotFound
 from sexton.operations import subscriptions
 from sexton.operations.subscriptions import CHUNK
 from sexton.store.database import Connection
-from sexton.store.views.search import JobFilter
+from sexton.store.views.search import Found, JobFilter
 from sexton.store.work import jobs
 from sexton.store.work import subscriptions as store
+
+from .pages import by_name, newest_first
+
+operation = partial(Operation, tag="subscriptions")
 
 _SUBSCRIPTION = {200: Answer("The subscription as it stands now.", wire.SubscriptionView)}
 
 
-@get(
-    "/v1/subscriptions",
-    opt=described(
-        Call(
-            id="listSubscriptions",
-            tag="subscriptions",
-            summary="List subscriptions",
-            description="By name.",
-            query=SubscriptionsQuery,
-            answers={200: Answer("A page of them.", wire.Page[wire.SubscriptionView])},
-        )
-    ),
+@operation(
+    "GET /v1/subscriptions",
+    id="listSubscriptions",
+    summary="List subscriptions",
+    description="By name.",
+    query=SubscriptionsQuery,
+    answers={200: Answer("A page of them.", wire.Page[wire.SubscriptionView])},
 )
 async def listed(request: ApiRequest) -> Response[bytes]:
     query = query_of(request, SubscriptionsQuery)
-    async with state_of(request).database.connection() as connection:
-        found = await store.find(connection, after=cursors.decode_text(query.cursor), limit=query.limit)
-    more = cursors.encode_text(found[-1].name) if len(found) == query.limit else None
-    return answer(wire.Page(items=[delivery_views.subscription(one) for one in found], next_cursor=more))
+
+    async def found(connection: Connection, after: str) -> list[store.Known]:
+        return await store.find(connection, after=after, limit=query.limit)
+
+    return await by_name(request, query, found, delivery_views.subscription, lambda one: one.name)
 
 
-@get(
-    "/v1/subscriptions/{name:str}",
-    opt=described(
-        Call(
-            id="getSubscription",
-            tag="subscriptions",
-            summary="Look at a subscription",
-            answers=_SUBSCRIPTION,
-            problems=(404, 422),
-        )
-    ),
+@operation(
+    "GET /v1/subscriptions/{name:str}",
+    id="getSubscription",
+    summary="Look at a subscription",
+    answers=_SUBSCRIPTION,
+    problems=(404, 422),
 )
 async def shown(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     async with state_of(request).database.connection() as connection:
         return answer(delivery_views.subscription(await _found(connection, _name(request))))
 
 
-@put(
-    "/v1/subscriptions/{name:str}",
-    opt=described(
-        Call(
-            id="setSubscription",
-            tag="subscriptions",
-            summary="Subscribe to what becomes of runs",
-            description=(
-                "Makes the subscription, or replaces all of it. It holds for runs that end from now on; what is on its way "
-                "goes where it was to go. While it is paused no event is made, nor made up for later."
-            ),
-            body=body(wire.SubscriptionSettings, **examples.SUBSCRIPTIONS),
-            answers={**_SUBSCRIPTION, 201: Answer("It is new.", wire.SubscriptionView)},
-            problems=(400, 413, 415, 422),
-        )
+@operation(
+    "PUT /v1/subscriptions/{name:str}",
+    id="setSubscription",
+    summary="Subscribe to what becomes of runs",
+    description=(
+        "Makes the subscription, or replaces all of it. It holds for runs that end from now on; what is on its way "
+        "goes where it was to go. While it is paused no event is made, nor made up for later."
     ),
+    body=body(wire.SubscriptionSettings, **examples.SUBSCRIPTIONS),
+    answers={**_SUBSCRIPTION, 201: Answer("It is new.", wire.SubscriptionView)},
 )
 async def set_(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, name = state_of(request), checked_name(_name(request))
     given = await read_checked(request, wire.SubscriptionSettings, lambda one: one.to_domain(name))
     async with state.database.transaction() as connection:
@@ -95,22 +82,15 @@ async def set_(request: ApiRequest) -> Response[bytes]:
     return answer(view, status=201 if is_new else 200)
 
 
-@delete(
-    "/v1/subscriptions/{name:str}",
-    status_code=200,
-    opt=described(
-        Call(
-            id="removeSubscription",
-            tag="subscriptions",
-            summary="Remove a subscription",
-            description="What has not been delivered yet is cancelled. What was stays among the jobs, named `webhook:{name}`.",
-            answers={200: Answer("Nothing more is sent.", wire.SubscriptionRemoved)},
-            problems=(404, 422),
-        )
-    ),
+@operation(
+    "DELETE /v1/subscriptions/{name:str}",
+    id="removeSubscription",
+    summary="Remove a subscription",
+    description="What has not been delivered yet is cancelled. What was stays among the jobs, named `webhook:{name}`.",
+    answers={200: Answer("Nothing more is sent.", wire.SubscriptionRemoved)},
+    problems=(404, 422),
 )
 async def removed(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, name = state_of(request), _name(request)
     count = await subscriptions.remove(state.database, caller_of(request), name, now=state.clock.database_now())
     if count is None:
@@ -118,54 +98,36 @@ async def removed(request: ApiRequest) -> Response[bytes]:
     return answer(wire.SubscriptionRemoved(name=name, cancelled_count=count))
 
 
-@get(
-    "/v1/subscriptions/{name:str}/deliveries",
-    opt=described(
-        Call(
-            id="listDeliveries",
-            tag="subscriptions",
-            summary="List what was delivered, and what was not, newest first",
-            query=DeliveriesQuery,
-            answers={200: Answer("A page.", wire.Page[wire.Delivery])},
-            problems=(404,),
-        )
-    ),
+@operation(
+    "GET /v1/subscriptions/{name:str}/deliveries",
+    id="listDeliveries",
+    summary="List what was delivered, and what was not, newest first",
+    query=DeliveriesQuery,
+    answers={200: Answer("A page.", wire.Page[wire.Delivery])},
+    problems=(404,),
 )
 async def log(request: ApiRequest) -> Response[bytes]:
     query, name = query_of(request, DeliveriesQuery), _name(request)
-    chosen = JobFilter(
-        name=name,
-        status=query.status,
-        submitted_from=within_history(query.submitted_from),
-        submitted_until=within_history(query.submitted_until),
-    )
-    before = cursors.decode(query.cursor, chosen)
-    async with state_of(request).database.connection() as connection:
+
+    async def find(connection: Connection, chosen: JobFilter, **where: Any) -> Found[store.Delivery]:
         await _found(connection, name)
-        page = await store.deliveries(connection, name, chosen, before=before, limit=query.limit)
-    items = [delivery_views.delivery(one) for one in page.rows]
-    return answer(wire.Page(items=items, next_cursor=cursors.encode(page.next_before, chosen)))
+        return await store.deliveries(connection, name, chosen, **where)
+
+    return await newest_first(request, query, filter_of(JobFilter, query, name=name), find, delivery_views.delivery)
 
 
-@post(
-    "/v1/subscriptions/{name:str}/deliveries/{delivery_id:str}/replay",
-    status_code=200,
-    opt=described(
-        Call(
-            id="replayDelivery",
-            tag="subscriptions",
-            summary="Send a delivery again",
-            description=(
-                "Whether it arrived, failed or was cancelled, with a fresh budget, to where the subscription points now. "
-                "The message keeps its id (`webhook-id`), so a receiver that minds it acts once."
-            ),
-            answers={200: Answer("It is on its way.", wire.DeliveriesReplayed)},
-            problems=(404, 409, 422),
-        )
+@operation(
+    "POST /v1/subscriptions/{name:str}/deliveries/{delivery_id:str}/replay",
+    id="replayDelivery",
+    summary="Send a delivery again",
+    description=(
+        "Whether it arrived, failed or was cancelled, with a fresh budget, to where the subscription points now. "
+        "The message keeps its id (`webhook-id`), so a receiver that minds it acts once."
     ),
+    answers={200: Answer("It is on its way.", wire.DeliveriesReplayed)},
+    problems=(409, 422),
 )
 async def replay_one(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, name, wanted = state_of(request), _name(request), id_of(request, "delivery_id", "delivery")
     async with state.database.transaction() as connection:
         await _found(connection, name)
@@ -182,23 +144,16 @@ async def _refuse_replay(connection: Connection, name: str, wanted: UUID) -> Non
     raise NotFound(f"{name} has no delivery {wanted}")
 
 
-@post(
-    "/v1/subscriptions/{name:str}/deliveries/replay",
-    status_code=200,
-    opt=described(
-        Call(
-            id="replayDeliveries",
-            tag="subscriptions",
-            summary="Send many deliveries again",
-            description="All that failed, or those of a range of time, newest first; each as if it were named alone.",
-            body=body(wire.DeliveriesReplay, **examples.DELIVERIES_REPLAYS),
-            answers={200: Answer("What is sent again, or after a dry run would be.", wire.DeliveriesReplayed)},
-            problems=(400, 404, 413, 415, 422),
-        )
-    ),
+@operation(
+    "POST /v1/subscriptions/{name:str}/deliveries/replay",
+    id="replayDeliveries",
+    summary="Send many deliveries again",
+    description="All that failed, or those of a range of time, newest first; each as if it were named alone.",
+    body=body(wire.DeliveriesReplay, **examples.DELIVERIES_REPLAYS),
+    answers={200: Answer("What is sent again, or after a dry run would be.", wire.DeliveriesReplayed)},
+    problems=(404,),
 )
 async def replay_many(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, name, asked = state_of(request), _name(request), await read(request, wire.DeliveriesReplay)
     async with state.database.connection() as connection:
         await _found(connection, name)

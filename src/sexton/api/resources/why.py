@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from litestar import Response, get
+from functools import partial
+
+from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Call, described
-from sexton.api.requests.parameters import id_of, no_query
+from sexton.api.openapi.description import Answer, Operation
+from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.operations.explain import explain
 
+operation = partial(Operation, tag="jobs")
 
-@get(
-    "/v1/jobs/{job_id:str}/why",
-    opt=described(
-        Call(
-            id="explainJob",
-            tag="jobs",
-            summary="Tell why a job has or has not run",
-            description=(
-                "An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the "
-                "answer. For one-time and recurring jobs, whatever their status."
-            ),
-            answers={200: Answer("The answer, and how it was found.", wire.Why)},
-            problems=(404,),
-        )
+
+@operation(
+    "GET /v1/jobs/{job_id:str}/why",
+    id="explainJob",
+    summary="Tell why a job has or has not run",
+    description=(
+        "An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the "
+        "answer. For one-time and recurring jobs, whatever their status."
     ),
+    answers={200: Answer("The answer, and how it was found.", wire.Why)},
 )
 async def show(request: ApiRequest) -> Response[bytes]:
-    no_query(request)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.connection() as connection:
         found = await explain(connection, caller_of(request), wanted, now=state.clock.database_now())

@@ -11,7 +11,7 @@ import typer
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.exits import Exit, NotUnderstood
 from sexton.cli.inputs import sure
-from sexton.cli.printing import print_fields, print_json, print_table, progress, say
+from sexton.cli.printing import print_json, print_list, print_one, progress, say
 from sexton.errors import InvalidSubmission
 
 if TYPE_CHECKING:
@@ -56,11 +56,8 @@ def list_(
         return [letter async for letter in client.dead_letters(limit=limit, **filters)]
 
     letters = with_client(url, found)
-    if as_json:
-        print_json(letters)
-    else:
-        columns = ("id", "handler", "why", "status", "tries", "buried", "job")
-        print_table(columns, (_row(letter) for letter in letters), none="no dead letters")
+    columns = ("id", "handler", "why", "status", "tries", "buried", "job")
+    print_list(letters, columns, (_row(letter) for letter in letters), none="no dead letters", as_json=as_json)
 
 
 @app.command()
@@ -74,11 +71,9 @@ def show(
     Example: sexton dead show 0199a1b2-0000-7000-8000-000000000000
     """
     letter = with_client(url, lambda client: client.dead_letter(letter_id))
-    if as_json:
-        print_json(letter)
-        return
     error = letter.error
-    print_fields(
+    print_one(
+        letter,
         [
             ("id", letter.id),
             ("job", letter.job_id),
@@ -97,7 +92,8 @@ def show(
             ("replayed at", letter.replay_at),
             ("error", None if error is None else f"{error.type}: {error.message}"),
             ("traceback", None if error is None else error.traceback),
-        ]
+        ],
+        as_json=as_json,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.printing import print_fields, print_json, print_table, up_to
+from sexton.cli.printing import print_list, print_one, up_to
 
 
 def workers(url: Url = None, as_json: AsJson = False) -> None:
@@ -12,9 +12,6 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
     Example: sexton workers
     """
     found = with_client(url, lambda client: client.workers())
-    if as_json:
-        print_json(found)
-        return
     rows = (
         (
             w.id,
@@ -29,7 +26,7 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
         for w in found
     )
     columns = ("id", "status", "running", "silent", "queues", "name", "tasks", "started")
-    print_table(columns, rows, none="no workers; start one: sexton worker module:app")
+    print_list(found, columns, rows, none="no workers; start one: sexton worker module:app", as_json=as_json)
 
 
 def nodes(url: Url = None, as_json: AsJson = False) -> None:
@@ -38,12 +35,9 @@ def nodes(url: Url = None, as_json: AsJson = False) -> None:
     Example: sexton nodes
     """
     found = with_client(url, lambda client: client.nodes())
-    if as_json:
-        print_json(found)
-        return
     rows = ((n.id, n.name, n.status, len(n.partitions), n.started_at, f"{n.silent_s:.1f} s") for n in found)
     columns = ("id", "name", "status", "partitions", "started", "silent")
-    print_table(columns, rows, none="no schedulers; start one: sexton scheduler")
+    print_list(found, columns, rows, none="no schedulers; start one: sexton scheduler", as_json=as_json)
 
 
 def stats(url: Url = None, as_json: AsJson = False) -> None:
@@ -52,10 +46,8 @@ def stats(url: Url = None, as_json: AsJson = False) -> None:
     Example: sexton stats --json
     """
     found = with_client(url, lambda client: client.stats())
-    if as_json:
-        print_json(found)
-        return
-    print_fields(
+    print_one(
+        found,
         [
             ("ready", up_to(found.ready_count)),
             ("running", f"{up_to(found.running_count)} of {found.slot_count:,} slots"),
@@ -72,5 +64,6 @@ def stats(url: Url = None, as_json: AsJson = False) -> None:
                 ", ".join(f"{n:,} {status}" for status, n in sorted(found.ended_last_minute.items())) or "nothing ended",
             ),
             ("at", found.at),
-        ]
+        ],
+        as_json=as_json,
     )

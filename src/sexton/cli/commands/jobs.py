@@ -11,7 +11,7 @@ from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.exits import Exit, NotUnderstood, exit_code, report
 from sexton.cli.inputs import instant, payload_of
 from sexton.cli.job_options import policies, said, takes_job_options
-from sexton.cli.printing import as_json_text, print_fields, print_json, print_table, shown
+from sexton.cli.printing import as_json_text, print_fields, print_json, print_list, print_one, print_table, shown
 
 from .backfill import backfill
 from .explain import preview, rule_of, why
@@ -68,10 +68,7 @@ def list_(
         return [job async for job in client.jobs(limit=limit, **filters)]
 
     jobs = with_client(url, found)
-    if as_json:
-        print_json(jobs)
-    else:
-        print_table(COLUMNS, (row(job) for job in jobs), none="no such jobs")
+    print_list(jobs, COLUMNS, (row(job) for job in jobs), none="no such jobs", as_json=as_json)
 
 
 @app.command()
@@ -81,10 +78,7 @@ def show(job_id: Id, url: Url = None, as_json: AsJson = False) -> None:
     Example: sexton jobs show 0199a1b2-0000-7000-8000-000000000000
     """
     job = with_client(url, lambda client: client.job(job_id))
-    if as_json:
-        print_json(job)
-    else:
-        print_fields(fields(job))
+    print_one(job, fields(job), as_json=as_json)
 
 
 @app.command()
@@ -103,11 +97,9 @@ def executions(
         return [execution async for execution in client.executions(job_id, limit=limit)]
 
     tries = with_client(url, found)
-    if as_json:
-        print_json(tries)
-    else:
-        columns = ("id", "status", "why", "attempt", "took", "started", "worker")
-        print_table(columns, (_try_row(execution) for execution in tries), none="it has not been tried yet")
+    columns = ("id", "status", "why", "attempt", "took", "started", "worker")
+    rows = (_try_row(execution) for execution in tries)
+    print_list(tries, columns, rows, none="it has not been tried yet", as_json=as_json)
 
 
 @app.command()

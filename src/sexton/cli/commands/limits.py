@@ -7,31 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.printing import print_fields, print_json, print_table, up_to
+from sexton.cli.printing import print_list, print_one, print_table, up_to
 
+from .named import NamedCommands
 from .set_options import said
 
 if TYPE_CHECKING:
     from sexton.wire import LimitView
 
-app = typer.Typer(
-    add_completion=False,
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    help="List, show, set and remove limits by key. Without a command: list.",
-)
-
-Key = Annotated[str, typer.Argument(help="The key, as it comes out of a template.")]
+KEY = "The key, as it comes out of a template."
 
 
-@app.callback(invoke_without_command=True)
-def limits(context: typer.Context, url: Url = None, as_json: AsJson = False) -> None:
-    """List, show, set and remove limits by key. Without a command: list."""
-    if context.invoked_subcommand is None:
-        list_(None, 50, url, as_json)
-
-
-@app.command("list")
 def list_(
     prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
@@ -47,49 +33,8 @@ def list_(
         return [one async for one in client.limits(prefix, limit=limit)]
 
     limits = with_client(url, found)
-    if as_json:
-        print_json(limits)
-        return
     rows = ((one.key, _numbers(one), up_to(one.held_count, 1_000), up_to(one.parked_count, 1_000)) for one in limits)
-    print_table(("key", "limit", "held", "parked"), rows, none="no limits")
-
-
-@app.command()
-def show(key: Key, url: Url = None, as_json: AsJson = False) -> None:
-    """Show a limit, the runs that hold it, and how many wait.
-
-    Example: sexton limits show stripe
-    """
-    _print(with_client(url, lambda client: client.limit(key)), as_json)
-
-
-@app.command("set")
-def set_(
-    key: Key,
-    running: Annotated[int | None, typer.Option(help="Runs at once.")] = None,
-    count: Annotated[int | None, typer.Option(help="Starts per --per.")] = None,
-    per: Annotated[str | None, typer.Option(help="The span that --count is of: 1s.")] = None,
-    burst: Annotated[int | None, typer.Option(help="Starts that may come at once after a rest.")] = None,
-    ordered: Annotated[bool, typer.Option("--ordered", help="One at a time, by due time.")] = False,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make a limit, or replace its numbers, for all jobs that name it.
-
-    Example: sexton limits set stripe --running 5 --count 10 --per 1s
-    """
-    numbers = said(running=running, count=count, per=per, burst=burst, ordered=ordered or None)
-    _print(with_client(url, lambda client: client.set_limit(key, **numbers)), as_json)
-
-
-@app.command()
-def remove(key: Key, url: Url = None, as_json: AsJson = False) -> None:
-    """Remove a limit. Refused while runs wait for it.
-
-    Example: sexton limits remove stripe
-    """
-    found = with_client(url, lambda client: client.remove_limit(key))
-    print_json(found) if as_json else typer.echo(f"{key} removed")
+    print_list(limits, ("key", "limit", "held", "parked"), rows, none="no limits", as_json=as_json)
 
 
 def _numbers(limit: LimitView) -> str:
@@ -102,10 +47,8 @@ def _numbers(limit: LimitView) -> str:
 
 
 def _print(limit: LimitView, as_json: bool) -> None:
-    if as_json:
-        print_json(limit)
-        return
-    print_fields(
+    print_one(
+        limit,
         [
             ("key", limit.key),
             ("limit", _numbers(limit)),
@@ -115,8 +58,49 @@ def _print(limit: LimitView, as_json: bool) -> None:
             ("starts left now", limit.tokens),
             ("set by", limit.made_by),
             ("set at", limit.updated_at),
-        ]
+        ],
+        as_json=as_json,
     )
-    if limit.holders:
+    if limit.holders and not as_json:
         rows = ((one.run_id, one.handler, one.tenant, one.worker, one.since) for one in limit.holders)
         print_table(("run", "handler", "tenant", "worker", "since"), rows, none="")
+
+
+commands = NamedCommands(
+    "limits",
+    "List, show, set and remove limits by key. Without a command: list.",
+    list_,
+    argument=KEY,
+    metavar="key",
+    example="stripe",
+)
+app = commands.app
+commands.show(lambda client, key: client.limit(key), _print, "Show a limit, the runs that hold it, and how many wait.")
+
+
+@app.command("set")
+def set_(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(help=KEY)],
+    running: Annotated[int | None, typer.Option(help="Runs at once.")] = None,
+    count: Annotated[int | None, typer.Option(help="Starts per --per.")] = None,
+    per: Annotated[str | None, typer.Option(help="The span that --count is of: 1s.")] = None,
+    burst: Annotated[int | None, typer.Option(help="Starts that may come at once after a rest.")] = None,
+    ordered: Annotated[bool, typer.Option("--ordered", help="One at a time, by due time.")] = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a limit, or replace its numbers, for all jobs that name it.
+
+    Example: sexton limits set stripe --running 5 --count 10 --per 1s
+    """
+    numbers = said(context)
+    _print(with_client(url, lambda client: client.set_limit(key, **numbers)), as_json)
+
+
+commands.change(
+    "remove",
+    lambda client, key: client.remove_limit(key),
+    "Remove a limit. Refused while runs wait for it.",
+    done="removed",
+)

@@ -7,40 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.printing import print_fields, print_json, print_table, up_to
+from sexton.cli.printing import print_list, print_one, up_to
 
+from .named import NamedCommands, standing
 from .set_options import merged, said
 
 if TYPE_CHECKING:
     from sexton.wire import QueueView
 
-app = typer.Typer(
-    add_completion=False,
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    help="List, set, pause and resume queues. Without a command: list.",
-)
 
-Name = Annotated[str, typer.Argument(help="The queue.")]
-
-
-@app.callback(invoke_without_command=True)
-def queues(context: typer.Context, url: Url = None, as_json: AsJson = False) -> None:
-    """List, set, pause and resume queues. Without a command: list."""
-    if context.invoked_subcommand is None:
-        list_(url, as_json)
-
-
-@app.command("list")
 def list_(url: Url = None, as_json: AsJson = False) -> None:
     """List the queues and how long they are. Counts stop at 10,000.
 
     Example: sexton queues list
     """
     found = with_client(url, lambda client: client.queues())
-    if as_json:
-        print_json(found)
-        return
     rows = (
         (
             q.name,
@@ -56,20 +37,46 @@ def list_(url: Url = None, as_json: AsJson = False) -> None:
         for q in found
     )
     columns = ("queue", "ready", "running", "waiting", "parked", "oldest s", "workers", "pace", "status")
-    print_table(columns, rows, none="no queue has live work")
+    print_list(found, columns, rows, none="no queue has live work", as_json=as_json)
 
 
-@app.command()
-def show(name: Name, url: Url = None, as_json: AsJson = False) -> None:
-    """Show what is set for a queue, and how long it is.
+def _print(queue: QueueView, as_json: bool) -> None:
+    print_one(
+        queue,
+        [
+            *standing("queue", queue),
+            ("ready", up_to(queue.ready_count)),
+            ("running", up_to(queue.running_count)),
+            ("parked", up_to(queue.parked_count)),
+            ("waiting", up_to(queue.waiting_count)),
+            ("oldest ready", None if queue.oldest_ready_s is None else f"{queue.oldest_ready_s:.1f} s"),
+            ("workers", queue.worker_count),
+            ("release rate", None if queue.release_rate is None else f"{queue.release_rate:g}/s"),
+            ("release burst", queue.release_burst),
+            ("ageing", None if queue.ageing_s is None else f"{queue.ageing_s:g} s"),
+            ("timeout", None if queue.timeout_s is None else f"{queue.timeout_s:g} s" if queue.timeout_s else "none"),
+            ("jitter", None if queue.jitter_s is None else f"{queue.jitter_s:g} s"),
+            ("max attempts", None if queue.retry is None else queue.retry.max_attempts),
+            ("set at", queue.updated_at),
+        ],
+        as_json=as_json,
+    )
 
-    Example: sexton queues show mail
-    """
-    _print(with_client(url, lambda client: client.queue(name)), as_json)
+
+commands = NamedCommands(
+    "queues", "List, set, pause and resume queues. Without a command: list.", list_, argument="The queue.", example="mail"
+)
+app = commands.app
+
+Name = Annotated[str, typer.Argument(help="The queue.")]
+
+
+commands.show(lambda client, name: client.queue(name), _print, "Show what is set for a queue, and how long it is.")
 
 
 @app.command("set")
 def set_(
+    context: typer.Context,
     name: Name,
     release_rate: Annotated[float | None, typer.Option(help="Runs per second that may start; 0: no limit.")] = None,
     release_burst: Annotated[int | None, typer.Option(help="Runs that may start at once after a rest.")] = None,
@@ -84,14 +91,7 @@ def set_(
 
     Example: sexton queues set mail --release-rate 50 --ageing 10m
     """
-    given = said(
-        release_rate=release_rate,
-        release_burst=release_burst,
-        ageing=ageing,
-        timeout=timeout,
-        jitter=jitter,
-        max_attempts=max_attempts,
-    )
+    given = said(context)
 
     async def work(client: Any) -> QueueView:
         from sexton.errors import NotFound
@@ -118,64 +118,15 @@ def set_(
     _print(with_client(url, work), as_json)
 
 
-@app.command()
-def pause(
-    name: Name,
-    note: Annotated[str | None, typer.Option(help="Why, for whoever looks.")] = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Start nothing in it until it is resumed. What runs goes on.
-
-    Example: sexton queues pause mail --note "the mail server is down"
-    """
-    found = with_client(url, lambda client: client.pause_queue(name, note=note))
-    print_json(found) if as_json else typer.echo(f"{name} paused")
-
-
-@app.command()
-def resume(name: Name, url: Url = None, as_json: AsJson = False) -> None:
-    """Let a paused queue go on.
-
-    Example: sexton queues resume mail
-    """
-    found = with_client(url, lambda client: client.resume_queue(name))
-    print_json(found) if as_json else typer.echo(f"{name} goes on")
-
-
-@app.command()
-def remove(name: Name, url: Url = None, as_json: AsJson = False) -> None:
-    """Forget what is set for a queue: it has the defaults again. The runs in it stay.
-
-    Example: sexton queues remove mail
-    """
-    found = with_client(url, lambda client: client.remove_queue(name))
-    print_json(found) if as_json else typer.echo(f"{name} has the defaults again")
-
-
-def _print(queue: QueueView, as_json: bool) -> None:
-    if as_json:
-        print_json(queue)
-        return
-    print_fields(
-        [
-            ("queue", queue.name),
-            ("status", queue.status),
-            ("note", queue.note),
-            ("paused at", queue.paused_at),
-            ("paused by", queue.paused_by),
-            ("ready", up_to(queue.ready_count)),
-            ("running", up_to(queue.running_count)),
-            ("parked", up_to(queue.parked_count)),
-            ("waiting", up_to(queue.waiting_count)),
-            ("oldest ready", None if queue.oldest_ready_s is None else f"{queue.oldest_ready_s:.1f} s"),
-            ("workers", queue.worker_count),
-            ("release rate", None if queue.release_rate is None else f"{queue.release_rate:g}/s"),
-            ("release burst", queue.release_burst),
-            ("ageing", None if queue.ageing_s is None else f"{queue.ageing_s:g} s"),
-            ("timeout", None if queue.timeout_s is None else f"{queue.timeout_s:g} s" if queue.timeout_s else "none"),
-            ("jitter", None if queue.jitter_s is None else f"{queue.jitter_s:g} s"),
-            ("max attempts", None if queue.retry is None else queue.retry.max_attempts),
-            ("set at", queue.updated_at),
-        ]
-    )
+commands.pause(
+    lambda client, name, note: client.pause_queue(name, note=note),
+    "Start nothing in it until it is resumed. What runs goes on.",
+    example_note="the mail server is down",
+)
+commands.change("resume", lambda client, name: client.resume_queue(name), "Let a paused queue go on.", done="goes on")
+commands.change(
+    "remove",
+    lambda client, name: client.remove_queue(name),
+    "Forget what is set for a queue: it has the defaults again. The runs in it stay.",
+    done="has the defaults again",
+)

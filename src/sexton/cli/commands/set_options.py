@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import typer
+
 from sexton.cli.exits import NotUnderstood
 
+_OF_EVERY_COMMAND = ("name", "key", "url", "as_json")
 
-def said(**given: Any) -> dict[str, Any]:
-    """What was named on the command line, at least one of it."""
-    named = {name: value for name, value in given.items() if value is not None}
+
+def said(context: typer.Context) -> dict[str, Any]:
+    """The settings that were named on the command line, at least one of them."""
+    given = {name: value for name, value in context.params.items() if name not in _OF_EVERY_COMMAND}
+    named = {name: value for name, value in given.items() if value is not None and value is not False}
     if not named:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise NotUnderstood(f"say what to set: {options}")

@@ -10,31 +10,18 @@ import typer
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.exits import NotUnderstood
 from sexton.cli.inputs import instant, sure
-from sexton.cli.printing import print_fields, print_json, print_table
+from sexton.cli.printing import print_json, print_list, print_one
 from sexton.errors import InvalidSubmission
+
+from .named import NamedCommands
 
 if TYPE_CHECKING:
     from sexton.wire import Delivery, SubscriptionView
-
-app = typer.Typer(
-    add_completion=False,
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    help="List, add and remove subscriptions; their deliveries, and replays. Without a command: list.",
-)
 
 Name = Annotated[str, typer.Argument(help="The subscription.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 
 
-@app.callback(invoke_without_command=True)
-def subscriptions(context: typer.Context, url: Url = None, as_json: AsJson = False) -> None:
-    """List, add and remove subscriptions; their deliveries, and replays. Without a command: list."""
-    if context.invoked_subcommand is None:
-        list_(url, as_json)
-
-
-@app.command("list")
 def list_(url: Url = None, as_json: AsJson = False) -> None:
     """List subscriptions: who is told what.
 
@@ -45,20 +32,48 @@ def list_(url: Url = None, as_json: AsJson = False) -> None:
         return [one async for one in client.subscriptions()]
 
     known = with_client(url, found)
-    if as_json:
-        print_json(known)
-        return
     rows = ((one.name, one.url, list(one.kinds), _whose(one), one.status) for one in known)
-    print_table(("name", "url", "kinds", "of", "status"), rows, none="no subscriptions")
+    columns = ("name", "url", "kinds", "of", "status")
+    print_list(known, columns, rows, none="no subscriptions", as_json=as_json)
 
 
-@app.command()
-def show(name: Name, url: Url = None, as_json: AsJson = False) -> None:
-    """Show a subscription.
+def _whose(one: SubscriptionView) -> str | None:
+    parts = {"tenant": one.filter.tenant, "queue": one.filter.queue, "job": one.filter.job_id}
+    return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None) or "all runs"
 
-    Example: sexton subscriptions show orders
-    """
-    _print(with_client(url, lambda client: client.subscription(name)), as_json)
+
+def _print(one: SubscriptionView, as_json: bool) -> None:
+    print_one(
+        one,
+        [
+            ("subscription", one.name),
+            ("status", one.status),
+            ("url", one.url),
+            ("kinds", list(one.kinds)),
+            ("of", _whose(one)),
+            ("signed with", list(one.signed_with)),
+            ("headers", sorted(one.headers)),
+            ("queue", one.queue),
+            ("priority", one.priority),
+            ("max attempts", one.retry.max_attempts),
+            ("timeout", f"{one.timeout_s:g} s"),
+            ("paused at", one.paused_at),
+            ("made at", one.created_at),
+            ("set at", one.updated_at),
+        ],
+        as_json=as_json,
+    )
+
+
+commands = NamedCommands(
+    "subscriptions",
+    "List, add and remove subscriptions; their deliveries, and replays. Without a command: list.",
+    list_,
+    argument="The subscription.",
+    example="orders",
+)
+app = commands.app
+commands.show(lambda client, name: client.subscription(name), _print, "Show a subscription.")
 
 
 @app.command()
@@ -124,11 +139,8 @@ def deliveries(
         return [one async for one in client.deliveries(name, status=status, limit=limit)]
 
     log = with_client(url, found)
-    if as_json:
-        print_json(log)
-        return
     columns = ("id", "kind", "status", "tries", "answer", "occurred", "next try", "job", "why")
-    print_table(columns, (_row(one) for one in log), none="no deliveries")
+    print_list(log, columns, (_row(one) for one in log), none="no deliveries", as_json=as_json)
 
 
 @app.command()
@@ -190,36 +202,7 @@ def _retry(max_attempts: int | None) -> Any:
     return replace(RETRY, max_attempts=max_attempts)
 
 
-def _whose(one: SubscriptionView) -> str | None:
-    parts = {"tenant": one.filter.tenant, "queue": one.filter.queue, "job": one.filter.job_id}
-    return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None) or "all runs"
-
-
 def _row(one: Delivery) -> tuple[Any, ...]:
     why = one.reason or (one.error.message if one.error else None)
     next_try = one.next_try_at if one.status == "pending" else None
     return one.id, one.kind, one.status, one.attempt, one.response_status, one.occurred_at, next_try, one.run_job_id, why
-
-
-def _print(one: SubscriptionView, as_json: bool) -> None:
-    if as_json:
-        print_json(one)
-        return
-    print_fields(
-        [
-            ("subscription", one.name),
-            ("status", one.status),
-            ("url", one.url),
-            ("kinds", list(one.kinds)),
-            ("of", _whose(one)),
-            ("signed with", list(one.signed_with)),
-            ("headers", sorted(one.headers)),
-            ("queue", one.queue),
-            ("priority", one.priority),
-            ("max attempts", one.retry.max_attempts),
-            ("timeout", f"{one.timeout_s:g} s"),
-            ("paused at", one.paused_at),
-            ("made at", one.created_at),
-            ("set at", one.updated_at),
-        ]
-    )

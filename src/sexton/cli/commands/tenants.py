@@ -7,40 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.printing import print_fields, print_json, print_table, up_to
+from sexton.cli.printing import print_list, print_one, up_to
 
+from .named import NamedCommands, standing
 from .set_options import merged, said
 
 if TYPE_CHECKING:
     from sexton.wire import TenantView
 
-app = typer.Typer(
-    add_completion=False,
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    help="List, set, pause and resume tenants. Without a command: list.",
-)
 
-Name = Annotated[str, typer.Argument(help="The tenant.")]
-
-
-@app.callback(invoke_without_command=True)
-def tenants(context: typer.Context, url: Url = None, as_json: AsJson = False) -> None:
-    """List, set, pause and resume tenants. Without a command: list."""
-    if context.invoked_subcommand is None:
-        list_(url, as_json)
-
-
-@app.command("list")
 def list_(url: Url = None, as_json: AsJson = False) -> None:
     """List the tenants that have live work or for which something was set. Counts stop at 10,000.
 
     Example: sexton tenants list
     """
     found = with_client(url, lambda client: client.tenants())
-    if as_json:
-        print_json(found)
-        return
     rows = (
         (
             t.name,
@@ -55,20 +36,52 @@ def list_(url: Url = None, as_json: AsJson = False) -> None:
         for t in found
     )
     columns = ("tenant", "ready", "running", "waiting", "parked", "weight", "limits", "status")
-    print_table(columns, rows, none="no tenant has live work, and nothing is set for any")
+    print_list(found, columns, rows, none="no tenant has live work, and nothing is set for any", as_json=as_json)
 
 
-@app.command()
-def show(name: Name, url: Url = None, as_json: AsJson = False) -> None:
-    """Show what is set for a tenant, and how much it has going on.
+def _limits(tenant: TenantView) -> str:
+    parts = [
+        f"{tenant.running_max:,} at once" if tenant.running_max else "",
+        f"{tenant.waiting_max:,} waiting" if tenant.waiting_max else "",
+        f"{tenant.submit_rate:g}/s submitted" if tenant.submit_rate else "",
+    ]
+    return ", ".join(filter(None, parts))
 
-    Example: sexton tenants show acme
-    """
-    _print(with_client(url, lambda client: client.tenant(name)), as_json)
+
+def _print(tenant: TenantView, as_json: bool) -> None:
+    print_one(
+        tenant,
+        [
+            *standing("tenant", tenant),
+            ("weight", tenant.weight),
+            ("running", f"{up_to(tenant.running_count)}{f' of {tenant.running_max:,}' if tenant.running_max else ''}"),
+            ("ready", up_to(tenant.ready_count)),
+            ("parked", up_to(tenant.parked_count)),
+            ("waiting", up_to(tenant.waiting_count)),
+            ("waiting max", tenant.waiting_max),
+            ("submit rate", None if tenant.submit_rate is None else f"{tenant.submit_rate:g}/s"),
+            ("submit burst", tenant.submit_burst),
+            ("jitter", None if tenant.jitter_s is None else f"{tenant.jitter_s:g} s"),
+            ("set at", tenant.updated_at),
+        ],
+        as_json=as_json,
+    )
+
+
+commands = NamedCommands(
+    "tenants", "List, set, pause and resume tenants. Without a command: list.", list_, argument="The tenant.", example="acme"
+)
+app = commands.app
+
+Name = Annotated[str, typer.Argument(help="The tenant.")]
+
+
+commands.show(lambda client, name: client.tenant(name), _print, "Show what is set for a tenant, and how much it has going on.")
 
 
 @app.command("set")
 def set_(
+    context: typer.Context,
     name: Name,
     weight: Annotated[int | None, typer.Option(help="Its share, against the weights of others.")] = None,
     running_max: Annotated[int | None, typer.Option(help="Runs at once; 0: no limit.")] = None,
@@ -83,14 +96,7 @@ def set_(
 
     Example: sexton tenants set acme --weight 3 --running-max 50
     """
-    given = said(
-        weight=weight,
-        running_max=running_max,
-        waiting_max=waiting_max,
-        submit_rate=submit_rate,
-        submit_burst=submit_burst,
-        jitter=jitter,
-    )
+    given = said(context)
 
     async def work(client: Any) -> TenantView:
         from sexton.errors import NotFound
@@ -109,70 +115,15 @@ def set_(
 _FIELDS = ("weight", "running_max", "waiting_max", "submit_rate", "submit_burst")
 
 
-@app.command()
-def pause(
-    name: Name,
-    note: Annotated[str | None, typer.Option(help="Why, for whoever looks.")] = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Start none of its runs until it is resumed. What runs goes on.
-
-    Example: sexton tenants pause acme --note "unpaid"
-    """
-    found = with_client(url, lambda client: client.pause_tenant(name, note=note))
-    print_json(found) if as_json else typer.echo(f"{name} paused")
-
-
-@app.command()
-def resume(name: Name, url: Url = None, as_json: AsJson = False) -> None:
-    """Let a paused tenant go on.
-
-    Example: sexton tenants resume acme
-    """
-    found = with_client(url, lambda client: client.resume_tenant(name))
-    print_json(found) if as_json else typer.echo(f"{name} goes on")
-
-
-@app.command()
-def remove(name: Name, url: Url = None, as_json: AsJson = False) -> None:
-    """Forget what is set for a tenant: it has the defaults again. Its jobs stay.
-
-    Example: sexton tenants remove acme
-    """
-    found = with_client(url, lambda client: client.remove_tenant(name))
-    print_json(found) if as_json else typer.echo(f"{name} has the defaults again")
-
-
-def _limits(tenant: TenantView) -> str:
-    parts = [
-        f"{tenant.running_max:,} at once" if tenant.running_max else "",
-        f"{tenant.waiting_max:,} waiting" if tenant.waiting_max else "",
-        f"{tenant.submit_rate:g}/s submitted" if tenant.submit_rate else "",
-    ]
-    return ", ".join(filter(None, parts))
-
-
-def _print(tenant: TenantView, as_json: bool) -> None:
-    if as_json:
-        print_json(tenant)
-        return
-    print_fields(
-        [
-            ("tenant", tenant.name),
-            ("status", tenant.status),
-            ("note", tenant.note),
-            ("paused at", tenant.paused_at),
-            ("paused by", tenant.paused_by),
-            ("weight", tenant.weight),
-            ("running", f"{up_to(tenant.running_count)}{f' of {tenant.running_max:,}' if tenant.running_max else ''}"),
-            ("ready", up_to(tenant.ready_count)),
-            ("parked", up_to(tenant.parked_count)),
-            ("waiting", up_to(tenant.waiting_count)),
-            ("waiting max", tenant.waiting_max),
-            ("submit rate", None if tenant.submit_rate is None else f"{tenant.submit_rate:g}/s"),
-            ("submit burst", tenant.submit_burst),
-            ("jitter", None if tenant.jitter_s is None else f"{tenant.jitter_s:g} s"),
-            ("set at", tenant.updated_at),
-        ]
-    )
+commands.pause(
+    lambda client, name, note: client.pause_tenant(name, note=note),
+    "Start none of its runs until it is resumed. What runs goes on.",
+    example_note="unpaid",
+)
+commands.change("resume", lambda client, name: client.resume_tenant(name), "Let a paused tenant go on.", done="goes on")
+commands.change(
+    "remove",
+    lambda client, name: client.remove_tenant(name),
+    "Forget what is set for a tenant: it has the defaults again. Its jobs stay.",
+    done="has the defaults again",
+)

@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeVar, Unpack
 import msgspec
 
 from sexton import wire
-from sexton.client.options import LimitOptions, QueueOptions, TenantOptions
+from sexton.client.options import QueueOptions, TenantOptions
+from sexton.domain.limit import LimitOptions
 from sexton.domain.retry import Retry
 from sexton.errors import InvalidSubmission
 

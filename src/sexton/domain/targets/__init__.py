@@ -1,4 +1,4 @@
-"""What a job calls outside of Python: a URL, a gRPC method, an allowed command.
+"""What a job calls instead of a Python function: a URL, a gRPC method, an allowed command.
 
 A target is part of a job's policy, so it travels with every version of the job and every claim of its runs. The task of such a
 job is reserved. By rule "claim only known tasks", only workers that can reach a target claim its runs.

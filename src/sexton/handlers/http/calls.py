@@ -16,7 +16,7 @@ from sexton.clock import Clock, host_now
 from sexton.domain.targets import HttpTarget
 from sexton.domain.targets.http import has_status
 from sexton.errors import HandedOver, OutboundRefused, PermanentError, SextonError, Snooze
-from sexton.handlers.breaker import Patience
+from sexton.handlers.breaker import PATIENCE, Patience
 from sexton.handlers.context import Call, Context
 from sexton.handlers.handle import Handle, Hasten
 from sexton.handlers.outbound import Outbound, trusted
@@ -58,7 +58,7 @@ class HttpCalls:
         clock: Clock,
         dice: Rng,
         seat_limit: int,
-        patience: Patience | None = None,
+        patience: Patience = PATIENCE,
         proxy: str | None = None,
         ca_file: Path | None = None,
         public_url: str | None = None,
@@ -69,8 +69,7 @@ class HttpCalls:
         self._proxy, self._trusted = proxy, trusted(ca_file)
         self._public_url = None if public_url is None else public_url.rstrip("/")
         self._token, self._hasten = token, hasten
-        chosen = patience or Patience()
-        self._hosts = Hosts(lambda name: Host(name, seat_limit, chosen, dice))
+        self._hosts = Hosts(lambda name: Host(name, seat_limit, patience, dice))
         self._session: aiohttp.ClientSession | None = None
 
     def start(self, call: Call, context: Context) -> Handle:

@@ -17,8 +17,9 @@ import msgspec
 
 from sexton.domain.outcome import ErrorInfo
 from sexton.errors import PermanentError, RetryLater, SextonError, Snooze
-from sexton.handlers.context import Context, Stopped, ask_to_stop, voice_of
+from sexton.handlers.context import Context, Stopped, voice_of
 from sexton.handlers.handle import Handle
+from sexton.handlers.process_handle import ProcessHandle
 
 from .messages import (
     LENGTH_BYTES,
@@ -78,7 +79,7 @@ class ProcessPool:
 
     def start(self, start: Start, context: Context) -> Handle:
         """On the event loop's thread only: the kernel ties a child's life to the thread that made it."""
-        return ProcessHandle(self, start, context)
+        return FunctionHandle(self, start, context)
 
     async def close(self) -> None:
         """Idle members end at once, busy ones after their call; returns when the last is gone."""
@@ -103,7 +104,7 @@ class ProcessPool:
                 yield member
             finally:
                 if member.is_busy:  # its caller was cancelled with the whole loop
-                    member.kill()
+                    member.force_stop()
                     await asyncio.wait([member.gone])
                 elif self._is_closed:
                     member.dismiss()
@@ -124,49 +125,23 @@ class ProcessPool:
         return member
 
 
-class ProcessHandle:
-    __slots__ = ("_context", "_member", "done", "freed")
+class FunctionHandle(ProcessHandle["Member"]):
+    __slots__ = ()
 
     def __init__(self, pool: ProcessPool, start: Start, context: Context) -> None:
-        loop = asyncio.get_running_loop()
-        self._context = context
-        self._member: Member | None = None
-        self.done: asyncio.Future[Any] = loop.create_future()
-        self.freed: asyncio.Future[Any] = loop.create_task(self._run(pool, start))
-
-    def ask_to_stop(self) -> None:
-        ask_to_stop(self._context)
-        if self._member is None:
-            self._fail(Stopped("it was stopped before it began"))
-        else:
-            self._member.ask_to_stop()
-
-    def force_stop(self) -> bool:
-        ask_to_stop(self._context)
-        if self._member is not None and not self.done.done():
-            self._member.kill()
-        self._fail(Stopped("its process was killed"))
-        return True
+        super().__init__(context, self._run(pool, start))
 
     async def _run(self, pool: ProcessPool, start: Start) -> None:
         try:
             async with pool.member() as member:
                 if not self.done.done():
-                    self._member = member
+                    self._process = member
                     self._succeed(await member.call(start, self._context))
         except (Exception, Stopped) as error:
             self._fail(error)
         finally:
-            self._member = None
+            self._process = None
             self.done.cancel()  # without effect unless the loop itself is being torn down
-
-    def _succeed(self, result: Any) -> None:
-        if not self.done.done():
-            self.done.set_result(result)
-
-    def _fail(self, error: BaseException) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
 
 
 class Member:
@@ -236,7 +211,7 @@ class Member:
         self._is_dismissed = True
         self._writer.close()
 
-    def kill(self) -> None:
+    def force_stop(self) -> None:
         if self._process.returncode is None:  # not reaped yet, so that the number is still its own
             with suppress(ProcessLookupError, PermissionError):  # macOS denies signals to a group of dead processes
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -288,7 +263,7 @@ class Member:
         if self._is_dismissed:
             with suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(self._process.wait, EXIT_GRACE_S)
-        self.kill()
+        self.force_stop()
         exit_code = await asyncio.to_thread(self._process.wait)
         os.close(self._lifeline)
         return exit_code

@@ -13,8 +13,9 @@ from sexton.domain.fault import Invalid
 from sexton.domain.targets import SCRIPT_TASK, SecretRef
 from sexton.domain.targets.command import Command
 from sexton.errors import PermanentError, RetryLater, SextonError
-from sexton.handlers.context import Call, Context, Stopped, ask_to_stop
+from sexton.handlers.context import Call, Context, Stopped
 from sexton.handlers.handle import Handle, Handler
+from sexton.handlers.process_handle import ProcessHandle
 from sexton.handlers.python.process_pool import how_it_ended
 from sexton.handlers.redaction import to_hide
 
@@ -96,31 +97,15 @@ class Script:
         return {"PATH": PATH, "LANG": "C.UTF-8", **said, **secrets, **own, **trace}
 
 
-class ScriptHandle:
-    __slots__ = ("_context", "_errors", "_output", "_process", "_script", "done", "freed")
+class ScriptHandle(ProcessHandle[ScriptProcess]):
+    __slots__ = ("_errors", "_output", "_script")
+
+    killed = "its processes were killed"
 
     def __init__(self, script: Script, order: Order, payload: bytes, context: Context, secrets: Sequence[str]) -> None:
-        loop = asyncio.get_running_loop()
         self._script = script
-        self._context = context
         self._output, self._errors = Listener(context.log, secrets), Listener(context.log, secrets)
-        self._process: ScriptProcess | None = None
-        self.done: asyncio.Future[Any] = loop.create_future()
-        self.freed: asyncio.Future[Any] = loop.create_task(self._run(order, payload))
-
-    def ask_to_stop(self) -> None:
-        ask_to_stop(self._context)
-        if self._process is None:
-            self._fail(Stopped("it was stopped before it began"))
-        else:
-            self._process.ask_to_stop()
-
-    def force_stop(self) -> bool:
-        ask_to_stop(self._context)
-        if self._process is not None and not self.done.done():
-            self._process.force_stop()
-        self._fail(Stopped("its processes were killed"))
-        return True
+        super().__init__(context, self._run(order, payload))
 
     async def _run(self, order: Order, payload: bytes) -> None:
         try:
@@ -140,14 +125,12 @@ class ScriptHandle:
     async def _settle(self, code: int) -> None:
         await asyncio.wait([self._output.closed, self._errors.closed], timeout=OUTPUT_GRACE_S)
         if code == 0:
-            if not self.done.done():
-                self.done.set_result(self._output.result())
+            self._succeed(self._output.result())
         elif self._context.cancelled:  # whatever it says about that is no verdict on the job
             self._fail(Stopped("it stopped when asked"))
         else:
             self._fail(self._script.failure(code, self._errors.last_words()))
 
     def _fail(self, error: BaseException) -> None:
-        if not self.done.done():
-            # Where in our own code it was found is nobody's concern.
-            self.done.set_exception(error.with_traceback(None) if isinstance(error, SextonError) else error)
+        # Where in our own code it was found is nobody's concern.
+        super()._fail(error.with_traceback(None) if isinstance(error, SextonError) else error)

@@ -10,7 +10,22 @@ from uuid import UUID
 from sexton.store.database import Connection
 from sexton.store.sql import statements
 
+from .workers import Held as Held
+
 _SQL = statements(__name__)
+
+
+class RemoteWorker(NamedTuple):
+    """A worker as it presents itself."""
+
+    id: UUID
+    name: str
+    queues: Sequence[str]
+    tasks: Sequence[str]
+    limit: int  # runs that it takes at once
+    concurrency: int
+    lease_s: float
+    holding: Collection[UUID] | None
 
 
 class Attendance(NamedTuple):
@@ -19,29 +34,8 @@ class Attendance(NamedTuple):
     is_ours: bool  # the id belongs to a worker of our own making; else one that is not present was declared dead
 
 
-class Held(NamedTuple):
-    """A lease as the database sees it."""
-
-    run_id: UUID
-    job_id: UUID
-    token: int
-    cancel_requested: bool
-    at_most_once: bool
-    held_s: float
-
-
-async def attend(
-    connection: Connection,
-    worker_id: UUID,
-    *,
-    name: str,
-    queues: Sequence[str],
-    tasks: Sequence[str],
-    concurrency: int,
-    lease_s: float,
-    now: datetime | None = None,
-) -> Attendance:
-    given = (now, worker_id, name, list(queues), list(tasks), concurrency, lease_s)
+async def attend(connection: Connection, worker: RemoteWorker, *, now: datetime | None = None) -> Attendance:
+    given = (now, worker.id, worker.name, list(worker.queues), list(worker.tasks), worker.concurrency, worker.lease_s)
     (row,) = await connection.fetch(_SQL["attend"], *given)
     return Attendance(*row)
 

@@ -23,6 +23,7 @@ class Held(NamedTuple):
     token: int
     cancel_requested: bool
     at_most_once: bool
+    held_s: float = 0.0  # of those of a remote worker
 
 
 class Beaten(NamedTuple):

@@ -1,9 +1,26 @@
 """Brings a database's schema up to date, says what that will do, and keeps services off a schema they do not know.
 
-`steps` and `functions` are what this release ships, `ledger` is what a database has, `planning` compares both, `applying` does
-the work. README.md in this folder says how to change the schema.
+`steps` and `functions` are what this release ships, `ledger` is what a database has, `planning` compares both, `units` cuts the
+plan into transactions, `applying` does the work: `turn` (one migrator at a time), `patience` (short locks, tried again),
+`indexes` and `backfills` (online). README.md in this folder says how to change the schema.
 """
 
-from .applying import migrate, require_current, script, summary
+from .applying import PACE, migrate, outstanding, require_current, script, summary
+from .describing import as_text, describe
+from .reports import Progressed, Report, Tell
+from .turn import Pace
 
-__all__ = ["migrate", "require_current", "script", "summary"]
+__all__ = [
+    "PACE",
+    "Pace",
+    "Progressed",
+    "Report",
+    "Tell",
+    "as_text",
+    "describe",
+    "migrate",
+    "outstanding",
+    "require_current",
+    "script",
+    "summary",
+]

@@ -1,40 +1,53 @@
-"""Applies what a plan says, from many nodes at once and through a pooler: a transaction-level advisory lock lets one in."""
+"""Applies a plan online: services of the last release go on meanwhile. Any number of nodes may call it at once."""
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from sexton.store.database import Postgres
 
-from . import functions as shipped_functions
+from . import backfills, indexes, planning
 from . import ledger as ledgers
-from . import planning
-from .functions import Function
+from .patience import Patience
 from .planning import Plan
-from .steps import BASELINE, PHASES
+from .reports import Tell, untold
+from .steps import Step
+from .turn import Pace, my_turn
+from .units import LOCK, SETTINGS, Transaction, titles_of, units
 
-_PATIENCE_S = 3600.0  # for another node's migration as for our own
-_LOCK = "SELECT pg_advisory_xact_lock(7307, 0)"
-# Bodies may name functions that come later in the alphabet.
-_SETTINGS = "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL check_function_bodies = off"
+PACE = Pace()
+_NEW_DATABASE_S = 3600.0  # nobody waits for its locks
 
 
-async def migrate(database: Postgres) -> list[str]:
+async def migrate(database: Postgres, *, tell: Tell = untold, pace: Pace = PACE) -> list[str]:
     """Brings the schema up to date and answers with the titles of what it applied."""
-    async with database.transaction() as connection:
-        await connection.execute(_SETTINGS)
-        await connection.execute(_LOCK, timeout_s=_PATIENCE_S)
-        plan = planning.plan(await ledgers.read(connection))
-        for statement in statements(plan):
-            await connection.execute(statement, timeout_s=_PATIENCE_S)
-        return titles(plan)
+    if (await outstanding(database)).is_empty:
+        return []
+    applied: list[str] = []
+    async with my_turn(database, tell=tell, pace=pace) as turn:
+        plan = await outstanding(database)  # another process may have done it while we waited
+        patience = Patience(database, turn, tell=tell, pace=pace)
+        todo = units(plan)
+        for unit in todo:
+            if isinstance(unit, Step) and unit.kind == "index":
+                indexes.require_direct(unit, database)  # before anything is done
+        for unit in todo:
+            match unit:
+                case Transaction() if plan.is_new:
+                    await _apply_new(database, unit)
+                case Transaction():
+                    await _apply(unit, patience)
+                case Step():
+                    await _apply_long(unit, patience)
+                case _:
+                    assert_never(unit)
+            applied += titles_of(unit)
+    return applied
 
 
-async def script(database: Postgres) -> str:
-    """What `migrate` would run, as one SQL text to read or to hand to a database administrator."""
+async def outstanding(database: Postgres) -> Plan:
     async with database.transaction() as connection:
-        plan = planning.plan(await ledgers.read(connection))
-    if plan.is_empty:
-        return ""
-    return "\n\n".join(["BEGIN;", f"{_LOCK};", f"{_SETTINGS};", *statements(plan), "COMMIT;"])
+        return planning.plan(await ledgers.read(connection))
 
 
 async def require_current(database: Postgres) -> None:
@@ -43,10 +56,21 @@ async def require_current(database: Postgres) -> None:
         planning.require(await ledgers.read(connection))
 
 
-def titles(plan: Plan) -> list[str]:
-    adopted = [f"{BASELINE}* (adopted as the previous release left it)"] if plan.adopted else []
-    steps = adopted + [step.name for step in plan.steps]
-    return steps + [f"function {function.name}" for function in plan.functions]
+async def script(database: Postgres, *, pace: Pace = PACE) -> str:
+    """What `migrate` would run, as one SQL text to read or to hand to a database administrator."""
+    async with database.transaction() as connection:
+        plan = planning.plan(await ledgers.read(connection))
+        texts = []
+        for unit in units(plan):
+            if isinstance(unit, Transaction):
+                limit = f"SET LOCAL lock_timeout = '{0 if plan.is_new else pace.hold_s:g}s'"
+                texts.append("\n\n".join(["BEGIN;", f"{limit}; {SETTINGS};", f"{LOCK};", *unit.statements, "COMMIT;"]))
+            elif unit.kind == "index":
+                built = await indexes.script(unit, connection)
+                texts.append(f"-- {unit.name}: outside a transaction\n{built}\n{ledgers.step_done(unit)}")
+            else:
+                texts.append(f"-- {unit.name} changes rows in batches; run for it: sexton migrate")
+    return "\n\n".join(texts)
 
 
 def summary(applied: list[str]) -> list[str]:
@@ -57,23 +81,28 @@ def summary(applied: list[str]) -> list[str]:
     return [title for title in applied if title not in functions] + [f"{len(functions)} functions"]
 
 
-def statements(plan: Plan) -> list[str]:
-    """All of a plan as SQL, in order: each with the statement that records it."""
-    if plan.is_empty:
-        return []
-    parts = [ledgers.definition()]
-    parts += [ledgers.step_done(step, "adopted") for step in plan.adopted]
-    for phase in PHASES:
-        for step in plan.steps:
-            if step.phase == phase:
-                parts += [f"-- {step.name}\n{step.sql.strip()}", ledgers.step_done(step)]
-        if phase == "expand":
-            parts += _function_statements(plan.functions)
-    return parts
+async def _apply_new(database: Postgres, unit: Transaction) -> None:
+    async with database.transaction() as session:
+        await session.execute(f"SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; {SETTINGS}")
+        for statement in (LOCK, *unit.statements):
+            await session.execute(statement, timeout_s=_NEW_DATABASE_S)
 
 
-def _function_statements(functions: list[Function]) -> list[str]:
-    if not functions:
-        return []
-    made = [f"-- function {function.name}\n{function.statement}\n{ledgers.function_done(function)}" for function in functions]
-    return [*made, shipped_functions.rights()]
+async def _apply(unit: Transaction, patience: Patience) -> None:
+    async def work() -> None:
+        async with patience.transaction() as session:
+            # In one round trip: the time for locks is not spent on the way to a distant database.
+            await session.execute("\n;\n".join([SETTINGS, LOCK, *unit.statements]))
+
+    await patience.insist(unit.name, work)
+
+
+async def _apply_long(step: Step, patience: Patience) -> None:
+    async with patience.database.transaction() as session:
+        await ledgers.begin_step(session, step)
+    if step.kind == "index":
+        await indexes.build(step, patience)
+    else:
+        await backfills.fill(step, patience)
+    async with patience.database.transaction() as session:
+        await ledgers.end_step(session, step)

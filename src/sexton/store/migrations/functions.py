@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import cache
 from importlib import resources
 
 import msgspec
@@ -43,6 +44,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
         return f"DROP FUNCTION IF EXISTS {self.signature};" if self.is_removed else self.sql
 
 
+@cache
 def known() -> list[Function]:
     """The functions that this release ships, by name."""
     folder = resources.files(_FOLDER).joinpath("functions")

@@ -18,6 +18,7 @@ _UPGRADE = "upgrade Sexton on this machine to the release that migrated the data
 
 
 class Plan(msgspec.Struct, frozen=True):
+    is_new: bool  # an empty database, which nobody uses yet
     adopted: list[Step]  # of the baseline, found in a database of the previous ledger
     steps: list[Step]  # in the order in which they run
     functions: list[Function]  # applied after the expand steps
@@ -36,7 +37,9 @@ def plan(ledger: Ledger) -> Plan:
         _require_previous(ledger.previous)
         adopted = [step for step in steps if step.is_baseline]
     done = {name for name, row in ledger.steps.items() if row.state != "running"} | {step.name for step in adopted}
-    return Plan(adopted, [step for step in steps if step.name not in done], _functions_to_apply(ledger))
+    outstanding = [step for step in steps if step.name not in done]
+    is_new = not ledger.is_begun and ledger.previous is None
+    return Plan(is_new, adopted, outstanding, _functions_to_apply(ledger))
 
 
 def require(ledger: Ledger) -> None:
@@ -45,9 +48,9 @@ def require(ledger: Ledger) -> None:
     A newer schema is accepted as long as its steps allow releases as old as this one. Contract steps of this release may be
     outstanding: they only remove what it does not use.
     """
-    if not ledger.is_begun and ledger.previous is None:
-        raise SchemaMismatch("this database has no Sexton schema yet; run: sexton migrate")
     outstanding = plan(ledger)
+    if outstanding.is_new:
+        raise SchemaMismatch("this database has no Sexton schema yet; run: sexton migrate")
     if _is_newer(ledger):
         _refuse_removed(ledger)
     lacks = [step.name for step in outstanding.adopted + outstanding.steps if step.phase != "contract"]

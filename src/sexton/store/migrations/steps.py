@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Literal, get_args
@@ -50,6 +51,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return self.name.startswith(BASELINE)
 
 
+@cache
 def known() -> list[Step]:
     """The steps that this release ships, in the order in which they run."""
     folder = resources.files(__package__)
@@ -94,15 +96,8 @@ def _step(name: str, sql: str, fields: dict[str, str]) -> Step:
         raise ValueError(f"{name}: a step of kind sql is transactional, an index or a backfill is not")
     if (phase == "contract") != ("runs from" in fields):
         raise ValueError(f'{name}: only a contract step says "runs from", the oldest release that can run after it')
-    step = Step(
-        name=name,
-        sql=sql,
-        phase=phase,
-        kind=kind,
-        is_transactional=is_transactional,
-        locks=fields["locks"],
-        undo=fields["undo"],
-        batch=int(fields.get("batch", 0)),
-        total=fields.get("total", ""),
-    )
-    return msgspec.structs.replace(step, runs_from=fields["runs from"]) if "runs from" in fields else step
+    declared = {"locks": fields["locks"], "undo": fields["undo"], "total": fields.get("total", "")}
+    if phase == "contract":
+        declared["runs_from"] = fields["runs from"]
+    batch = int(fields.get("batch", 0))
+    return Step(name=name, sql=sql, phase=phase, kind=kind, is_transactional=is_transactional, batch=batch, **declared)

@@ -28,11 +28,7 @@ async def run(connection: object, query: str, *args: Any) -> Rows:
     """Runs a statement with `$1`-style placeholders on an async connection and answers with its rows."""
     way = _find(_ASYNC, connection)
     if way is None:
-        if _find(_SYNC, connection) is not None:
-            raise TypeError(
-                f"{_kind(connection)} is a synchronous connection: use the form for it, such as submit_sync instead of submit"
-            )
-        raise TypeError(f"connection: give {_ACCEPTED}, not {_kind(connection)}")
+        raise _refusal(connection, _SYNC, "a synchronous", "submit_sync instead of submit")
     return await way(connection, _with_plain_json(query), args)
 
 
@@ -40,11 +36,7 @@ def run_sync(connection: object, query: str, *args: Any) -> Rows:
     """The same on a synchronous connection."""
     way = _find(_SYNC, connection)
     if way is None:
-        if _find(_ASYNC, connection) is not None:
-            raise TypeError(
-                f"{_kind(connection)} is an async connection: use the form for it, such as submit instead of submit_sync"
-            )
-        raise TypeError(f"connection: give {_ACCEPTED}, not {_kind(connection)}")
+        raise _refusal(connection, _ASYNC, "an async", "submit instead of submit_sync")
     return way(connection, _with_plain_json(query), args)
 
 
@@ -115,6 +107,12 @@ _SYNC: Mapping[str, Callable[[Any, str, Arguments], Rows]] = {
 def _find(ways: Mapping[str, Way], connection: object) -> Way | None:
     names = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(connection).__mro__)
     return next((ways[name] for name in names if name in ways), None)
+
+
+def _refusal(connection: object, others: Mapping[str, Any], kind: str, instead: str) -> TypeError:
+    if _find(others, connection) is not None:
+        return TypeError(f"{_kind(connection)} is {kind} connection: use the form for it, such as {instead}")
+    return TypeError(f"connection: give {_ACCEPTED}, not {_kind(connection)}")
 
 
 def _kind(connection: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime
 
 import msgspec
@@ -12,6 +11,8 @@ from sexton.domain.retry import Retry
 from sexton.domain.sharing import QueueSettings
 from sexton.store.database import Connection
 from sexton.store.sql import statements
+
+from .settings_table import SettingsTable, Statements
 
 _SQL = statements(__name__)
 _policy = msgspec.json.Decoder(Policy).decode
@@ -35,23 +36,9 @@ class Queue(msgspec.Struct, frozen=True):
         return None if self.policy_json is None else _policy(self.policy_json).retry
 
 
-async def get(connection: Connection, name: str) -> Queue | None:
-    found = await get_many(connection, [name])
-    return found.get(name)
-
-
-async def get_many(connection: Connection, names: Collection[str]) -> dict[str, Queue]:
-    return {row["name"]: Queue(*row) for row in await connection.fetch(_SQL["get"], list(names))}
-
-
-async def known(connection: Connection, *, after: str = "", limit: int = 1_000) -> list[Queue]:
-    """Those for which something was set, by name."""
-    return [Queue(*row) for row in await connection.fetch(_SQL["list"], after, limit)]
-
-
-async def lock(connection: Connection, name: str, *, now: datetime | None = None) -> None:
-    """Its row, which is made if there is none."""
-    await connection.fetch(_SQL["lock"], now, name)
+_STATEMENTS = Statements(_SQL["get"], _SQL["list"], _SQL["lock"], _SQL["pause"], _SQL["resume"], _SQL["remove"])
+TABLE = SettingsTable(Queue, _STATEMENTS)
+get, get_many, known = TABLE.get, TABLE.get_many, TABLE.known
 
 
 async def put(connection: Connection, name: str, settings: QueueSettings, *, now: datetime | None = None) -> None:
@@ -68,15 +55,3 @@ async def put(connection: Connection, name: str, settings: QueueSettings, *, now
         settings.jitter_s,
         policy,
     )
-
-
-async def pause(connection: Connection, name: str, *, by: str | None, note: str | None) -> None:
-    await connection.fetch(_SQL["pause"], name, by, note)
-
-
-async def resume(connection: Connection, name: str) -> None:
-    await connection.fetch(_SQL["resume"], name)
-
-
-async def remove(connection: Connection, name: str) -> bool:
-    return bool(await connection.fetch(_SQL["remove"], name))

@@ -38,19 +38,6 @@ class Stats(msgspec.Struct, frozen=True):
     ended_last_minute: dict[str, int]  # executions by status, of the newest 10,000 at most
 
 
-class QueueLoad(msgspec.Struct, frozen=True):
-    """The fields of `wire.QueueView`."""
-
-    name: str
-    ready_count: int
-    running_count: int
-    waiting_count: int
-    parked_count: int
-    capped: bool
-    oldest_ready_s: float | None
-    worker_count: int
-
-
 class TenantLoad(msgspec.Struct, frozen=True):
     """The fields of `wire.TenantView`."""
 
@@ -62,6 +49,13 @@ class TenantLoad(msgspec.Struct, frozen=True):
     capped: bool
 
 
+class QueueLoad(TenantLoad, frozen=True):
+    """The fields of `wire.QueueView`."""
+
+    oldest_ready_s: float | None
+    worker_count: int
+
+
 async def stats(connection: Connection, *, now: datetime | None = None) -> Stats:
     (row,) = await connection.fetch(_SQL["stats"], now, COUNT_LIMIT, NODE_ALIVE_S, TENANT_LIMIT)
     counts = {name: row[name] for name in (*_COUNTS, "paused_count", "dead_letter_count")}
@@ -71,11 +65,7 @@ async def stats(connection: Connection, *, now: datetime | None = None) -> Stats
         at=row["now"],
         **{name: min(count, COUNT_LIMIT) for name, count in counts.items()},
         capped=max(*counts.values(), sum(ended.values())) > COUNT_LIMIT,
-        oldest_ready_s=row["oldest_ready_s"],
-        next_due_at=row["next_due_at"],
-        worker_count=row["worker_count"],
-        node_count=row["node_count"],
-        slot_count=row["slot_count"],
+        **{name: row[name] for name in ("oldest_ready_s", "next_due_at", "worker_count", "node_count", "slot_count")},
         ended_last_minute=ended,
     )
 

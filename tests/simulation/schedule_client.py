@@ -1,4 +1,4 @@
-"""People who keep recurring jobs: they write, edit, pause, resume, fire and end them while everything else goes on."""
+"""A client with recurring jobs: it writes, edits, pauses, resumes, fires and ends them while everything else goes on."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from sexton.operations.caller import Caller
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.work.jobs import JobView
 
-from . import town
+from . import zone_update
 from .actors import NEVER_S, TICK, Action, Actor
-from .steward import SHARED, limit_named_by
+from .admin import SHARED, limit_named_by
 
 if TYPE_CHECKING:
     from sexton.store.database import Connection
 
     from .world import World
 
-KEEPER = Caller("keeper")
+SCHEDULE_CLIENT = Caller("schedule client")
 SCHEDULE_COUNT = 4
 ENDS_AT = datetime(2026, 3, 1, 0, 1, 40, tzinfo=UTC)  # of all schedules, so that a life has an end
 MAX_PARALLEL = 2
@@ -45,13 +45,13 @@ class Kept:
     has_changed_rule: bool = False
 
 
-class KeeperActor(Actor):
+class ScheduleClientActor(Actor):
     def __init__(self, world: World) -> None:
-        super().__init__("keeper")
+        super().__init__("schedule client")
         self._world, self._database = world, world.database_for(self)
         self.kept: list[Kept] = []
         self.hasty: frozenset[str] = frozenset()  # what it does all the time
-        self.town_rate = 0.3  # schedules by the clock of the town
+        self.zoned_rate = 0.3  # schedules in the simulated zone
         self.limited_rate = 0.2  # those whose fires share a limit with one-time jobs
         self.jitters: list[dict[str, Any] | None] = [None, None, {"max": 3}, {"max": 4, "both": True}]
         self._unanswered: ScheduleDocument | None = None
@@ -75,7 +75,7 @@ class KeeperActor(Actor):
         world = self._world
         chosen = self._unanswered = self._unanswered or self._document(world.dice)
         async with self._database.transaction() as connection:
-            (written,) = await recurring_jobs.submit(connection, KEEPER, [chosen], now=world.clock.database_now())
+            (written,) = await recurring_jobs.submit(connection, SCHEDULE_CLIENT, [chosen], now=world.clock.database_now())
         self._unanswered = None
         self.kept.append(Kept(written.id, chosen))
         world.journal.seen["schedule written"] += 1
@@ -84,12 +84,12 @@ class KeeperActor(Actor):
     def _document(self, dice: Random) -> ScheduleDocument:
         name = f"schedule-{len(self.kept)}"
         jitter = dice.choice(self.jitters)
-        in_town, every = dice.random() < self.town_rate, dice.choice([2, 3, 5, 11])
+        in_zone, every = dice.random() < self.zoned_rate, dice.choice([2, 3, 5, 11])
         rule = schedule(
             now=self._world.clock.database_now(),
-            cron=town.CRON if in_town else None,
-            timezone=town.TOWN if in_town else None,
-            every=None if in_town else every,
+            cron=zone_update.CRON if in_zone else None,
+            timezone=zone_update.ZONE if in_zone else None,
+            every=None if in_zone else every,
             jitter=jitter,
             end_at=ENDS_AT,
             max_fires=dice.choice([None, None, None, 12]),
@@ -118,7 +118,7 @@ class KeeperActor(Actor):
 
     def _timeout_s(self, dice: Random) -> int:
         """None where the database's clock is set, by which a sweeper measures timeouts."""
-        return 0 if self._world.weather.clock_is_set else dice.choice([0, 6, 30])
+        return 0 if self._world.fault_profile.clock_is_set else dice.choice([0, 6, 30])
 
     async def _change(self, chance: float, change: Callable[..., Awaitable[Any]]) -> float:
         world, dice = self._world, self._world.dice
@@ -131,7 +131,7 @@ class KeeperActor(Actor):
         one = dice.choice(self.kept)
         try:
             async with self._database.transaction() as connection:
-                await change(connection, KEEPER, one.id, now=world.clock.database_now())
+                await change(connection, SCHEDULE_CLIENT, one.id, now=world.clock.database_now())
         except NotAllowedIn:
             return dice.uniform(1.0, 5.0)
         world.journal.seen[f"schedule {name}"] += 1

@@ -1,4 +1,4 @@
-"""People who submit one-time jobs, cancel, pause, edit and replay them; sometimes twice, because a reply got lost."""
+"""A client that submits one-time jobs, cancels, pauses, edits and replays them; sometimes twice, because a reply was lost."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.work import dead_letters, jobs
 
 from .actors import EAGER, EFFECT, NEVER_S, NEWER, PLAIN, QUEUES, Action, Actor
-from .steward import BOTH, HOLD_S, ORDERED, OWNED, PACED, PLAIN_TENANT, RATED, SHARED, limit_named_by
+from .admin import BOTH, HOLD_S, ORDERED, OWNED, PACED, PLAIN_TENANT, RATED, SHARED, limit_named_by
 
 if TYPE_CHECKING:
     from sexton.store.database import Connection
 
     from .world import World
 
-PEOPLE = Caller("people")
+CLIENT = Caller("client")
 RETRIES = (Retry.immediate(max_attempts=4), Retry.exponential(base=1, max=8), Retry.after(1, 2))
 
 
-class PeopleActor(Actor):
+class ClientActor(Actor):
     def __init__(self, world: World) -> None:
-        super().__init__("people")
+        super().__init__("client")
         self._world, self._database = world, world.database_for(self)
         self._unanswered: list[Submission] | None = None
         self._held: set[UUID] = set()  # jobs that are, or may be, paused
@@ -84,7 +84,7 @@ class PeopleActor(Actor):
             "timeout": dice.choice([0, 0, 6, 30]),
             "deadline": dice.choice([None, None, None, 60]),
             "start_within": dice.choice([None, None, None, 20]),
-            "lease": 12 if dice.random() < 0.2 and not self._world.weather.clock_is_set else None,
+            "lease": 12 if dice.random() < 0.2 and not self._world.fault_profile.clock_is_set else None,
             "max_lost": dice.choice([1000] * 9 + [2]),
             "retry": dice.choice(RETRIES),
             "limit": limit_named_by(dice.choice(self.keys), dice) if dice.random() < self.limited_rate else None,
@@ -100,7 +100,7 @@ class PeopleActor(Actor):
         world.model.cancel(target, "asked")
         try:
             async with self._database.transaction() as connection:
-                done = await cancel_job(connection, PEOPLE, target, now=world.clock.database_now())
+                done = await cancel_job(connection, CLIENT, target, now=world.clock.database_now())
             world.journal.cancelled(target, done.asked_count)
             world.model.cancel(target, "done")
         except NotAllowedIn:
@@ -113,7 +113,7 @@ class PeopleActor(Actor):
             letters = await dead_letters.find(connection, dead_letters.Filter(), limit=5)
             chosen: list[UUID] = [letter.id for letter in letters if dice.random() < 0.5]
             if chosen and world.journal.replayed_count < 5:
-                risen = await replay.replay(connection, PEOPLE, chosen, now=world.clock.database_now())
+                risen = await replay.replay(connection, CLIENT, chosen, now=world.clock.database_now())
                 world.journal.replayed(risen)
         return dice.uniform(5.0, 20.0)
 
@@ -137,13 +137,13 @@ class PeopleActor(Actor):
         world = self._world
         self._held.add(job_id)
         self.actions[-1].due_s = world.clock.monotonic() + world.dice.uniform(*HOLD_S)
-        await one_time_jobs.pause(connection, PEOPLE, job_id, now=world.clock.database_now())
+        await one_time_jobs.pause(connection, CLIENT, job_id, now=world.clock.database_now())
 
     async def _resume(self) -> float:
         async with self._database.transaction() as connection:
             for job_id in sorted(self._held):
                 try:
-                    await one_time_jobs.resume(connection, PEOPLE, job_id, now=self._world.clock.database_now())
+                    await one_time_jobs.resume(connection, CLIENT, job_id, now=self._world.clock.database_now())
                 except NotAllowedIn:
                     continue  # over by now
         self._held.clear()
@@ -159,4 +159,4 @@ class PeopleActor(Actor):
             lane=dice.randint(0, 3),
             delay_s=msgspec.UNSET if dice.random() < 0.5 else dice.uniform(0, 5),
         )
-        await one_time_jobs.edit(connection, PEOPLE, job_id, changes, now=self._world.clock.database_now())
+        await one_time_jobs.edit(connection, CLIENT, job_id, changes, now=self._world.clock.database_now())

@@ -63,7 +63,7 @@ WHEN (NEW.state = 'running') EXECUTE FUNCTION public.log_claim();
 """
 
 
-class Ground:
+class DatabaseServer:
     def __init__(self, server: EmbeddedPostgres, disk: Path, *, is_small: bool, connections: int) -> None:
         self.server = server
         self.connections = connections  # max_connections
@@ -135,7 +135,7 @@ class Ground:
 
 
 @asynccontextmanager
-async def fresh_ground(*, disk_mib: int, connections: int) -> AsyncIterator[Ground]:
+async def fresh_server(*, disk_mib: int, connections: int) -> AsyncIterator[DatabaseServer]:
     """A migrated, empty Sexton database that nobody else uses."""
     with _folder() as folder:
         disk = folder / "disk"
@@ -143,21 +143,21 @@ async def fresh_ground(*, disk_mib: int, connections: int) -> AsyncIterator[Grou
         is_small = sys.platform == "linux" and _mount(disk, disk_mib)
         settings = {"max_connections": str(connections), "max_wal_size": "128MB", "min_wal_size": "32MB"}
         server = await asyncio.to_thread(EmbeddedPostgres.start, disk / "data", settings=settings)
-        ground = Ground(server, disk, is_small=is_small, connections=connections)
+        database_server = DatabaseServer(server, disk, is_small=is_small, connections=connections)
         try:
-            await _furnish(ground)
-            yield ground
+            await _furnish(database_server)
+            yield database_server
         finally:
-            ground.free()
+            database_server.free()
             await asyncio.to_thread(_stop, server)
 
 
-async def _furnish(ground: Ground) -> None:
-    database = await Postgres.open(ground.url)
+async def _furnish(database_server: DatabaseServer) -> None:
+    database = await Postgres.open(database_server.url)
     await migrations.migrate(database)
     await cluster.require_home(database)
     await database.close()
-    connection = await ground.connect()
+    connection = await database_server.connect()
     try:
         await connection.execute(LOG_CLAIMS)
         await connection.execute(EFFECTS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 
-class Witness:
+class JournalReader:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._read: dict[Path, int] = {}  # bytes

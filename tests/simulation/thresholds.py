@@ -1,5 +1,5 @@
-"""What only a crowd brings about, in a small world: claims that begin at a mark, or look at nothing behind it because that has
-become dear, and a second claim beside the first."""
+"""Lowers thresholds that only many runs would reach, so that a small cluster gets there: claims that begin at a mark, or look
+at nothing behind it because that has become dear, and a second claim beside the first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALWAYS_DEAR_S = -1.0
 
 
 @contextmanager
-def crowded(seen: Counter[str], *, is_dear: bool) -> Iterator[None]:
+def lowered_thresholds(seen: Counter[str], *, is_dear: bool) -> Iterator[None]:
     """`is_dear`: whoever looked from the beginning once looks only ahead of its marks for a while (`Look.AHEAD`)."""
     as_json = Turns.as_json
 

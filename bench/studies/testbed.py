@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import asyncpg
 import psutil
 
-from bench.bed import machine_to_ourselves
 from bench.server import Server, fresh_server
+from bench.testbed import machine_to_ourselves
 
 Conn = asyncpg.Connection  # of the driver, bare: a study measures statements, not the store around them
 
@@ -31,7 +31,7 @@ class Used(NamedTuple):
 
 
 @asynccontextmanager
-async def stage() -> AsyncIterator[Server]:
+async def study_server() -> AsyncIterator[Server]:
     """A migrated, empty database on a durable server of our own, as the scenarios have it."""
     folder = Path(tempfile.mkdtemp(prefix="sexton-study-"))
     try:

@@ -8,7 +8,7 @@ from contextlib import suppress
 CHUNK = 1 << 16
 
 
-class Link:
+class DelayedLink:
     def __init__(self, target_port: int, delay_s: float) -> None:
         self._target_port, self._delay_s = target_port, delay_s
         self._server: asyncio.Server | None = None

@@ -1,4 +1,4 @@
-"""What befalls processes, and not single statements: they stand still, are cut off, are sent away; clocks are set."""
+"""Faults of processes, not of single statements: they stand still, are cut off, are drained; clocks are set."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ KINDS = {"pause": 4, "leader pause": 1, "partition": 3, "outage": 2, "drain": 1,
 
 
 def make(world: World) -> None:
-    dice, weather, now_s = world.dice, world.weather, world.clock.monotonic()
-    span_s = dice.choice(weather.trouble_s)
+    dice, fault_profile, now_s = world.dice, world.fault_profile, world.clock.monotonic()
+    span_s = dice.choice(fault_profile.process_fault_s)
     until_s = now_s + span_s
     how_long = "past the lease" if span_s > SETTINGS.lease_s else "briefly"
-    kinds = KINDS | {"clock": int(weather.clock_is_set)} if weather.only is None else {weather.only: 1}
+    kinds = KINDS | {"clock": int(fault_profile.clock_is_set)} if fault_profile.only is None else {fault_profile.only: 1}
     match dice.choices(list(kinds), weights=list(kinds.values()))[0]:
         case "pause":
             victim = _victim(world)
@@ -50,16 +50,16 @@ def make(world: World) -> None:
             world.set_clock(timedelta(seconds=sign * span_s))
             what, whom = f"clock set {'forward' if sign > 0 else 'back'}", "the database"
     world.journal.seen[what] += 1
-    world.note(f"TROUBLE {what}, {span_s:g} s: {whom}")
+    world.note(f"PROCESS FAULT {what}, {span_s:g} s: {whom}")
 
 
 def _victim(world: World) -> Actor:
-    """One that nothing ails yet, if there is one: two troubles at once excuse more than either."""
+    """One without a fault, if there is one: two faults at once excuse more than either."""
     nodes = [actor for actor in world.actors if isinstance(actor, SchedulerActor | WorkerActor)]
     now = world.clock.monotonic()
     well = [actor for actor in nodes if not actor.is_paused and actor.partitioned_until_s <= now] or nodes
     busy = [actor for actor in well if isinstance(actor, WorkerActor) and actor.executing_count]
-    if busy and world.dice.random() < world.weather.aim:
+    if busy and world.dice.random() < world.fault_profile.aim:
         return world.dice.choice(busy)
     return world.dice.choice(well)
 

@@ -41,7 +41,7 @@ class Posted(NamedTuple):
 
 
 def generator() -> str:
-    return "wrk" if shutil.which("wrk") else "bench.posts"
+    return "wrk" if shutil.which("wrk") else "bench.http_load"
 
 
 async def post(url: str, body: bytes, *, connections: int, span_s: float, folder: Path) -> Posted:
@@ -52,7 +52,7 @@ async def post(url: str, body: bytes, *, connections: int, span_s: float, folder
     if generator() == "wrk":
         command = ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(span_s))}s", "--timeout", "30s", "-s", str(script), url]
     else:
-        command = [sys.executable, "-m", "bench.posts", url, str(connections), str(span_s)]
+        command = [sys.executable, "-m", "bench.http_load", url, str(connections), str(span_s)]
     before = os.times()
     process = await asyncio.create_subprocess_exec(
         *command, env={**os.environ, "BENCH_BODY": str(body_file)}, stdout=asyncio.subprocess.PIPE

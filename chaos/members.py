@@ -1,4 +1,4 @@
-"""Everybody on stage: the API, the schedulers and the workers, and the supervisor that starts anew whoever has died."""
+"""The processes under test: the API, the schedulers and the workers, and the supervisor that restarts those that died."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class End(NamedTuple):
     last_words: str
 
 
-class Cast:
+class Members:
     def __init__(self, plan: Plan, cluster: Cluster, network: Network, folder: Path) -> None:
         self.plan, self.cluster = plan, cluster
         self._network, self._folder = network, folder

@@ -1,4 +1,4 @@
-"""Notifications on their way: hints, no more. Some get lost, come twice, or come late."""
+"""Notifications on their way. Some are lost, come twice, or come late: a service may not rely on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WOKEN = {"sexton_ready": "intake", "sexton_due": "promoter", "sexton_plan": "pla
 LATE_STEPS = (2, 5, 15)
 
 
-class Hints:
+class Notifications:
     def __init__(self, dice: Random, seen: Callable[[str], None]) -> None:
         self._dice, self._seen = dice, seen
         self._heard: list[str] = []
@@ -19,7 +19,7 @@ class Hints:
         self._heard.append(channel)
 
     def due(self, *, faulty: bool) -> list[str]:
-        """After a step: the actions that are woken now, one as often as its hint came."""
+        """After a step: the actions that are woken now, one as often as its notification came."""
         self._late = [(steps - 1, name) for steps, name in self._late]
         woken = [name for steps, name in self._late if steps <= 0]
         self._late = [(steps, name) for steps, name in self._late if steps > 0]

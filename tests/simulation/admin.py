@@ -1,4 +1,4 @@
-"""People who set limits, pause queues and change tenants while all else goes on. What they hold up, they let go in time."""
+"""An administrator who sets limits, pauses queues and changes tenants while all else goes on, and ends every pause in time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHARED, ORDERED, RATED, BOTH, PACED = "stripe", "ledger", "mail", "bank", "till"  # keys, each of its own kind
 OWNED, PLAIN_TENANT = "acme", "zeta"  # the first has a limit from the beginning
-STEWARD = Caller("steward")
+ADMIN = Caller("admin")
 HOLD_S = (1.0, 15.0)  # a pause ends, so that a life has an end
 
 Change = Callable[["Connection"], Awaitable[Any]]
@@ -42,9 +42,9 @@ def limit_named_by(key: str, dice: Random) -> dict[str, Any]:
             return {"key": key, "running": dice.choice([1, 2, 3])}
 
 
-class StewardActor(Actor):
+class AdminActor(Actor):
     def __init__(self, world: World) -> None:
-        super().__init__("steward")
+        super().__init__("admin")
         self._world, self._database = world, world.database_for(self)
         self.keys = [SHARED, SHARED, RATED, BOTH]  # whose numbers it changes
         self.is_hasty = False  # it does so all the time
@@ -76,7 +76,7 @@ class StewardActor(Actor):
         return dice.uniform(0.2, 1.0) if self.is_hasty else dice.uniform(2.0, 8.0)
 
     async def _set_limit(self, connection: Connection) -> str:
-        await limits.put(connection, STEWARD, self._numbers(self._world.dice), now=self._world.clock.database_now())
+        await limits.put(connection, ADMIN, self._numbers(self._world.dice), now=self._world.clock.database_now())
         return "limit set"
 
     def _numbers(self, dice: Random) -> Limit:
@@ -90,7 +90,7 @@ class StewardActor(Actor):
                 return standing_limit(SHARED, running=dice.choice([1, 1, 2, 3]))
 
     async def _remove_limit(self, connection: Connection) -> str:
-        await limits.remove(connection, STEWARD, self._world.dice.choice([SHARED, ORDERED, RATED, BOTH]))
+        await limits.remove(connection, ADMIN, self._world.dice.choice([SHARED, ORDERED, RATED, BOTH]))
         return "limit asked to go"
 
     async def _set_tenant(self, connection: Connection) -> str:
@@ -98,9 +98,7 @@ class StewardActor(Actor):
         dice, now = self._world.dice, self._world.clock.database_now()
         name = dice.choice([OWNED, PLAIN_TENANT])
         running_max = dice.choice([1, 2, 4]) if name == OWNED else None
-        await tenants.put(
-            connection, STEWARD, name, TenantSettings(weight=dice.randint(1, 3), running_max=running_max), now=now
-        )
+        await tenants.put(connection, ADMIN, name, TenantSettings(weight=dice.randint(1, 3), running_max=running_max), now=now)
         return "tenant set"
 
     async def _hold(self, connection: Connection) -> str:
@@ -108,13 +106,13 @@ class StewardActor(Actor):
         operations, name = dice.choice([(queues, dice.choice(QUEUES)), (tenants, dice.choice([OWNED, PLAIN_TENANT]))])
         self._held.add(name)  # also if the reply is lost
         self.actions[-1].due_s = world.clock.monotonic() + dice.uniform(*HOLD_S)
-        await operations.pause(connection, STEWARD, name, now=world.clock.database_now())
+        await operations.pause(connection, ADMIN, name, now=world.clock.database_now())
         return "queue paused" if operations is queues else "tenant paused"
 
     async def _let_go(self) -> float:
         async with self._database.transaction() as connection:
             for name in sorted(self._held):
-                await (queues if name in QUEUES else tenants).resume(connection, STEWARD, name)
+                await (queues if name in QUEUES else tenants).resume(connection, ADMIN, name)
         self._held.clear()
         self._world.journal.seen["let go on"] += 1
         return NEVER_S

@@ -1,5 +1,5 @@
-"""A town whose clocks were set forward by 20 s in the middle of a life, or so the old time zone data say. The new know that
-they were not: what the clock was believed to show, it will show again (rule "one instant, one fire")."""
+"""An update of time zone data in the middle of a life. By the old data, clocks of one zone are set forward by 20 s; by the new,
+they are not. So wall times that have passed by the old data come again (rule "one instant, one fire")."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from uuid import UUID
 from sexton.domain.schedule.zone import wall_of, zone_of_rules
 from tests.tzdata import rules
 
-TOWN = "Simulated/Town"
+ZONE = "Simulated/Zone"
 CRON = "5,15,25,35,45,55 0-59 0-23 * * *"  # fixed times, all of them: two of them fall into the gap
 CHANGE_AT = datetime(2026, 3, 1, 0, 0, 40, tzinfo=UTC)
 
 
-class TownRelease:
-    """Time zone data with one town in them, so that they are taken over in no time."""
+class SimulatedRelease:
+    """Time zone data with one zone beside UTC, so that they are taken over in no time."""
 
     def __init__(self, version: str, zones: Mapping[str, bytes]) -> None:
         self.version, self._zones = version, zones
@@ -26,12 +26,12 @@ class TownRelease:
         return self._zones[name]
 
 
-OLD = TownRelease("2026a", {"UTC": rules(0), TOWN: rules(0, (CHANGE_AT, timedelta(seconds=20) / timedelta(hours=1)))})
-NEW = TownRelease("2026b", {"UTC": rules(0), TOWN: rules(0)})
-_CLOCKS = {release.version: zone_of_rules(TOWN, release.rules(TOWN)) for release in (OLD, NEW)}
+OLD = SimulatedRelease("2026a", {"UTC": rules(0), ZONE: rules(0, (CHANGE_AT, timedelta(seconds=20) / timedelta(hours=1)))})
+NEW = SimulatedRelease("2026b", {"UTC": rules(0), ZONE: rules(0)})
+_CLOCKS = {release.version: zone_of_rules(ZONE, release.rules(ZONE)) for release in (OLD, NEW)}
 
 
-class TownClock:
+class WallTimes:
     """What the clock showed at each fire, by the data it was planned with."""
 
     def __init__(self) -> None:

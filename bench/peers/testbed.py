@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from bench import machine, record
-from bench.bed import ROOT
+from bench.testbed import ROOT
 
 from . import install
 from .catalogue import Peer
@@ -44,7 +44,7 @@ class _Reading:
     busy_s: float
 
 
-class Bout:
+class PeerTestbed:
     def __init__(self, peer: Peer, store: Store, folder: Path) -> None:
         self.peer = peer
         self.store = store

@@ -1,4 +1,4 @@
-"""What a scenario stands on: the server, the record, the processes it starts, and a meter for what they use."""
+"""What a scenario runs on: the server, the record, the processes it starts, and a meter for what they use."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class _Reading:
     busy_s: float
 
 
-class Bed:
+class Testbed:
     def __init__(self, server: Server, folder: Path, concurrency: int | None, say: Callable[[str], None]) -> None:
         self.server = server
         self.say = say
@@ -274,19 +274,19 @@ class Bed:
 
 
 @asynccontextmanager
-async def fresh_bed(
+async def fresh_testbed(
     *, external_url: str | None, bin_dir: Path | None, concurrency: int | None, say: Callable[[str], None]
-) -> AsyncIterator[Bed]:
+) -> AsyncIterator[Testbed]:
     folder = Path(tempfile.mkdtemp(prefix="sexton-bench-"))
     try:
         async with fresh_server(folder, external_url, bin_dir) as server:
-            bed = Bed(server, folder, concurrency, say)
+            testbed = Testbed(server, folder, concurrency, say)
             try:
-                yield bed
+                yield testbed
             finally:
-                while bed.processes:
-                    bed.kill(bed.processes[-1])
-                await bed.app.close()
+                while testbed.processes:
+                    testbed.kill(testbed.processes[-1])
+                await testbed.app.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-INSTALL = Path(__file__).with_name("witness.sql").read_text()
+INSTALL = Path(__file__).with_name("claim_monitor.sql").read_text()
 SLACK = 1e-3  # tokens: buckets are kept in microseconds
 
 
@@ -83,7 +83,7 @@ class Bucket:
         return self.tokens >= -SLACK
 
 
-class Witness:
+class ClaimMonitor:
     def __init__(
         self, knows: Callable[[UUID, str], bool], seen: Callable[[str], None], violated: Callable[[str], None]
     ) -> None:

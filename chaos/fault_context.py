@@ -1,4 +1,4 @@
-"""What a fault may lay its hands on."""
+"""What a fault may act on."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from .cast import Cast
-from .ground import Ground
+from .database_server import DatabaseServer
+from .members import Members
 from .network import Network
 from .plan import Plan
 
 
 @dataclass(frozen=True)
-class Stage:
+class FaultContext:
     plan: Plan
-    ground: Ground
+    database_server: DatabaseServer
     network: Network
-    cast: Cast
+    members: Members
     dice: Random = field(default_factory=Random)
 
 
-class Deed(NamedTuple):
-    """What a fault did, to whom; to nobody in particular means to the database, and so to everybody."""
+class Applied(NamedTuple):
+    """What a fault did, and to which members; without members it hit the database, and so all of them."""
 
     members: tuple[str, ...]
     note: str

@@ -31,7 +31,7 @@ APP = "chaos.soak.app:app"
 
 
 @dataclass(frozen=True)
-class Orders:
+class SoakPlan:
     span_s: float
     rate_per_s: float
     sample_s: float = SAMPLE_S
@@ -51,27 +51,27 @@ class Outcome:
         return not self.about["lost_count"] and all(one.is_flat for one in self.verdicts)
 
 
-async def soak(orders: Orders, url: str, folder: Path, say: Callable[[str], None]) -> Outcome:
+async def soak(plan: SoakPlan, url: str, folder: Path, say: Callable[[str], None]) -> Outcome:
     """On a migrated database that nobody else uses."""
     async with AsyncExitStack() as stack:
         monitor = await stack.enter_async_context(_connected(url))
         cluster = Cluster(folder / "cluster", url)
         stack.callback(cluster.close)
-        api = await _start(cluster, orders)
-        load = Load(url, api, orders.rate_per_s, orders.seed)
+        api = await _start(cluster, plan)
+        load = Load(url, api, plan.rate_per_s, plan.seed)
         stack.push_async_callback(load.close)
         schedules = await load.begin()
-        names = ["api", *_names("scheduler", orders.schedulers), *_names("worker", orders.workers)]
+        names = ["api", *_names("scheduler", plan.schedulers), *_names("worker", plan.workers)]
         pids = {name: cluster[name].pid for name in names} | {"submitter": os.getpid()}
         sampler = Sampler(monitor, pids, _postmaster(monitor.get_server_pid()))
-        held_s = (HELD[0] * orders.span_s, HELD[1] * orders.span_s)
-        sampling = asyncio.create_task(sampler.run(orders.sample_s))
+        held_s = (HELD[0] * plan.span_s, HELD[1] * plan.span_s)
+        sampling = asyncio.create_task(sampler.run(plan.sample_s))
         stack.callback(sampling.cancel)
         holding = asyncio.create_task(_hold_snapshot(url, held_s))
         stack.callback(holding.cancel)
-        telling = asyncio.create_task(_tell(load, sampler, orders, say))
+        telling = asyncio.create_task(_tell(load, sampler, plan, say))
         stack.callback(telling.cancel)
-        await load.run(orders.span_s)
+        await load.run(plan.span_s)
         for task in (sampling, holding):
             if task.done():
                 task.result()
@@ -83,9 +83,9 @@ async def soak(orders: Orders, url: str, folder: Path, say: Callable[[str], None
             "measured_at": str(await monitor.fetchval("SELECT date_trunc('second', clock_timestamp())")),
             "machine": machine.description(),
             "postgres": str(await monitor.fetchval("SHOW server_version")),
-            "seed": orders.seed,
-            "span_s": orders.span_s,
-            "rate_per_s": orders.rate_per_s,
+            "seed": plan.seed,
+            "span_s": plan.span_s,
+            "rate_per_s": plan.rate_per_s,
             "held_s": held_s,
             "samples": len(sampler.series["connections"]),
             "submitted": dict(load.submitted),
@@ -96,7 +96,7 @@ async def soak(orders: Orders, url: str, folder: Path, say: Callable[[str], None
             "executions": {row[0]: row[1] for row in await monitor.fetch(_EXECUTIONS)},
             "lag_p99_s": float(await monitor.fetchval(_LAG) or 0.0),
         }
-        return Outcome(about, judge(sampler.series, span_s=orders.span_s, rate_per_s=orders.rate_per_s), sampler.series)
+        return Outcome(about, judge(sampler.series, span_s=plan.span_s, rate_per_s=plan.rate_per_s), sampler.series)
 
 
 _EXECUTIONS = "SELECT status, count(*)::int FROM sexton.executions GROUP BY 1 ORDER BY 1"
@@ -104,13 +104,13 @@ _LAG = """SELECT percentile_cont(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM
   FROM sexton.executions WHERE attempt = 1 AND started_at IS NOT NULL AND task <> 'limited'"""
 
 
-async def _start(cluster: Cluster, orders: Orders) -> str:
+async def _start(cluster: Cluster, plan: SoakPlan) -> str:
     cluster.api("api")
-    for name in _names("scheduler", orders.schedulers):
+    for name in _names("scheduler", plan.schedulers):
         cluster.scheduler(name)
-    for name in _names("worker", orders.workers):
+    for name in _names("worker", plan.workers):
         cluster.worker(name, app=APP)
-    await cluster.until_ready(*_names("scheduler", orders.schedulers), *_names("worker", orders.workers))
+    await cluster.until_ready(*_names("scheduler", plan.schedulers), *_names("worker", plan.workers))
     await cluster.until(lambda: "address=" in cluster["api"].log, "the API to listen")
     return cluster["api"].log.partition("address=")[2].split()[0]
 
@@ -133,9 +133,9 @@ async def _hold_snapshot(url: str, held_s: tuple[float, float]) -> None:
         await asyncio.sleep(held_s[1] - held_s[0])
 
 
-async def _tell(load: Load, sampler: Sampler, orders: Orders, say: Callable[[str], None]) -> None:
+async def _tell(load: Load, sampler: Sampler, plan: SoakPlan, say: Callable[[str], None]) -> None:
     while True:
-        await asyncio.sleep(min(60.0, orders.span_s / 4))
+        await asyncio.sleep(min(60.0, plan.span_s / 4))
         latest = {name: points[-1][1] for name, points in sampler.series.items()}
         words = ", ".join(f"{name} {latest.get(name, 0):,.0f}" for name in ("memory worker-1", "dead rows", "ready runs"))
         say(f"{sampler.passed_s / 60:.0f} min: {load.count:,} jobs submitted; {words}")

@@ -1,4 +1,4 @@
--- What the witness is told by: triggers on runs and limits, for tests only.
+-- Triggers on runs and limits that record every claim for the claim monitor, for tests only.
 CREATE SEQUENCE public.moments;
 CREATE TABLE public.told (n bigint PRIMARY KEY DEFAULT nextval('public.moments'), what text NOT NULL, told jsonb NOT NULL);
 -- Of every live run: since when it stands where it stands in line, when it was let through, and whether it stepped out of line.

@@ -1,0 +1,50 @@
+"""Runs that the database believes a worker holds, and the worker does not: they go back (rule "reconcile lost replies")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from sexton.domain.outcome import Lost, Released
+from sexton.domain.run import Lease, Report, report
+from sexton.ids import Rng
+from sexton.store.database import Connection
+from sexton.store.fleet.workers import Held
+from sexton.store.work import runs
+
+from .caller import Caller
+
+REPLY_LOST = "a claim whose reply was lost"
+
+
+async def give_back(
+    connection: Connection,
+    caller: Caller,
+    worker_id: UUID,
+    held: Sequence[Held],
+    *,
+    reason: str,
+    dice: Rng,
+    now: datetime | None = None,
+) -> int:
+    """How many went back; the others had just ended."""
+    return len(await runs.finish(connection, [_report(worker_id, one, reason, dice) for one in held], now=now))
+
+
+def _report(worker_id: UUID, held: Held, reason: str, dice: Rng) -> Report:
+    lease = Lease(
+        run_id=held.run_id,
+        job_id=held.job_id,
+        worker_id=worker_id,
+        token=held.token,
+        attempt=1,
+        lost_count=0,
+        at_most_once=held.at_most_once,
+        seq=0,
+        origin="now",
+        deadline_left_s=None,
+        policy_json=None,
+    )
+    # The claim of an at-most-once run is its start, whether the worker has heard of it or not.
+    return report(lease, Lost(reason) if held.at_most_once else Released(reason), dice)

@@ -1,0 +1,39 @@
+"""How tenants and queues are paused, resumed and forgotten: what is set for both are rows by name.
+
+Each change needs a transaction: it locks the row, then decides (rule "lock, then decide"), and wakes the workers that may have
+more to do now."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sexton.store.database import Connection
+from sexton.store.sharing.settings_table import SettingsTable
+
+from .caller import Caller
+
+
+@dataclass(frozen=True)
+class Shares:
+    table: SettingsTable[Any]
+    wake: Callable[[Connection, str], Awaitable[None]]  # the workers that may start what a change lets through
+
+    async def pause(
+        self, connection: Connection, caller: Caller, name: str, *, note: str | None = None, now: datetime | None = None
+    ) -> None:
+        """None of its runs starts before it is resumed; what runs goes on, and jobs may be submitted."""
+        await self.table.lock(connection, name, now=now)
+        await self.table.pause(connection, name, by=caller.actor, note=note)
+
+    async def resume(self, connection: Connection, caller: Caller, name: str) -> None:
+        await self.table.resume(connection, name)
+        await self.wake(connection, name)
+
+    async def remove(self, connection: Connection, caller: Caller, name: str) -> bool:
+        """It has the defaults again. False: it had them already."""
+        is_gone = await self.table.remove(connection, name)
+        await self.wake(connection, name)
+        return is_gone

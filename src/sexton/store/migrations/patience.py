@@ -1,0 +1,92 @@
+"""Work that needs locks of tables in use: never for long, and again if it did not get them.
+
+A waiting lock request of a migration also stops everybody who comes after it. So no transaction waits or holds for longer than
+`Pace.hold_s`: it is rolled back, the others get their turn, and it comes back after a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
+
+from sexton.clock import SystemClock
+from sexton.errors import Contention, SextonError
+from sexton.store.database import Postgres, Session
+
+from .reports import Blocker, Retrying, Tell
+from .turn import Pace, Turn
+
+T = TypeVar("T")
+
+
+class HeldTooLong(Exception):
+    """A transaction that was rolled back because its time was over."""
+
+
+class Patience:
+    """One per migration."""
+
+    def __init__(self, database: Postgres, turn: Turn, *, tell: Tell, pace: Pace) -> None:
+        self.database = database
+        self.turn = turn
+        self.tell = tell
+        self.pace = pace
+        self._clock = SystemClock()
+        self._blocker: Blocker | None = None
+
+    async def insist(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Tries until it gets its locks, or until the patience is over: then one line that names the session in the way."""
+        until = self._clock.monotonic() + self.pace.patience_s
+        pause_s, tries = self.pace.first_pause_s, 0
+        self._blocker = None
+        while True:
+            tries += 1
+            try:
+                await self.turn.check()
+                return await work()
+            except (Contention, HeldTooLong) as error:
+                reason = str(error)
+            if self._clock.monotonic() + pause_s > until:
+                raise Contention(self._surrender(what, tries, reason))
+            self.tell(Retrying(what, tries, pause_s, reason, self._blocker))
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, self.pace.longest_pause_s)
+
+    def _surrender(self, what: str, tries: int, reason: str) -> str:
+        by = f"; {self._blocker.line} is in the way: end it or wait for it" if self._blocker else ""
+        return f"{what}: gave up after {tries} tries ({reason}){by}; what was done stays done; then run again: sexton migrate"
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        """A transaction whose time is `Pace.hold_s`, waits for locks included."""
+        limit_ms = round(self.pace.hold_s * 1000)
+        async with self.database.transaction() as session:
+            await session.execute(f"SET LOCAL lock_timeout = {limit_ms}; SET LOCAL statement_timeout = 0")
+            ((pid,),) = await session.fetch("SELECT pg_backend_pid()")
+            async with self.watch(pid):
+                try:
+                    async with asyncio.timeout(self.pace.hold_s):
+                        yield session
+                except TimeoutError:
+                    raise HeldTooLong(f"not done within {self.pace.hold_s:g} s, and rolled back") from None
+
+    @asynccontextmanager
+    async def watch(self, pid: int) -> AsyncIterator[None]:
+        """Meanwhile sees which session the server process `pid` waits for: afterwards nobody could tell."""
+        is_over = asyncio.Event()
+        task = asyncio.create_task(self._look(pid, is_over))
+        try:
+            yield
+        finally:
+            is_over.set()
+            with suppress(SextonError):
+                await task
+
+    async def _look(self, pid: int, is_over: asyncio.Event) -> None:
+        while not is_over.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(is_over.wait(), min(0.25, self.pace.hold_s / 8))
+            if not is_over.is_set():
+                self._blocker = await self.turn.blocker_of(pid) or self._blocker
