@@ -3,7 +3,6 @@ of a job mean is in `sexton.domain.job_options`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from sexton.domain.job_options import OPTIONS, Option
