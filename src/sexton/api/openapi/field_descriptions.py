@@ -3,7 +3,6 @@ of a job mean is in `sexton.domain.job_options`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from sexton.domain.job_options import OPTIONS, Option
@@ -15,11 +14,11 @@ def _asked(option: Option) -> str:
 
 _OF_REQUESTS = {option.name: _asked(option) for option in OPTIONS}
 _OF_ANSWERS = {
-    option.field: f"{option.means} In seconds." if option.kind == "span" else option.means
+    str(option.field): f"{option.means} In seconds." if option.kind == "span" else option.means
     for option in OPTIONS
     if option.has_own_field
 }
-_OF_JOBS: dict[str, Mapping[Any, str]] = {
+_OF_JOBS: dict[str, dict[str, str]] = {
     "JobRequest": _OF_REQUESTS,
     "JobEdit": _OF_REQUESTS,
     "Job": _OF_ANSWERS,
