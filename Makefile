@@ -43,7 +43,7 @@ dev: setup ## Run Sexton here: API, scheduler and worker over an embedded Postgr
 # Three tiers. A test is in the lowest that has room for it: docs/testing.md.
 .PHONY: check
 check: lint ## Tier 1, under 3 minutes: lint, the domain, the store on PostgreSQL 18 (PYTEST_ARGS=…)
-	$(BIN)/pytest -n 2 tests/unit $(STORE_TESTS) $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --dist=worksteal tests/unit $(STORE_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test
 test: setup system ## Tier 2, under 8 minutes: lint and all tests, on PostgreSQL 18, the store's on 15, the oldest that is supported
@@ -56,11 +56,11 @@ nightly: setup system ## Tier 3, hours: what takes longer, part by part; goes on
 
 .PHONY: test-process
 test-process: setup ## Only the tests with real processes: SIGKILL, SIGSTOP, outages, PgBouncer
-	$(BIN)/pytest -n 2 tests/process $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --dist=worksteal tests/process $(PYTEST_ARGS)
 
 .PHONY: test-services
 test-services: setup
-	nice $(BIN)/pytest -n 2 $(SERVICE_TESTS) $(PYTEST_ARGS)
+	nice $(BIN)/pytest -n 2 --dist=worksteal $(SERVICE_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-beside
 test-beside: setup

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 REJECTED = "SXT01"  # SQLSTATE of every change that the trigger refuses
 
 _TRIGGER = """
-CREATE FUNCTION sexton.test_only_watch_runs() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION sexton.test_only_watch_runs() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   before text := CASE WHEN TG_OP <> 'INSERT' THEN OLD.state END;
   after text := CASE WHEN TG_OP <> 'DELETE' THEN NEW.state END;
@@ -79,7 +79,7 @@ BEGIN
   RETURN coalesce(NEW, OLD);
 END
 $$;
-CREATE TRIGGER test_only_watch BEFORE INSERT OR UPDATE OR DELETE ON sexton.runs
+CREATE OR REPLACE TRIGGER test_only_watch BEFORE INSERT OR UPDATE OR DELETE ON sexton.runs
   FOR EACH ROW EXECUTE FUNCTION sexton.test_only_watch_runs();
 """
 

@@ -156,13 +156,13 @@ def keywords() -> str:
 
 
         class CommonOptions(TypedDict, total=False):
-            """For any job, or for all jobs of a task. What is `None` is not said."""
+            """For any job, or for all jobs of a task. `None` means that the option is not given."""
 
         '''
     of_one = '''
 
         class TaskOptions(CommonOptions, total=False):
-            """For all jobs of a task; each job may say otherwise."""
+            """For all jobs of a task; each job may override them."""
 
         '''
     of_one_time = '''
@@ -174,7 +174,7 @@ def keywords() -> str:
     of_rules = '''
 
         class RuleOptions(TypedDict, total=False):
-            """When a recurring job fires, besides the rule itself, and how it behaves around it: docs/schedules.md."""
+            """When a recurring job fires, besides the rule itself, and its policies: docs/schedules.md."""
 
         '''
     said = [one for one in OPTIONS if one.kind not in ("handler", "payload") and one.name not in RULES]
@@ -197,9 +197,9 @@ def calls() -> str:
     head = f'''\
         """The type of `task.submit`, `task.submit_sync` and `task.request`.
 
-        Arguments and options share one keyword space there, which a `ParamSpec` cannot express. So a call with arguments alone
-        is checked against the function's signature; a call that names any option is not, and `task.options(…)` is the form for
-        those who want both. {MADE}
+        Arguments and options share one keyword space, which a `ParamSpec` cannot express. So type checkers check a call with
+        only arguments against the function's signature, but not a call with an option. `task.options(…)` allows both.
+        {MADE}
         """
 
         from __future__ import annotations

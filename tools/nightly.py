@@ -50,10 +50,10 @@ def _sizes(sizes: Mapping[str, str]) -> dict[str, str]:
 PARTS = {
     part.name: part
     for part in (
-        Part("marked", "tests that are marked nightly", "pytest -n 2 tests -m nightly --nightly"),
-        Part("store-15", "the store on PostgreSQL 15", f"pytest -n 2 {STORE} --postgres=15"),
-        Part("store-16", "the store on PostgreSQL 16", f"pytest -n 2 {STORE} --postgres=16"),
-        Part("store-18", "the store on PostgreSQL 18", f"pytest -n 2 {STORE} --postgres=18"),
+        Part("marked", "tests that are marked nightly", "pytest -n 2 --dist=worksteal tests -m nightly --nightly"),
+        Part("store-15", "the store on PostgreSQL 15", f"pytest -n 2 --dist=worksteal {STORE} --postgres=15"),
+        Part("store-16", "the store on PostgreSQL 16", f"pytest -n 2 --dist=worksteal {STORE} --postgres=16"),
+        Part("store-18", "the store on PostgreSQL 18", f"pytest -n 2 --dist=worksteal {STORE} --postgres=18"),
         Part(
             "zones",
             "every change of every time zone",
@@ -63,18 +63,18 @@ PARTS = {
         Part(
             "random",
             "property tests with examples that no run had before",
-            "pytest -n 2 tests/unit tests/api tests/abuse/test_parsers.py tests/abuse/test_stateful.py",
+            "pytest -n 2 --dist=worksteal tests/unit tests/api tests/abuse/test_parsers.py tests/abuse/test_stateful.py",
             {"SEXTON_TEST_RANDOM": "1"},
         ),
         Part(
             "ablations",
             "each safeguard taken away, without pinned seeds",
-            "pytest -n 2 tests/simulation -k ablations --nightly --timeout=3600",
+            "pytest -n 2 --dist=worksteal tests/simulation -k ablations --nightly --timeout=3600",
         ),
         Part(
             "simulation",
             "500 seeds of the simulation",
-            "pytest -n 2 tests/simulation/test_simulation.py --seeds=0-499 --nightly --timeout=400",
+            "pytest -n 2 --dist=worksteal tests/simulation/test_simulation.py --seeds=0-499 --nightly --timeout=400",
         ),
         Part(
             "process",
@@ -83,6 +83,18 @@ PARTS = {
             _sizes(PROCESS_SIZES),
         ),
         Part("abuse", "hostile callers, for longer", "pytest tests/abuse --nightly --timeout=900", _sizes(ABUSE_SIZES)),
+        Part(
+            "fuzz",
+            "the HTTP API from its document, with many examples",
+            "pytest tests/api/test_openapi.py --timeout=7200",
+            {"SEXTON_TEST_EXAMPLES": "100"},
+        ),
+        Part(
+            "releases",
+            "the upgrade of an older database, and two releases side by side under load",
+            "pytest tests/process/test_two_releases.py tests/migration --timeout=900",
+        ),
+        Part("upgrade", "two releases side by side for two minutes", "chaos.upgrade --seconds 120"),
         Part("chaos", "ten minutes of chaos", "chaos --minutes 10 --seed 11"),
         Part("failover", "kills of a replicated primary", "chaos.failover"),
         Part(

@@ -1,4 +1,4 @@
-"""The only place that reads a clock. The database decides what is due; a process only ever measures differences."""
+"""The only module that reads a clock. The database decides what is due; a process only measures time differences."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Protocol
 
 
 def host_now() -> datetime:
-    """What this machine believes the time is: only to be compared with the database's, which decides."""
+    """The time of this machine: only to be compared with the database's time, which decides."""
     return datetime.now(UTC)
 
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds since some fixed point; only differences mean anything."""
+        """Seconds since some fixed point; only differences have a meaning."""
 
     def database_now(self) -> datetime | None:
-        """The instant statements take for now; `None` lets the database read its own clock, as in production."""
+        """The current time for statements; `None` lets the database read its own clock, as in production."""
 
 
 class SystemClock:
@@ -29,7 +29,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """Time that moves only when told to. It drives statements, leases, timeouts and backoff alike."""
+    """A clock that moves only when the test moves it. Statements, leases, timeouts and backoff all use it."""
 
     def __init__(self, start: datetime) -> None:
         if start.tzinfo is None:
@@ -49,7 +49,7 @@ class ManualClock:
 
 
 class SwitchableClock:
-    """A clock that a test may exchange under a running program."""
+    """A clock that a test may replace while the program runs."""
 
     def __init__(self, inner: Clock) -> None:
         self.inner = inner

@@ -1,4 +1,4 @@
-"""The app of `sexton dev` without an argument: one task for each thing that a job can do."""
+"""The demo app of `sexton dev` without an argument: one task for each thing that a job can do."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sexton.domain.retry import Retry
 from sexton.errors import PermanentError
 from sexton.handlers.context import Context
 
-LONG = "10m"  # what a person may ask of a demo, in seconds or steps together
-_SPIN = 20_000  # rounds between two looks at the clock: about a millisecond
+LONG = "10m"  # the longest runtime of a demo task
+_SPIN = 20_000  # rounds between two readings of the clock: about a millisecond
 
 app = App()
 
@@ -37,17 +37,17 @@ async def sleep(ctx: Context, /, seconds: float = 1.0) -> dict[str, float]:
 
 @app.task(name="demo.fail", retry=Retry.exponential(base="1s", max="5s", max_attempts=5))
 async def fail(ctx: Context, /, times: int | None = None, permanent: bool = False) -> dict[str, int]:
-    """Fails that many `times` and then succeeds; without `times`, always; with `permanent`, once and for all."""
+    """Fails that many `times` and then succeeds; without `times`, fails always; with `permanent`, is not retried."""
     if permanent:
-        raise PermanentError("no other attempt can help, as was asked for")
+        raise PermanentError("this error is permanent, as requested")
     if times is None or ctx.attempt <= _checked("times", times):
-        raise RuntimeError(f"attempt {ctx.attempt} fails, as was asked for")
+        raise RuntimeError(f"attempt {ctx.attempt} fails, as requested")
     return {"attempts": ctx.attempt}
 
 
 @app.task(name="demo.cpu", process=True, timeout=LONG)
 def cpu(ctx: Context, /, seconds: float = 1.0) -> dict[str, int]:
-    """Keeps one core busy, in a process of its own, where it holds up nobody."""
+    """Keeps one core busy, in its own process, where it does not delay other jobs."""
     clock, rounds = SystemClock(), 0
     end = clock.monotonic() + _checked("seconds", seconds)
     while clock.monotonic() < end:
@@ -59,7 +59,7 @@ def cpu(ctx: Context, /, seconds: float = 1.0) -> dict[str, int]:
 
 @app.task(name="demo.progress", timeout=LONG)
 async def progress(ctx: Context, /, steps: int = 5, seconds: float = 5.0) -> dict[str, int]:
-    """Works in steps, and tells how far it is in its progress and its output."""
+    """Works in steps, and reports each step in its progress and its output."""
     pause_s = _checked("seconds", seconds) / max(_checked("steps", steps), 1)
     for step in range(1, int(steps) + 1):
         await asyncio.sleep(pause_s)

@@ -1,4 +1,4 @@
-"""The only place that makes randomness: ids of processes, and the dice behind jitter. Ids of rows are the database's."""
+"""The only source of randomness: ids of processes, and the rng of jitter. The database makes the ids of rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Rng = random.Random
 
 
 def process_id() -> uuid.UUID:
-    """Random per process (and per rebirth of a worker that was declared dead): half of a lease."""
+    """Random per process, and new when a worker was declared dead. It is half of a lease."""
     return uuid.uuid4()
 
 
 def request_key() -> str:
-    """An idempotency key of the client's own, so that a submission whose reply was lost can be sent again."""
+    """An idempotency key made by the client, so that it can send a submission again whose reply was lost."""
     return f"client-{uuid.uuid4()}"
 
 

@@ -1,4 +1,4 @@
-"""The tasks a process knows by name, what each says about its own jobs, and the schedules its code declares for them."""
+"""The tasks of a process by name, the defaults of their jobs, and the schedules that its code declares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A task: its function, where to find it from another process, and the defaults of its jobs."""
+    """A task: its function, how another process imports it, and the defaults of its jobs."""
 
     name: str
     fn: Function
@@ -27,7 +27,7 @@ class Definition:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What `sexton.tasks` keeps, so that jobs submitted in plain SQL get the same defaults."""
+        """What the table `sexton.tasks` stores, so that jobs submitted in SQL get the same defaults."""
         chosen = {
             "queue": self.defaults.queue,
             "lane": self.defaults.lane,
@@ -43,7 +43,7 @@ class Registry:
     def __init__(self) -> None:
         self._definitions: dict[str, Definition] = {}
         self.schedules: dict[str, ScheduleDocument] = {}  # by name
-        self.owner = "app"  # as whose they are written: where the app was found
+        self.owner = "app"  # the owner of the schedules: where the app was found
 
     def add(self, definition: Definition) -> None:
         other = self._definitions.get(definition.name)

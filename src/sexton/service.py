@@ -1,4 +1,4 @@
-"""Every looping service is `run_once` plus this thin loop: a test calls `run_once` and never sleeps."""
+"""The loop of every service: it repeats `run_once`. Tests call `run_once` directly and never sleep."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 RETRY_S_MAX = 2.0
 RETRY_S_MIN = 0.05
-REMIND_S = 30.0  # a service that waits for its database says so again after this long
+REMIND_S = 30.0  # a service that waits for its database logs that again after this long
 
 
 class AskedToStop(Exception):
-    """The process was asked to stop before it had begun."""
+    """The process was asked to stop before it had started."""
 
 
 class Service(Protocol):
@@ -27,11 +27,11 @@ class Service(Protocol):
     def name(self) -> str: ...
 
     async def run_once(self) -> float:
-        """One pass. Answers with the seconds it may rest; a wake-up cuts the rest short."""
+        """One pass. Returns the seconds to rest; a wake-up ends the rest early."""
 
 
 class Wake:
-    """A wake-up that is not lost if it comes while nobody sleeps, and never more than one."""
+    """A wake-up that is not lost if it comes before the rest starts. Several count as one."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -47,7 +47,7 @@ class Wake:
         self._event.clear()
 
     async def rest(self, rest_s: float) -> bool:
-        """Sleeps that long or until woken; true if woken."""
+        """Sleeps for that time or until woken; true if woken."""
         if rest_s > 0 and not self._event.is_set():
             try:
                 async with asyncio.timeout(rest_s):
@@ -62,8 +62,8 @@ class Wake:
 
 
 class Outage:
-    """Turns a storm of failures of one kind into two lines: it is gone, it is back. What was never there is awaited, and
-    whoever looks at the log is reminded of it."""
+    """Turns many failures of one kind into two log lines: the database is unavailable, it is available again. A database that
+    was never available is waited for, with a reminder in the log."""
 
     def __init__(self, service: str, clock: Clock, emit: Emit, dice: Rng, *, is_start: bool = False) -> None:
         self._service, self._clock, self._emit, self._dice = service, clock, emit, dice
@@ -79,15 +79,15 @@ class Outage:
             self._since = None
 
     def failed(self, error: BaseException) -> float:
-        """How long to wait before the next try: longer with each failure, never in step with other nodes."""
+        """How long to wait before the next try: longer with each failure, with jitter so that nodes do not retry together."""
         self._failures += 1
         if isinstance(error, DatabaseUnavailable):
-            self._tell(str(error))
+            self._report(str(error))
         elif not isinstance(error, Contention):
             self._emit(ServiceFailed(self._service, error))
         return min(RETRY_S_MIN * 2.0 ** min(self._failures, 10), RETRY_S_MAX) * self._dice.uniform(0.5, 1.0)
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
         now = self._clock.monotonic()
         if self._since is None:
             self._since = now
@@ -100,14 +100,14 @@ class Outage:
 
 
 async def repeat(service: Service, wake: Wake, *, clock: Clock, emit: Emit, dice: Rng) -> None:
-    """Runs passes until cancelled. No failure ends it: it says so, waits and goes on."""
+    """Runs passes until cancelled. No failure ends it: it logs the failure, waits and continues."""
     outage = Outage(service.name, clock, emit, dice)
     while True:
         try:
             rest_s = await service.run_once()
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # the loop is the last line: whatever one pass meets, the next may succeed
+        except Exception as error:  # any error of one pass: the next pass may succeed
             rest_s = outage.failed(error)
         else:
             outage.over()
@@ -115,7 +115,7 @@ async def repeat(service: Service, wake: Wake, *, clock: Clock, emit: Emit, dice
 
 
 async def insist(name: str, attempt: Callable[[], Awaitable[T]], *, clock: Clock, emit: Emit, dice: Rng) -> T:
-    """Tries until the database is there and nobody is in the way."""
+    """Tries until the database is available and there is no contention."""
     outage = Outage(name, clock, emit, dice, is_start=True)
     while True:
         try:
@@ -128,7 +128,7 @@ async def insist(name: str, attempt: Callable[[], Awaitable[T]], *, clock: Clock
 
 
 async def unless_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T:
-    """What `work` answers, or `AskedToStop` the moment somebody asks; the work is then cancelled."""
+    """The result of `work`. When `stop` is set first, the work is cancelled and `AskedToStop` is raised."""
     working, asked = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((working, asked), return_when=asyncio.FIRST_COMPLETED)

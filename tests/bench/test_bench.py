@@ -77,6 +77,7 @@ async def test_latency_tells_the_way_from_submission_to_start() -> None:
     assert 0 < outcome["latency_from_call_p50_s"] <= outcome["latency_from_call_p99_s"] < 5
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 async def test_steady_loses_nothing_and_tells_how_late_each_was() -> None:
     outcome = await measure("steady", "--quick")
@@ -88,6 +89,7 @@ async def test_steady_loses_nothing_and_tells_how_late_each_was() -> None:
     assert len(outcome["series"]["lag_p99_s_over_rate_per_s"]) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 async def test_takeover_kills_the_leader_and_every_run_starts() -> None:
     outcome = await measure("takeover", "--quick")
@@ -97,6 +99,7 @@ async def test_takeover_kills_the_leader_and_every_run_starts() -> None:
     assert 0 < outcome["takeover_s"] < 60
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 async def test_memory_tells_what_each_process_holds_beside_what_waits() -> None:
     outcome = await measure("memory", "--quick", "--waiting", "3000")

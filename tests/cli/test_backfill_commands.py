@@ -58,7 +58,7 @@ def test_a_backfill_is_shown_and_asked_about_before_it_is_done(call: Call, job_i
     code, out, _ = call("jobs", "backfill", job_id, "--from", SINCE, "--dry-run")
     assert (code, "13 past fires would run" in out, "and 3 more, to" in out) == (0, True, True)
     code, _, err = call("jobs", "backfill", job_id, "--from", SINCE)
-    assert (code, "Nobody is there to answer: add --yes" in err) == (2, True)
+    assert (code, "There is no terminal to confirm it; add --yes" in err) == (2, True)
     code, _, err = call("jobs", "backfill", job_id, "--from", SINCE, answer="n\n")
     assert (code, "13 past fires would run" in err, "nothing was changed" in err) == (1, True, True)
     code, out, err = call("jobs", "backfill", job_id, "--from", SINCE, answer="y\n")

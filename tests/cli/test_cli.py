@@ -193,14 +193,14 @@ class TestTheApp:
     @pytest.mark.parametrize(
         ("path", "words"),
         [
-            ("", "names no module"),
-            (":app", "names no module"),
+            ("", "has no module"),
+            (":app", "has no module"),
             ("shop:nothing", "module 'shop' has no 'nothing'"),
             ("shop:number", "is a int, not a sexton.App"),
-            ("nowhere:app", "there is no module 'nowhere'"),
-            ("shop.deeper:app", "there is no module 'shop.deeper'"),
-            ("shop.py:app", "there is no module 'shop.py'"),
-            (".shop:app", "names no module"),
+            ("nowhere:app", "module 'nowhere' was not found"),
+            ("shop.deeper:app", "module 'shop.deeper' was not found"),
+            ("shop.py:app", "module 'shop.py' was not found"),
+            (".shop:app", "has no module"),
             ("needy:app", "'no_such_library'"),
         ],
     )
@@ -213,7 +213,7 @@ class TestTheApp:
     def test_a_library_it_lacks_is_not_taken_for_the_app_itself(self) -> None:
         with pytest.raises(SextonError) as raised:
             load_app("needy:app")
-        assert "run from the folder" not in str(raised.value)
+        assert "run the command in the folder" not in str(raised.value)
         assert "needy" in str(raised.value)
 
     def test_a_bug_in_it_is_its_own(self) -> None:

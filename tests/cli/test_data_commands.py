@@ -205,7 +205,7 @@ class TestSubmit:
         ("arguments", "words"),
         [
             ([], "--file"),
-            (["echo", "--payload", "{bad"], "--payload: is no JSON"),
+            (["echo", "--payload", "{bad"], "--payload: is not valid JSON"),
             (["echo", "--payload", "@nowhere.json"], "nowhere.json: cannot be read"),
             (["echo", "novalue"], "key=value"),
             (["echo", "a=1", "a=2"], "given twice"),
@@ -501,7 +501,7 @@ def test_a_look_makes_no_database(run: Call, folder: Path, monkeypatch: pytest.M
     monkeypatch.setenv("SEXTON_DATA_DIR", str(folder / "nothing"))
     code, out, err = run("jobs", "list")
     assert (code, out) == (3, "")
-    assert "there is no database yet: set SEXTON_DATABASE_URL, or start `sexton dev`" in err
+    assert "there is no database yet; set SEXTON_DATABASE_URL, or start `sexton dev`" in err
     assert not (folder / "nothing").exists()
 
 

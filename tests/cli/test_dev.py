@@ -172,9 +172,9 @@ class TestWhatIsWrong:
     @pytest.mark.parametrize(
         ("url", "code", "says"),
         [
-            ("postgresql://sexton:hunter2@127.0.0.1:1/db", 3, "cannot connect by SEXTON_DATABASE_URL"),
-            ("postgresql://sexton:hunter2@no-such-host.invalid/db", 3, "cannot connect by SEXTON_DATABASE_URL"),
-            ("mysql://sexton:hunter2@host/db", 2, "is not an address of PostgreSQL"),
+            ("postgresql://sexton:hunter2@127.0.0.1:1/db", 3, "cannot connect with SEXTON_DATABASE_URL"),
+            ("postgresql://sexton:hunter2@no-such-host.invalid/db", 3, "cannot connect with SEXTON_DATABASE_URL"),
+            ("mysql://sexton:hunter2@host/db", 2, "is not a PostgreSQL URL"),
         ],
     )
     @pytest.mark.parametrize("command", ["dev", "migrate"])
@@ -220,7 +220,7 @@ class TestWhatIsWrong:
         code, _, err = call("worker", "sexton.demo:app")
         assert code == 2
         assert "SEXTON_WORKER_QUEUES" in one_line(err)
-        assert "names no queue" in err
+        assert "has no queue" in err
 
     def test_an_app_that_does_not_load_is_told_with_its_place(self, call: Call, tmp_path: Path) -> None:
         (tmp_path / "clumsy.py").write_text("1 / 0\n")
@@ -233,7 +233,7 @@ class TestWhatIsWrong:
             load_registry("typo:app")
 
     async def test_a_server_that_is_too_old(self, database: Postgres) -> None:
-        with pytest.raises(UnsupportedServer, match="PostgreSQL 14, and Sexton needs 15"):
+        with pytest.raises(UnsupportedServer, match="PostgreSQL 14, but Sexton needs 15"):
             server_version.check(140_013)
         server_version.check(150_000)
         await server_version.require_supported(database)

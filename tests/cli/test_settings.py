@@ -100,7 +100,7 @@ def test_a_misspelt_setting_is_told(folder: Path, monkeypatch: pytest.MonkeyPatc
     """F2: it would have no effect, and nobody would know."""
     monkeypatch.setenv("SEXTON_WORKER_CONCURENCY", "10")
     read_settings()
-    said = "sexton: SEXTON_WORKER_CONCURENCY is no setting and has no effect; did you mean SEXTON_WORKER_CONCURRENCY?\n"
+    said = "sexton: SEXTON_WORKER_CONCURENCY is not a setting and has no effect; did you mean SEXTON_WORKER_CONCURRENCY?\n"
     assert capsys.readouterr().err == said
     (folder / "sexton.toml").write_text("worker_concurency = 5\n")
     with pytest.raises(ValidationError, match="worker_concurency"):

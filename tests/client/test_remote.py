@@ -434,7 +434,7 @@ class TestPersistence:
     async def test_without_retries_it_sends_no_key_of_its_own_and_nothing_twice(self) -> None:
         for place in (0, 1):
             network = Network(BROKEN)
-            with pytest.raises(ApiUnavailable, match="may have been done"):
+            with pytest.raises(ApiUnavailable, match="may have been processed"):
                 await list(faces(network, retries=0))[place].submit("a")
             assert msgspec.json.decode(network.asked[0].content) == {"handler": "a", "payload": {}}
 
@@ -442,7 +442,7 @@ class TestPersistence:
         for place in (0, 1):
             for name, argument in CHANGES:
                 network = Network(BROKEN, BROKEN)
-                with pytest.raises(ApiUnavailable, match="may have been done"):
+                with pytest.raises(ApiUnavailable, match="may have been processed"):
                     await getattr(list(faces(network))[place], name)(argument)
                 assert len(network.asked) == 1
                 network = Network(REFUSED, GONE)  # this one never arrived

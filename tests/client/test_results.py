@@ -95,7 +95,7 @@ async def test_a_job_that_has_not_ended_times_out_and_goes_on(database: Postgres
 async def test_a_timeout_is_a_span(work: Task[[], int]) -> None:
     """F2."""
     submitted = await work.submit()
-    with pytest.raises(ValueError, match="timeout: 'later' is not a span"):
+    with pytest.raises(ValueError, match="timeout: 'later' is not a duration"):
         await submitted.result(timeout="later")
 
 

@@ -98,8 +98,8 @@ def test_a_task_may_have_several_schedules_by_name() -> None:
         (lambda app: app.cron("61 * * * *"), "/cron", "61"),
         (lambda app: app.cron("0 9 31 2 *"), "/cron", "never fires"),
         (lambda app: app.cron("0 9 * * *", timezone="Amerika/New_York"), "/timezone", "America/New_York"),
-        (lambda app: app.every("0s"), "/every", "no interval"),
-        (lambda app: app.every("100ms"), "/every", "limit is one fire in 1 s"),
+        (lambda app: app.every("0s"), "/every", "not an interval"),
+        (lambda app: app.every("100ms"), "/every", "the minimum is 1 s between two fires"),
         (lambda app: app.rrule("FREQ=SOMETIMES"), "/rrule", "YEARLY"),
         (lambda app: app.every("1m", overlap="pile up"), "/overlap", "skip, queue, parallel or replace"),
         (lambda app: app.every("1m", overlap={"policy": "queue", "max": 3}), "/overlap", "max_queued"),
@@ -107,7 +107,7 @@ def test_a_task_may_have_several_schedules_by_name() -> None:
         (lambda app: app.every("1m", on_resume="maybe"), "/on_resume", "skip, latest or all"),
         (lambda app: app.every("1m", pause_after=0), "/pause_after", "between 1 and"),
         (lambda app: app.every("1m", payload={"who": 1}), "/payload/who", "has no such argument"),
-        (lambda app: app.every("1m", timeout="long"), "/timeout", "span"),
+        (lambda app: app.every("1m", timeout="long"), "/timeout", "duration"),
     ],
 )
 def test_a_wrong_declaration_is_refused_where_it_stands(declare: Callable[[App], Any], field: str, words: str) -> None:
@@ -129,7 +129,7 @@ def test_one_name_stands_for_one_schedule() -> None:
     app.every("1m")(task)  # the same again, as when a module is loaded twice
     with pytest.raises(ValueError, match="schedule 'tick' is declared twice"):
         app.every("2m")(task)
-    with pytest.raises(TypeError, match="process=True belongs"):
+    with pytest.raises(TypeError, match="give process=True to the decorator"):
         app.every("2m", process=True, name="other")(task)
 
 
@@ -197,14 +197,14 @@ async def test_options_and_arguments_that_share_a_name_are_told_apart(app: App) 
     @app.task
     def build(ctx: Context, start_at: str) -> None: ...
 
-    with pytest.raises(TypeError, match=r"start_at could be an argument or an option here; write app\.schedule\('build'"):
+    with pytest.raises(TypeError, match=r"start_at may be an argument or an option here; write app\.schedule\('build'"):
         await build.schedule(start_at="x", cron="@daily")
     scheduled = await app.schedule("build", {"start_at": "x"}, cron="@daily", start_at="2030-01-01T00:00:00Z")
     view = await app.job(scheduled.id)
     assert (view.payload_json, view.next_fire_at) == ('{"start_at": "x"}', datetime(2030, 1, 1, tzinfo=UTC))
     with pytest.raises(InvalidSubmission, match="exactly one of cron, rrule and every"):
         await app.schedule("build", {"start_at": "x"})
-    with pytest.raises(TypeError, match="give the connection to schedule_many"):
+    with pytest.raises(TypeError, match="pass the connection to schedule_many"):
         app.task(name="other")(lambda ctx: None).schedule_request(connection=object())
 
 
@@ -239,7 +239,7 @@ async def test_a_planner_hears_of_it_with_the_commit(app: App, connection: async
 async def test_many_are_all_or_none_and_a_name_stands_once_among_them(app: App) -> None:
     """A14."""
     requests = [app.schedule_request("elsewhere", cron="@daily", name=f"s{n % 2}") for n in range(3)]
-    with pytest.raises(InvalidSubmission, match="'s0' is there twice for tenant 'default'"):
+    with pytest.raises(InvalidSubmission, match="'s0' is given twice for tenant 'default'"):
         await app.schedule_many(requests)
     assert [one.created for one in await app.schedule_many(requests[:2])] == [True, True]
     assert await app.schedule_many([]) == []

@@ -71,11 +71,11 @@ def test_arguments_become_a_payload_by_name() -> None:
         (lambda: plain.request(user=1), "/payload/user", "has no such argument; it takes user_id, lang"),  # type: ignore[call-overload]
         (lambda: plain.request(lang="en"), "/payload/user_id", "needs this argument"),  # type: ignore[call-overload]
         (lambda: plain.request(1, user_id=2), "/payload/user_id", "given twice"),  # type: ignore[call-overload]
-        (lambda: plain.request(1, "en", 3), "/payload", "takes 2 positional arguments after its context, 3 were given"),  # type: ignore[call-overload]
+        (lambda: plain.request(1, "en", 3), "/payload", "takes 2 positional arguments after its context, but 3 were given"),  # type: ignore[call-overload]
         (lambda: charge.request(1.0, "EUR"), "/payload", "takes 1 positional arguments"),  # type: ignore[call-overload]
         (lambda: anything.request(x=object()), "/payload", "cannot be written as JSON"),
         (lambda: anything.request(x=float("nan")), "/payload/x", "has no JSON form"),
-        (lambda: plain.request(1, delay="soon"), "/delay", "is not a span"),
+        (lambda: plain.request(1, delay="soon"), "/delay", "is not a duration"),
         (lambda: plain.request(1, delay=1, run_at=datetime.now(UTC)), "/delay", "not both"),
         (lambda: plain.request(1, run_at="2030-01-01"), "/run_at", "is not a datetime"),  # type: ignore[call-overload]
         (lambda: plain.request(1, retry="never"), "/retry", "is not a Retry"),  # type: ignore[call-overload]
@@ -103,11 +103,11 @@ def test_a_function_that_could_not_be_submitted_is_refused_when_decorated() -> N
 
     with pytest.raises(TypeError, match="parameter 'delay' has the name of a submission option"):
         App().task(clashing)
-    with pytest.raises(TypeError, match=r"\*numbers: 'int' has no name a payload could use"):
+    with pytest.raises(TypeError, match=r"\*numbers: 'int' has no name that a payload could use"):
         App().task(starred)
-    with pytest.raises(TypeError, match="first parameter is its context"):
+    with pytest.raises(TypeError, match="first parameter of a task must be its context"):
         App().task(bare)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="another process cannot find it"):
+    with pytest.raises(TypeError, match="another process cannot import it"):
         App().task(process=True)(lambda ctx: None)
     with pytest.raises(InvalidSubmission, match="/timeout"):
         App().task(timeout="long")(lambda ctx: None)
@@ -183,7 +183,7 @@ def test_a_type_checker_sees_the_arguments() -> None:
 
 def test_a_request_has_no_connection_yet() -> None:
     """F2."""
-    with pytest.raises(TypeError, match="give the connection to submit_many"):
+    with pytest.raises(TypeError, match="pass the connection to submit_many"):
         plain.request(1, connection=object())
 
 

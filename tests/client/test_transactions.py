@@ -211,7 +211,7 @@ async def test_a_batch_goes_with_the_callers_transaction(
     requests = [send.request(n) for n in range(10_001)]
     with psycopg.connect(database_url) as own:
         assert len(app.submit_many_sync(requests[:10_000], connection=own)) == 10_000
-        with pytest.raises(InvalidSubmission, match="10,001 jobs, the limit on your own connection is 10,000"):
+        with pytest.raises(InvalidSubmission, match="10,001 jobs in one call; the limit on your own connection is 10,000"):
             app.submit_many_sync(requests, connection=own)
         own.rollback()
     assert await connection.fetchval("SELECT count(*) FROM sexton.jobs") == 0

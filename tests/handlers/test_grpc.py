@@ -118,7 +118,7 @@ class TestWhatIsSent:
         caller = make(descriptors={"shop": tmp_path / "shop.pb"})
         async with shop(reflects=None) as server:
             assert (await caller.call(server, {"user_id": 7}, descriptors="shop"))["chargedCents"] == 995
-            with pytest.raises(PermanentError, match="no reflection"):
+            with pytest.raises(PermanentError, match="does not support reflection"):
                 await caller.call(server, {"user_id": 7})
 
     async def test_the_facts_of_the_run_are_in_the_metadata(self, caller: Caller) -> None:
@@ -238,7 +238,7 @@ class TestWhatItsAnswerMeans:
         """Its effect has happened."""
         async with shop() as server:
             server.answer = lambda request, seen: {"note": "x" * MESSAGE_BYTES_LIMIT}
-            with pytest.raises(PermanentError, match="the answer is too large"):
+            with pytest.raises(PermanentError, match="the response is too large"):
                 await caller.call(server)
 
     async def test_an_answer_that_cannot_be_kept_is_a_success_all_the_same(self, caller: Caller) -> None:
@@ -247,7 +247,7 @@ class TestWhatItsAnswerMeans:
             assert await caller.call(server) is None
         said = live_output_of(caller.context) if caller.context else None
         assert said is not None
-        assert "is not kept" in (said.output or "")
+        assert "is not stored" in (said.output or "")
 
     async def test_a_secret_that_comes_back_is_not_kept(self, caller: Caller) -> None:
         """F3."""
@@ -273,7 +273,7 @@ class TestWhatItsAnswerMeans:
             assert len(server.calls) == 1
         said = live_output_of(caller.context) if caller.context else None
         assert said is not None
-        assert "cannot be written as JSON" in (said.output or "")
+        assert "cannot be encoded as JSON" in (said.output or "")
 
     async def test_a_number_that_looks_like_a_secret_is_a_number(self, caller: Caller) -> None:
         metadata = {"authorization": SecretRef("pin", "Bearer ")}
@@ -283,7 +283,7 @@ class TestWhatItsAnswerMeans:
 
     async def test_a_secret_that_cannot_be_sent_is_not_shown(self, caller: Caller) -> None:
         async with shop() as server:
-            with pytest.raises(PermanentError, match=r"metadata.x-key: its secret holds") as failure:
+            with pytest.raises(PermanentError, match=r"metadata.x-key: its secret contains") as failure:
                 await caller.call(server, metadata={"x-key": SecretRef("odd")})
         assert "schl" not in str(failure.value)
 
@@ -326,9 +326,9 @@ class TestDescriptorSets:
         ("data", "words"),
         [
             (None, "cannot be read: No such file"),
-            (b"\xff\xff", "are not what protoc"),
-            (b"", "no service shop.v1.Orders in the descriptors"),
-            (descriptor_pb2.FileDescriptorSet(file=files().file[1:]).SerializeToString(), "do not fit together"),
+            (b"\xff\xff", "are not a file written by protoc"),
+            (b"", "descriptors contain no service shop.v1.Orders"),
+            (descriptor_pb2.FileDescriptorSet(file=files().file[1:]).SerializeToString(), "are inconsistent"),
         ],
         ids=["missing", "garbage", "empty", "without imports"],
     )
@@ -341,9 +341,7 @@ class TestDescriptorSets:
         async with shop() as server:
             with pytest.raises(PermanentError, match=words):
                 await caller.call(server, descriptors="shop")
-            with pytest.raises(
-                PermanentError, match="'other' are unknown to this worker; give them in SEXTON_GRPC_DESCRIPTORS"
-            ):
+            with pytest.raises(PermanentError, match="'other' are unknown to this worker; add them to SEXTON_GRPC_DESCRIPTORS"):
                 await caller.call(server, descriptors="other")
 
     async def test_files_that_need_each_other_are_refused(self, make: Callable[..., Caller], tmp_path: Path) -> None:
@@ -351,7 +349,7 @@ class TestDescriptorSets:
         circle.file[0].dependency.append(circle.file[1].name)
         (tmp_path / "shop.pb").write_bytes(circle.SerializeToString())
         async with shop() as server:
-            with pytest.raises(PermanentError, match="do not fit together"):
+            with pytest.raises(PermanentError, match="are inconsistent"):
                 await make(descriptors={"shop": tmp_path / "shop.pb"}).call(server, descriptors="shop")
 
 
@@ -401,14 +399,14 @@ class TestWhomItMayBe:
 
     @pytest.mark.parametrize("address", ["unix:/run/docker.sock", "dns:///orders.example:443", "orders.example", "a b:443"])
     async def test_no_other_way_to_name_a_server_is_taken(self, caller: Caller, address: str) -> None:
-        with pytest.raises(PermanentError, match=r"handler.address: .*is no address"):
+        with pytest.raises(PermanentError, match=r"handler.address: .*is not an address"):
             await caller.call(address)
 
     async def test_a_host_that_cannot_be_looked_up_may_be_there_later(self, make: Callable[..., Caller]) -> None:
         async def lookup(host: str, port: int) -> list[str]:
             raise OSError(-2, "Name or service not known")
 
-        with pytest.raises(TargetFailed, match="the host cannot be looked up: Name or service not known"):
+        with pytest.raises(TargetFailed, match="the host name cannot be resolved: Name or service not known"):
             await make(lookup=lookup).call("orders.example:443")
 
     async def test_tls_proves_the_name(self, make: Callable[..., Caller], tmp_path: Path) -> None:

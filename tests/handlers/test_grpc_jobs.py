@@ -77,4 +77,4 @@ async def test_without_being_allowed_nothing_is_called(rig: Rig) -> None:
     (letter,) = await rig.letters()
     assert letter.job_id == job_id
     assert letter.error is not None
-    assert "refused to call" in letter.error.message
+    assert "the call is not allowed" in letter.error.message

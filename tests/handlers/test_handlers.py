@@ -58,7 +58,7 @@ def test_where_a_function_runs_follows_from_what_it_is(threads: ThreadSlots) -> 
 
 
 def test_a_function_another_process_could_not_find_is_refused_early() -> None:
-    with pytest.raises(ValueError, match="at the top of its module"):
+    with pytest.raises(ValueError, match="at the top level of its module"):
         ProcessFunction(len, "module", "outer.<locals>.inner", ProcessPool(1))
 
 

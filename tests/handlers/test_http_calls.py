@@ -336,9 +336,9 @@ class TestWhatServersDoWrong:
     @pytest.mark.parametrize(
         ("said", "words"),
         [
-            (b"", "closed without an answer"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", "cut short"),
-            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", "cut short"),
+            (b"", "closed without a response"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", "response was incomplete"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", "response was incomplete"),
             (b"SSH-2.0-OpenSSH_9.6\r\n", "not HTTP"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n", "not HTTP"),
             (b"HTTP/1.1 200 OK\r\nX-Long: " + b"a" * 100_000 + b"\r\n\r\n", "not HTTP"),
@@ -360,7 +360,7 @@ class TestWhatServersDoWrong:
             writer.transport.abort()
 
         server.answering = reset
-        with pytest.raises(TargetFailed, match=r"closed without an answer|connection broke"):
+        with pytest.raises(TargetFailed, match=r"closed without a response|connection broke"):
             await caller.call(HttpTarget(server.url))
 
     async def test_a_port_where_nobody_listens_is_transient(self, server: Server, caller: Caller) -> None:
@@ -371,14 +371,14 @@ class TestWhatServersDoWrong:
         async def unknown(host: str, port: int) -> list[str]:
             raise OSError(-2, "Name or service not known")
 
-        with pytest.raises(TargetFailed, match="cannot be looked up: Name or service not known"):
+        with pytest.raises(TargetFailed, match="cannot be resolved: Name or service not known"):
             await calling(lookup=unknown).call(HttpTarget("http://nobody.example/"))
 
     async def test_a_name_without_an_address_is_transient(self, calling: Calling) -> None:
         async def nowhere(host: str, port: int) -> list[str]:
             return []
 
-        with pytest.raises(TargetFailed, match="cannot be looked up: it has no address"):
+        with pytest.raises(TargetFailed, match="cannot be resolved: the host has no address"):
             await calling(lookup=nowhere).call(HttpTarget("http://nowhere.example/"))
 
     async def test_a_host_that_swallows_connections_ends_with_the_connect_timeout(self, calling: Calling) -> None:
@@ -443,7 +443,7 @@ class TestLongJobs:
 
 async def test_a_job_without_a_url_is_a_permanent_failure(calling: Calling) -> None:
     call = msgspec.structs.replace(call_of(HttpTarget("https://a.example")), target=None)
-    with pytest.raises(PermanentError, match="names no URL"):
+    with pytest.raises(PermanentError, match="has no URL"):
         calling().calls.start(call, Context(call))
 
 

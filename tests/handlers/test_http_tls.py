@@ -55,18 +55,18 @@ async def test_a_host_that_proves_its_name_is_called(calling: Calling, server: S
 @pytest.mark.parametrize("host", ["other.example", "127.0.0.1"])
 async def test_one_that_proves_another_is_told_nothing(calling: Calling, server: Server, ca_file: Path, host: str) -> None:
     caller = calling(lookup=here, ca_file=ca_file)
-    with pytest.raises(TargetFailed, match="no secure connection"):
+    with pytest.raises(TargetFailed, match="TLS certificate was rejected"):
         await caller.call(HttpTarget(f"https://{host}:{server.port}/"))
     assert server.received == []
 
 
 async def test_nor_is_one_that_nobody_vouches_for(calling: Calling, server: Server) -> None:
-    with pytest.raises(TargetFailed, match="no secure connection"):
+    with pytest.raises(TargetFailed, match="TLS certificate was rejected"):
         await calling(lookup=here).call(HttpTarget(f"https://billing.example:{server.port}/"))
     assert server.received == []
 
 
 async def test_a_server_that_speaks_no_tls_is_transient(calling: Calling, ca_file: Path) -> None:
     async with serving() as plain:
-        with pytest.raises(TargetFailed, match=r"no secure connection|connection broke|no connection"):
+        with pytest.raises(TargetFailed, match=r"TLS connection failed|connection broke|no connection"):
             await calling(lookup=here, ca_file=ca_file).call(HttpTarget(f"https://billing.example:{plain.port}/"))

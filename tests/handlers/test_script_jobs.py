@@ -97,7 +97,7 @@ def test_an_allow_list_that_cannot_be_right_keeps_a_worker_from_starting(monkeyp
     monkeypatch.setenv("SEXTON_SCRIPTS", '{"greet": {"argv": ["/bin/echo", "{payload.name}"]}}')
     assert Settings().scripts["greet"].argv == ("/bin/echo", "{payload.name}")
     for text, words in [
-        ("{", "no JSON"),
+        ("{", "is not valid JSON"),
         ('{"greet": {"argv": ["echo"]}}', r"scripts.greet.argv\[0\]: 'echo' must be an absolute"),
     ]:
         monkeypatch.setenv("SEXTON_SCRIPTS", text)

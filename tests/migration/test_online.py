@@ -357,3 +357,17 @@ async def test_a_backfill_works_through_a_pooler(pooled_url: str, database: Post
         await node.close()
     assert sorted(applied, key=len) == [[], [], ["0100_colour", "0103_fill"]]
     assert await _numbers(database) == {1}
+
+
+async def test_the_turn_holds_no_snapshot(database: Postgres) -> None:
+    """CREATE INDEX CONCURRENTLY and VACUUM would wait for it as long as the migration lasts, that is for themselves."""
+    async with my_turn(database, tell=lambda _: None, pace=CALM) as turn:
+        await turn.check()
+        async with database.connection() as connection:
+            ((pid,),) = await connection.fetch("SELECT pg_backend_pid()")
+            assert await turn.blocker_of(pid) is None
+            ((state, xmin),) = await connection.fetch(
+                """SELECT a.state, a.backend_xmin::text FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+                   WHERE l.locktype = 'advisory' AND l.classid = 7307 AND l.objid = 3 AND a.datname = current_database()"""
+            )
+    assert (state, xmin) == ("idle in transaction", None)

@@ -205,7 +205,7 @@ async def test_waits_between_attempts_are_live(rig: Rig, pause: str) -> None:
     rig.move(15 * 60)
     await table.turn()
     (gap,) = await table.ledger(job_id)
-    assert gap.reason == f"the run before is not over: {claimed.lease.run_id}"
+    assert gap.reason == f"the previous run has not ended: {claimed.lease.run_id}"
 
 
 async def test_replace_ends_what_waits_for_its_next_attempt_at_once(rig: Rig) -> None:

@@ -220,7 +220,7 @@ async def test_a_skipped_fire_names_the_run_in_its_way_and_a_blocked_one_too(con
     answer, links = await told(connection, skipping, after(minutes=31))
     assert answer.startswith("It runs since 2026-03-04 12:15:00Z on w")
     assert links["last_fire"].evidence["run_in_the_way"] == str(begun[skipping])
-    assert links["last_fire"].detail.startswith("Its fire of 2026-03-04 12:30:00Z was skipped: the run before is not over")
+    assert links["last_fire"].detail.startswith("Its fire of 2026-03-04 12:30:00Z was skipped: the previous run has not ended")
     # The one that runs waits for its next attempt: then it is what stands in the way.
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER USER")
     await connection.execute(

@@ -265,7 +265,7 @@ async def test_an_app_is_loaded_anew_when_its_file_changes(start_dev: StartDev, 
 
     shop.write_text("def :\n")
     await dev.until(lambda: "waiting for a change" in dev.log, "the mistake to be told")
-    told = dev.log.partition("starting anew\n")[2].splitlines()
+    told = dev.log.partition("restarting\n")[2].splitlines()
     assert told[0].startswith("sexton: shop:app cannot be loaded: SyntaxError")
     assert len(told) == 2
 
@@ -285,7 +285,7 @@ async def test_a_first_start_that_cannot_be_is_one_line(start_dev: StartDev, tmp
     dev = start_dev("no_such_shop:app", cwd=tmp_path)
     await dev.until(lambda: dev.process.poll() is not None, "the end")
     (line,) = dev.log.splitlines()
-    assert "there is no module 'no_such_shop'" in line
+    assert "module 'no_such_shop' was not found" in line
     assert dev.process.returncode == 1
 
 

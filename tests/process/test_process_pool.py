@@ -134,8 +134,8 @@ class Heard(LiveOutput):
         super().__init__()
         self.word = asyncio.Event()
 
-    def _spoke(self) -> None:
-        super()._spoke()
+    def _mark_changed(self) -> None:
+        super()._mark_changed()
         self.word.set()
 
     async def next(self) -> str:
@@ -149,7 +149,7 @@ def begin(pool: ProcessPool, fn: Any, heard: Heard | None = None, **arguments: A
     call = Call(UUID(int=1), UUID(int=2), 3, "task", None, "acme", "default", NOON, NOON, None, None, arguments)
     plain = fn.fn if isinstance(fn, Task) else fn
     handler = ProcessFunction(plain, __name__, plain.__qualname__, pool)
-    return handler.start(call, Context(call, new_said=LiveOutput if heard is None else lambda: heard))
+    return handler.start(call, Context(call, new_output=LiveOutput if heard is None else lambda: heard))
 
 
 async def run(pool: ProcessPool, fn: Any, **arguments: Any) -> Any:
@@ -237,7 +237,7 @@ async def test_arguments_and_results_are_json_to_the_letter(pool: ProcessPool) -
 
 
 async def test_a_result_that_is_no_json_fails_for_good(pool: ProcessPool) -> None:
-    with pytest.raises(PermanentError, match="cannot be written as JSON"):
+    with pytest.raises(PermanentError, match="cannot be encoded as JSON"):
         await run(pool, unspeakable)
 
 
@@ -434,7 +434,7 @@ SCRIPT = """
         now = datetime(2026, 3, 1, tzinfo=UTC)
         call = Call(UUID(int=1), UUID(int=2), 1, "t", None, "a", "q", now, now, None, None, arguments)
         pool = ProcessPool(1)
-        handle = ProcessFunction(fn, __name__, fn.__qualname__, pool).start(call, Context(call, new_said=Printed))
+        handle = ProcessFunction(fn, __name__, fn.__qualname__, pool).start(call, Context(call, new_output=Printed))
         print(await handle.done, flush=True)
         await pool.close()
 

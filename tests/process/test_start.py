@@ -37,7 +37,7 @@ async def test_services_refuse_a_clone_until_it_is_adopted(clone_url: str, start
     cluster.api("api")
     for name in ("worker", "scheduler", "api"):
         line = await refusal(cluster, name, Exit.CONFLICT)
-        assert "copied or restored from elsewhere" in line
+        assert "copied or restored from another server" in line
         assert "--adopt" in line
     cluster.worker("adopting", "--adopt")
     await cluster.until_ready("adopting")
@@ -59,8 +59,8 @@ async def test_services_refuse_an_empty_database_and_name_the_command(
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("no_such_module:app", "there is no module 'no_such_module'"),
-        ("tests.process.no_such_module:app", "there is no module 'tests.process.no_such_module'"),
+        ("no_such_module:app", "module 'no_such_module' was not found"),
+        ("tests.process.no_such_module:app", "module 'tests.process.no_such_module' was not found"),
         ("tests.process.apps:application", "has no 'application'"),
         ("tests.process.apps:nap", "not a sexton.App"),
         ("", "module:attribute"),
@@ -83,7 +83,7 @@ async def test_services_wait_for_a_database_that_is_away_and_stop_when_asked(sta
         await cluster.until(lambda name=name: "database awaited" in cluster[name].log, f"{name} to wait")  # type: ignore[misc]
         os.kill(cluster[name].pid, number)
         assert await cluster.exit_code(name, within_s=1.5) == 0
-        assert "cannot connect by SEXTON_DATABASE_URL" in cluster[name].log
+        assert "cannot connect with SEXTON_DATABASE_URL" in cluster[name].log
         assert "hunter2" not in cluster[name].log
 
 

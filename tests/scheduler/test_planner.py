@@ -176,7 +176,7 @@ async def test_a_rule_that_was_edited_in_plain_sql_is_checked_before_it_is_plann
         await schedules.submit(connection, [wrong], now=table.now)
     await table.planner.run_once()
     shown = await table.show(job_id)
-    assert (shown.status, shown.over_reason) == ("failed", "its schedule cannot be read: jitter: at most 30 minutes")
+    assert (shown.status, shown.over_reason) == ("failed", "its schedule cannot be read: jitter: must be at most 30 minutes")
 
 
 @pytest.mark.parametrize("change", ["pause", "cancel"])

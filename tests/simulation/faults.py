@@ -70,7 +70,7 @@ class FaultyDatabase:
                 await faulty.execute("BEGIN")
                 yield faulty
                 if faulty.failed:  # as PostgreSQL answers: with ROLLBACK
-                    raise Contention("a statement of this transaction had failed, so all of it was rolled back")
+                    raise Contention("a statement of this transaction failed, so the whole transaction was rolled back")
                 await faulty.execute("COMMIT")
             finally:
                 if faulty.begun:  # what has not committed by now never does: the server rolls back when a connection breaks

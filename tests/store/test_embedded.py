@@ -143,7 +143,7 @@ def test_the_callers_libpq_variables_do_not_reach_it(own_postgres_server: StartS
 def test_data_of_another_version_is_refused_with_the_way_out(server: EmbeddedPostgres) -> None:
     server.stop()
     (server.data_dir / "PG_VERSION").write_text("9\n")
-    with pytest.raises(EmbeddedUnavailable, match=r"was made by PostgreSQL 9 .* pg_upgrade"):
+    with pytest.raises(EmbeddedUnavailable, match=r"was created by PostgreSQL 9 .* pg_upgrade"):
         server.restart()
 
 
@@ -280,7 +280,7 @@ class TestAfterACrash:
 
 def test_somebody_elses_folder_is_refused_and_left_alone(postgres_server: EmbeddedPostgres, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(EmbeddedUnavailable, match=r"holds other files \(thesis.tex\)"):
+    with pytest.raises(EmbeddedUnavailable, match=r"contains other files \(thesis.tex\)"):
         EmbeddedPostgres.start(tmp_path, bin_dir=postgres_server.bin_dir, shared=True)
     assert os.listdir(tmp_path) == ["thesis.tex"]
     assert tmp_path.stat().st_uid == os.geteuid()

@@ -422,7 +422,7 @@ async def test_the_same_schedule_again_changes_nothing_planned_or_not(connection
         ("cron => '0 9 31 2 *'", "never fires"),
         ("cron => '@daily', timezone => 'Mars/Olympus'", "Mars/Olympus"),
         ("rrule => 'FREQ=SOMETIMES'", "FREQ"),
-        ("every => '10 ms'", "one fire in 1 s"),
+        ("every => '10 ms'", "1 s between two fires"),
         ("every => '1 h', end_at => '2001-01-01'", "past"),
     ],
 )

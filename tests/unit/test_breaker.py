@@ -121,7 +121,7 @@ class TestAHost:
         second = [full.admit(1.0) for _ in range(10)][-1]
         assert isinstance(second, Parked)
         assert first.delay_s < second.delay_s < 1.0
-        assert "calls of this worker under way" in first.reason
+        assert "calls of this worker in progress" in first.reason
 
     async def test_the_row_is_as_long_as_is_served_in_a_moment(self) -> None:
         quick, slow = host(), host()
@@ -187,7 +187,7 @@ class TestAHost:
             full.admit(0.0)
         waiting = full.admit(0.0)
         assert isinstance(waiting, asyncio.Future)
-        full.tire(waiting, ROW_S)
+        full.stop_waiting(waiting, ROW_S)
         assert isinstance(waiting.result(), Parked)
 
     async def test_when_it_goes_down_the_row_is_sent_away(self) -> None:

@@ -108,13 +108,13 @@ def test_progress_holds_nothing_that_postgresql_cannot_keep() -> None:
 
 def test_progress_with_nothing_is_a_sign_of_life_only() -> None:
     clock = ManualClock(NOON)
-    context = Context(CALL, new_said=partial(LiveOutput, clock.monotonic))
+    context = Context(CALL, new_output=partial(LiveOutput, clock.monotonic))
     context.progress(0.5)
     said(context).take()
     clock.move(timedelta(seconds=7))
     context.progress()
     assert progress(context) == {"fraction": 0.5}
-    assert (said(context).said_at, said(context).changed) == (7.0, False)
+    assert (said(context).last_written_at, said(context).changed) == (7.0, False)
 
 
 def test_a_word_is_a_change_until_it_is_taken() -> None:
@@ -133,7 +133,7 @@ def test_the_log_keeps_the_beginning_and_the_newest_within_its_limit() -> None:
     marks = [index for index, line in enumerate(lines) if line.startswith("… ")]
     assert len(output(context).encode()) <= OUTPUT_LIMIT
     assert (lines[0], lines[-1], len(marks)) == ("line 0", "line 19999", 1)
-    assert lines[marks[0]] == f"… {20_000 - (len(lines) - 1)} lines left out …"
+    assert lines[marks[0]] == f"… {20_000 - (len(lines) - 1)} lines omitted …"
     assert int(lines[marks[0] + 1].split()[1]) == marks[0] + 20_000 - (len(lines) - 1)
 
 

@@ -67,9 +67,9 @@ def test_a_method_may_be_written_as_grpc_does() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("X-Team", "a", "no key"),
-        ("x team", "a", "no key"),
-        ("", "a", "no key"),
+        ("X-Team", "a", "not a valid key"),
+        ("x team", "a", "not a valid key"),
+        ("", "a", "not a valid key"),
         ("grpc-timeout", "1S", "set by Sexton or by gRPC"),
         ("idempotency-key", "a", "set by Sexton or by gRPC"),
         ("sexton-run", "a", "set by Sexton or by gRPC"),
@@ -78,7 +78,7 @@ def test_a_method_may_be_written_as_grpc_does() -> None:
         ("x-team", "a\r\nx-admin: 1", "not printable"),
         ("x-team", "ü", "not printable"),
         ("x-team", "a" * 5000, "the limit is 4,096"),
-        ("x-team", SecretRef("../passwd"), "name of a secret"),
+        ("x-team", SecretRef("../passwd"), "secret name"),
         ("x-team", SecretRef("a", "\n"), "not printable"),
     ],
 )
@@ -88,5 +88,5 @@ def test_metadata_that_cannot_be_sent_is_named(key: str, value: str | SecretRef,
 
 
 def test_there_is_a_limit_to_metadata() -> None:
-    with pytest.raises(Invalid, match="metadata: 51 entries"):
+    with pytest.raises(Invalid, match="metadata: has 51 entries"):
         GrpcTarget("billing.example:443", METHOD, metadata={f"k{n}": "v" for n in range(51)}).check()

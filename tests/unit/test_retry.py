@@ -239,7 +239,7 @@ def test_losses_are_counted_apart() -> None:
     """C4, rule "losses have their own budget": at the last attempt a loss still costs no attempt; the third worker is the
     last."""
     assert decide(Lost("gone"), Standing(5, 1), DICE) == RetryIn(0.0, "loss")
-    assert decide(Lost("gone"), Standing(1, 2), DICE) == Bury("lost 3 workers, the limit is 3: gone", permanent=False)
+    assert decide(Lost("gone"), Standing(1, 2), DICE) == Bury("lost 3 workers; the limit is 3: gone", permanent=False)
     assert isinstance(decide(Lost("gone"), Standing(1, 0, max_lost=1), DICE), Bury)
 
 

@@ -73,9 +73,9 @@ def test_places_are_found_by_their_path(payload: Any, template: str, argument: s
         ({"a": {"b": {}}}, "payload.a.b: must be a text"),
         ({"a": {"b": ["x"]}}, "payload.a.b: must be a text"),
         ({"a": {"b": math.inf}}, "payload.a.b: must be a text"),
-        ({"a": {"b": "x\x00y"}}, "payload.a.b: holds a NUL"),
-        ({"a": {"b": "-rf"}}, 'payload.a.b: begins with "-"'),
-        ({"a": {"b": -1}}, 'payload.a.b: begins with "-"'),
+        ({"a": {"b": "x\x00y"}}, "payload.a.b: contains a NUL"),
+        ({"a": {"b": "-rf"}}, 'payload.a.b: starts with "-"'),
+        ({"a": {"b": -1}}, 'payload.a.b: starts with "-"'),
         ({"a": {"b": "x" * (ARGUMENT_BYTES_LIMIT + 1)}}, "too long for an argument"),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_place_that_cannot_be_filled_is_named(payload: Any, words: str) -> Non
 
 
 def test_a_dash_cannot_slip_in_behind_an_empty_value() -> None:
-    with pytest.raises(Invalid, match="would be read as an option"):
+    with pytest.raises(Invalid, match="would read it as an option"):
         filled({"a": "", "b": "-x"}, "{payload.a}{payload.b}")
 
 
@@ -102,22 +102,22 @@ def test_a_dash_may_follow_two_dashes_or_stand_inside() -> None:
         ({"argv": []}, r"scripts.x.argv: "),
         ({"argv": ["backup"]}, r"scripts.x.argv\[0\]: 'backup' must be an absolute path"),
         ({"argv": ["/bin/{payload.a}"]}, r"scripts.x.argv\[0\]: the program is fixed"),
-        ({"argv": ["/bin/x", "{payload}"]}, r"scripts.x.argv\[1\]: a place is written"),
-        ({"argv": ["/bin/x", "{payload.}"]}, r"scripts.x.argv\[1\]: a place is written"),
-        ({"argv": ["/bin/x", "a\x00b"]}, r"scripts.x.argv\[1\]: no argument can hold a NUL"),
+        ({"argv": ["/bin/x", "{payload}"]}, r"scripts.x.argv\[1\]: write a placeholder as"),
+        ({"argv": ["/bin/x", "{payload.}"]}, r"scripts.x.argv\[1\]: write a placeholder as"),
+        ({"argv": ["/bin/x", "a\x00b"]}, r"scripts.x.argv\[1\]: an argument cannot contain a NUL"),
         ({"argv": ["/bin/x"], "directory": "tmp"}, "scripts.x.directory: 'tmp' must be an absolute path"),
         ({"argv": ["/bin/x"], "colour": 1}, "scripts.x: .*colour"),
         ({"argv": ["/bin/x"], "memory_mib": 0}, "scripts.x.memory_mib: "),
         ({"argv": ["/bin/x"], "cpu_s": "much"}, "scripts.x.cpu_s: "),
         ({"argv": ["/bin/x"], "retry_codes": [0]}, r"scripts.x.retry_codes\[0\]: "),
-        ({"argv": ["/bin/x"], "permanent_codes": [75]}, "scripts.x.permanent_codes: 75 is one of retry_codes"),
+        ({"argv": ["/bin/x"], "permanent_codes": [75]}, "scripts.x.permanent_codes: 75 is also in retry_codes"),
         ({"argv": ["/bin/x"], "permanent_codes": "all"}, "scripts.x.permanent_codes: "),
-        ({"argv": ["/bin/x"], "environment": {"A=B": "1"}}, "scripts.x.environment.A=B: a variable's name"),
-        ({"argv": ["/bin/x"], "environment": {"A": "1\x00"}}, "scripts.x.environment.A: no variable can hold a NUL"),
-        ({"argv": ["/bin/x"], "environment": {"SEXTON_RUN_ID": "1"}}, "the worker's own"),
+        ({"argv": ["/bin/x"], "environment": {"A=B": "1"}}, "scripts.x.environment.A=B: the name of a variable"),
+        ({"argv": ["/bin/x"], "environment": {"A": "1\x00"}}, "scripts.x.environment.A: a variable cannot contain a NUL"),
+        ({"argv": ["/bin/x"], "environment": {"SEXTON_RUN_ID": "1"}}, "reserved for the worker"),
         (
             {"argv": ["/bin/x"], "environment": {"A": {"secret": "../etc/passwd"}}},
-            "scripts.x.environment.A: .*name of a secret",
+            "scripts.x.environment.A: .*secret name",
         ),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_name_that_no_job_could_say_is_refused(name: str) -> None:
 )
 def test_no_payload_becomes_code(argv: list[str]) -> None:
     """F3: a shell that the operator names himself must not read what a submitter wrote."""
-    with pytest.raises(Invalid, match="would become code"):
+    with pytest.raises(Invalid, match="would run as code"):
         commands({"x": {"argv": argv}})
 
 

@@ -33,7 +33,7 @@ def test_of_too_much_the_newest_are_kept_and_the_others_counted() -> None:
         assert len(lines._pending) <= PENDING_LIMIT
     mark, *kept = lines.take()
     assert KEPT_LIMIT / 100 - 1 <= len(kept) <= PENDING_LIMIT / 100
-    assert mark == f"… {10_000 - len(kept):,} lines left out …"
+    assert mark == f"… {10_000 - len(kept):,} lines omitted …"
 
 
 def test_the_end_of_a_line_is_not_taken_for_a_line() -> None:
@@ -52,6 +52,6 @@ def test_of_many_short_lines_the_newest_are_passed_on_and_the_others_counted() -
     """Each costs the event loop, however short it is."""
     lines = Lines()
     lines.add(b"".join(b"%d\n" % number for number in range(1000)))
-    assert lines.take(3) == ["… 997 lines left out …", "997", "998", "999"]
+    assert lines.take(3) == ["… 997 lines omitted …", "997", "998", "999"]
     lines.add(b"more\n")
     assert lines.take(3) == ["more"]

@@ -48,7 +48,7 @@ def test_an_unknown_one_is_named_with_how_to_give_it(tmp_path: Path) -> None:
 def test_a_name_that_could_be_a_path_is_none(tmp_path: Path, name: str) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "passwd").write_text("root")
-    with pytest.raises(PermanentError, match="cannot be one"):
+    with pytest.raises(PermanentError, match="is not a valid secret name"):
         Secrets({}, tmp_path / "inside").reveal(SecretRef(name))
     with pytest.raises(Invalid, match=r"headers\.Authorization"):
         HttpTarget("https://a.example", headers={"Authorization": SecretRef(name)}).check()

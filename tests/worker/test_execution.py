@@ -75,7 +75,7 @@ class TestReturns:
 
         _, execution = await run(rig, large)
         assert execution.error is not None
-        assert "65,538 bytes, the limit is 65,536" in execution.error.message
+        assert "65,538 bytes; the limit is 65,536" in execution.error.message
         (letter,) = await rig.letters()
         assert letter.permanent
 
@@ -227,7 +227,7 @@ class TestRaises:
         _, execution = await run(rig, gives_in)
         assert execution.status == "failed"
         assert execution.error is not None
-        assert "cancelled from inside" in execution.error.message
+        assert "cancelled itself" in execution.error.message
 
     async def test_an_exception_that_cannot_be_read_is_still_reported(self, rig: Rig) -> None:
         class Odd(Exception):
@@ -280,7 +280,7 @@ class TestRaises:
         assert hand.stage.handles == []
         (letter,) = await rig.letters()
         assert (letter.job_id, letter.permanent) == (job_id, True)
-        assert "takes an object of arguments" in letter.reason
+        assert "needs a JSON object of arguments" in letter.reason
         assert hand.intake.slots.used == 0
 
 
@@ -345,7 +345,7 @@ class TestTime:
         hand.stage.handles[0].raises(ValueError("no luck"))
         await hand.report()
         (letter,) = await rig.letters()
-        assert letter.reason == "no time for another attempt before the deadline: ValueError: no luck"
+        assert letter.reason == "the deadline is before the next attempt: ValueError: no luck"
 
     async def test_a_handler_that_makes_no_progress_is_stuck(self, rig: Rig) -> None:
         """C4: every word counts, and so does a bare sign of life."""
@@ -361,7 +361,7 @@ class TestTime:
         assert handle.asked
         await hand.report()
         execution = await rig.last(job_id)
-        assert (execution.status, execution.reason) == ("timed_out", "stuck: no progress for 10 s, its limit is 10 s")
+        assert (execution.status, execution.reason) == ("timed_out", "stuck: no progress for 10 s; the limit is 10 s")
 
     async def test_one_that_never_says_a_word_is_stuck_too(self, rig: Rig) -> None:
         """C4."""
@@ -518,7 +518,7 @@ class TestStopping:
         hand, job_id = await start(rig)
         await rig.execute("DELETE FROM sexton.workers")
         await rig.sweeper().run_once()
-        hand.stage.handles[0].raises(LeaseLost("the lease on this run was lost"))
+        hand.stage.handles[0].raises(LeaseLost("the lease of this run was lost"))
         await hand.report()
         assert await rig.statuses(job_id) == ["lost"]
         assert await rig.state(job_id) == "ready"
@@ -589,7 +589,7 @@ class TestOnce:
         execution = await rig.last(job_id)
         assert (execution.status, execution.reason) == (
             "succeeded",
-            f"its key was completed before, by execution {completed_by}",
+            f"its idempotency key was already completed by execution {completed_by}",
         )
         assert hand.intake.slots.used == 0
 
@@ -601,4 +601,4 @@ class TestOnce:
         await hand.take()
         await hand.report()
         (letter,) = await rig.letters()
-        assert (letter.job_id, "definition of this job is gone" in letter.reason) == (job_id, True)
+        assert (letter.job_id, "definition of this job was deleted" in letter.reason) == (job_id, True)

@@ -346,7 +346,7 @@ class TestCutOff:
         between.away = False
         await hand.report()
         assert await rig.statuses(job_id) == ["released"]
-        assert (await rig.last(job_id)).reason == "the database could not be reached"
+        assert (await rig.last(job_id)).reason == "the database was not reachable"
         assert await rig.state(job_id) == "ready"
 
     async def test_the_silence_counts_from_when_the_last_answered_beat_was_sent(self, rig: Rig) -> None:

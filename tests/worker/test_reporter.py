@@ -257,7 +257,7 @@ class TestWhatTheDatabaseRefuses:
         (letter,) = await rig.letters()
         assert (letter.job_id, letter.permanent) == (jobs[offender], True)
         assert letter.error is not None
-        assert "PostgreSQL refused what the handler returned" in letter.error.message
+        assert "PostgreSQL rejected the handler's result" in letter.error.message
         assert len(rig.of(Ended)) == 7
         assert hand.held == []
 

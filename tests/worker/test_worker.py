@@ -300,7 +300,7 @@ async def test_too_many_zombies_and_it_drains_by_itself(start: Start) -> None:
     worker = start(deaf, worker_zombie_limit=3, worker_grace_s=0.01, worker_drain_s=0.1)
     for _ in range(3):
         await worker.submit("deaf", timeout=0.05)
-    with pytest.raises(SextonError, match="start a new one"):
+    with pytest.raises(SextonError, match="start a new worker"):
         await worker.out()
     end.set()
     assert not worker.stop.is_set()
@@ -344,7 +344,7 @@ async def test_without_a_heart_it_does_not_go_on(start: Start, monkeypatch: pyte
     monkeypatch.setattr("sexton.worker.process.Postgres.open", broken)
     failed = await worker.heard(ServiceFailed)
     assert (failed.service, str(failed.error)) == ("heartbeat", "the password has changed")
-    with pytest.raises(SextonError, match="start a new one"):
+    with pytest.raises(SextonError, match="start a new worker"):
         await worker.out()
     assert await worker.workers() == []
 

@@ -1,6 +1,6 @@
-"""How the data commands reach the system: the API over HTTP, or the same API inside this process on the database.
+"""How data commands reach Sexton: through the API over HTTP, or through the same API inside this process.
 
-So what a command does is said once, in `sexton.api`, whichever way it goes there.
+So each operation exists once, in `sexton.api`, for both ways.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Url = Annotated[
         "--url",
         envvar="SEXTON_API_URL",
         metavar="URL",
-        help="The API's address, such as http://127.0.0.1:8474. Without: straight to SEXTON_DATABASE_URL, or the embedded one.",
+        help="URL of the API, such as http://127.0.0.1:8474. Default: SEXTON_DATABASE_URL or the embedded one, directly.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, as the API answers it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, as the API returns it.")]
 
 
 def with_client(url: str | None, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
-    """Runs `work` with a client, and lets go of everything at the end."""
+    """Runs `work` with a client, and closes everything at the end."""
 
     async def run() -> T:
         async with open_client(url) as client:
@@ -74,17 +74,17 @@ async def _inside() -> AsyncIterator[AsyncClient]:
     from .composition import read_settings
 
     settings = read_settings()
-    if settings.database_url is None and not data_dir(settings).exists():  # a look should not make what it looks at
-        raise DatabaseUnavailable("there is no database yet: set SEXTON_DATABASE_URL, or start `sexton dev`")
+    if settings.database_url is None and not data_dir(settings).exists():  # a read must not create a database
+        raise DatabaseUnavailable("there is no database yet; set SEXTON_DATABASE_URL, or start `sexton dev`")
     database = await open_database(None, settings)
     try:
         logs.configure(level="ERROR")
         app = create(database, settings, clock=SystemClock(), emit=Events(logs.write), dice=entropy())
-        # Nothing gets lost on the way, so nothing is sent twice and no key is needed.
+        # No request can be lost inside a process, so no retries and no key are needed.
         try:
             async with AsyncClient(INSIDE, retries=0, transport=httpx.ASGITransport(app)) as client:  # type: ignore[arg-type]
                 yield client
-        finally:  # not by the app's lifespan, which wraps what we raise into groups
+        finally:  # not by the app's lifespan, which wraps exceptions into groups
             await app.state["api"].close()
     finally:
         await database.close()

@@ -1,4 +1,4 @@
-"""What every service needs before it may start: the database, proof that it is ours and current, and a way for wake-ups."""
+"""What every service needs before it starts: the database, checks of its identity and schema, and a connection for LISTEN."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from sexton.telemetry.events import Emit, Events
 
 
 class BrokenApp(SextonError):
-    """The app's own code does not load."""
+    """The app's code cannot be imported."""
 
 
 @dataclass(frozen=True)
 class Ground:
-    """What a service stands on."""
+    """What every service is built on."""
 
     settings: Settings
     database: Postgres
@@ -52,7 +52,7 @@ class Ground:
 def database_url(settings: Settings) -> str:
     if settings.database_url is None:
         raise InvalidSetting(
-            "no database: set SEXTON_DATABASE_URL, for example postgresql://user@host/dbname; `sexton dev` brings its own"
+            "there is no database; set SEXTON_DATABASE_URL, such as postgresql://user@host/dbname, or use `sexton dev`"
         )
     return settings.database_url.get_secret_value()
 
@@ -65,12 +65,12 @@ def read_settings() -> Settings:
     for variable in unknown_variables(os.environ):
         close = difflib.get_close_matches(variable, _VARIABLES, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        print(f"sexton: {variable} is no setting and has no effect{hint}", file=sys.stderr)
+        print(f"sexton: {variable} is not a setting and has no effect{hint}", file=sys.stderr)
     return settings
 
 
 def unknown_variables(environment: Iterable[str]) -> list[str]:
-    """Those of our prefix that nobody reads; our own tests and tools have names of theirs, and so have secrets."""
+    """Variables with Sexton's prefix that are not settings. Those of tests, tools and secrets are left out."""
     ours = (
         name
         for name in environment
@@ -85,17 +85,17 @@ _VARIABLES = [f"SEXTON_{name.upper()}" for name in Settings.model_fields]
 def _where_else(module_name: str) -> str:
     if module_name.endswith(".py"):
         return f"write {module_name.removesuffix('.py').replace('/', '.')}:app"
-    return "run from the folder that holds it"
+    return "run the command in the folder that contains it"
 
 
 def listening_on(settings: Settings, host: str | None, port: int | None) -> Settings:
-    """The settings with what the command line said instead."""
-    said = {"api_host": host, "api_port": port}
-    return settings.model_copy(update={name: value for name, value in said.items() if value is not None})
+    """The settings, overridden by the command line."""
+    overrides = {"api_host": host, "api_port": port}
+    return settings.model_copy(update={name: value for name, value in overrides.items() if value is not None})
 
 
 async def open_database(settings: Settings, *, size: int) -> Postgres:
-    """A supported server, whatever its schema."""
+    """A supported server, with any schema."""
     with address("SEXTON_DATABASE_URL"):
         database = await Postgres.open(database_url(settings), size=size)
     try:
@@ -110,8 +110,8 @@ async def open_database(settings: Settings, *, size: int) -> Postgres:
 async def ground(
     settings: Settings, *, adopt: bool, stop: asyncio.Event | None = None, hear: Sequence[Emit] = ()
 ) -> AsyncIterator[Ground]:
-    """Waits for a database that is away, since a service may start before it; `AskedToStop` if `stop` comes first. What time
-    does not mend (no schema, a clone, too old a server) ends it with a line."""
+    """Waits for a database that is not available, because a service may start before it; `AskedToStop` if `stop` comes first.
+    Other problems (no schema, a clone, a server that is too old) raise an error at once."""
     clock, emit, dice = SystemClock(), Events(logs.write, *hear), entropy()
     opening = insist("database", lambda: _open_ours(settings, adopt=adopt), clock=clock, emit=emit, dice=dice)
     database, direct_url = await (opening if stop is None else unless_stopped(stop, opening))
@@ -136,7 +136,7 @@ async def _open_ours(settings: Settings, *, adopt: bool) -> tuple[Postgres, str 
 
 
 async def _direct_url(settings: Settings, database: Postgres) -> str | None:
-    """A way on which LISTEN and session locks may be used, proven, or none."""
+    """A URL that was tested to be direct, so that LISTEN and session locks work; `None` if there is none."""
     if database.direct:
         return database.url
     if settings.direct_url is not None:
@@ -145,7 +145,7 @@ async def _direct_url(settings: Settings, database: Postgres) -> str | None:
             direct = await is_direct(url)
         if not direct:
             raise SextonError(
-                "SEXTON_DIRECT_URL leads through a pooler as well; give the address of the PostgreSQL server itself"
+                "SEXTON_DIRECT_URL also leads through a pooler; set it to the URL of the PostgreSQL server itself"
             )
         return url
     return None
@@ -157,13 +157,13 @@ def load_app(path: str) -> App:
         sys.path.insert(0, os.getcwd())
     module_name, _, attribute = path.partition(":")
     if not module_name or module_name.startswith("."):
-        raise SextonError(f"{path!r} names no module; give the app as module:attribute")
+        raise SextonError(f"{path!r} has no module; give the app as module:attribute")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise SextonError(f"{path}: {module_name} needs {error.name!r}, which is not installed here") from error
-        raise SextonError(f"{path}: there is no module {error.name!r} here; {_where_else(module_name)}") from error
+        raise SextonError(f"{path}: module {error.name!r} was not found; {_where_else(module_name)}") from error
     if not hasattr(module, attribute or "app"):
         raise SextonError(f"{path}: module {module_name!r} has no {attribute or 'app'!r}")
     found = getattr(module, attribute or "app")
@@ -173,7 +173,7 @@ def load_app(path: str) -> App:
 
 
 def load_registry(path: str) -> Registry:
-    """The tasks of the app. What the app's own code raises is told in one line, like any other mistake."""
+    """The tasks of the app. An exception in the app's code is reported in one line, like any other error."""
     try:
         registry = load_app(path).registry
         registry.owner = path if path.partition(":")[2] else f"{path.rstrip(':')}:app"
@@ -185,7 +185,7 @@ def load_registry(path: str) -> Registry:
 
 
 def _place(error: Exception) -> str:
-    """Where it happened; a syntax error says so itself."""
+    """Where it happened; a syntax error already contains its place."""
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, SyntaxError) or not frames:
         return ""
@@ -193,7 +193,7 @@ def _place(error: Exception) -> str:
 
 
 async def together(stop: asyncio.Event, *runs: Awaitable[None]) -> None:
-    """Until all have ended. The first to end takes the others along, and its error is the one that counts."""
+    """Runs until all have ended. When the first one ends, the others are stopped, and its error is raised."""
     tasks = [asyncio.ensure_future(run) for run in runs]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -202,11 +202,11 @@ async def together(stop: asyncio.Event, *runs: Awaitable[None]) -> None:
         answers = await asyncio.gather(*tasks, return_exceptions=True)
     errors = [answer for answer in answers if isinstance(answer, BaseException)]
     if errors:
-        raise min(errors, key=lambda error: isinstance(error, AskedToStop))  # which is what the others answer then
+        raise min(errors, key=lambda error: isinstance(error, AskedToStop))  # the others raise it because they were stopped
 
 
 def serve(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Runs until a signal asks to stop; a second one ends the process at once, and loses nothing."""
+    """Runs until a signal asks to stop. A second signal ends the process at once; no job is lost."""
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -222,8 +222,8 @@ def serve(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
         with suppress(AskedToStop):
             await run(stop)
 
-    # What is loaded by now stays. A busy worker makes hundreds of thousands of short-lived objects a second; looking through
-    # them as often as by default costs it microseconds of every one.
+    # Loaded modules stay in memory. A busy worker makes hundreds of thousands of short-lived objects per second; the default
+    # frequency of the garbage collector would cost microseconds for each.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     uvloop.run(main())

@@ -1,4 +1,4 @@
-"""What an error becomes at the edge: a line that says what to do, and an exit code that a script can tell apart."""
+"""How the command line reports an error: one line that says what to do, and an exit code that scripts can check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Exit(IntEnum):
 
 
 class NotUnderstood(errors.SextonError):
-    """The command line makes no sense as it stands; the message says how it would."""
+    """The command line is not valid; the message says how to write it."""
 
     code = "usage"
 
@@ -59,7 +59,7 @@ def exit_code(error: Exception) -> Exit:
 
 
 def report(error: Exception, *, as_json: bool) -> Exit:
-    """Says on stderr what is wrong; with `--json` as the API says it."""
+    """Prints the error to stderr; with `--json` in the format of the API."""
     error = _ours(error)
     if as_json:
         import msgspec
@@ -74,7 +74,7 @@ def plain(error: Exception) -> str:
     if isinstance(error, errors.SextonError):
         faults = getattr(error.problem, "errors", ())
         return str(error) if len(faults) < 2 else "; ".join(f"{fault.pointer}: {fault.detail}" for fault in faults)
-    return f"{type(error).__name__}: {error} (unexpected; add --debug to see where)"
+    return f"{type(error).__name__}: {error} (unexpected error; add --debug to see the traceback)"
 
 
 def _problem(error: Exception) -> Any:
@@ -90,7 +90,7 @@ def _problem(error: Exception) -> Any:
 
 
 def _ours(error: Exception) -> Exception:
-    """Settings that are refused, in our words. Asked by name: importing pydantic to ask costs 300 ms."""
+    """Turns a validation error of settings into `InvalidSetting`. It checks the class name: importing pydantic costs 300 ms."""
     if type(error).__name__ != "ValidationError" or not type(error).__module__.startswith("pydantic"):
         return error
     faults = error.errors()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What people type becomes what the API takes: payloads, instants, and a yes before something large is done."""
+"""Turns user input into API values: payloads, instants, and a confirmation before a large change."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def payload_of(text: str | None, pairs: Sequence[str]) -> Any:
 
 
 def called_by(text: str) -> str | Target:
-    """What a job calls: a task by its name, a URL, or any handler as JSON."""
+    """The handler of a job: the name of a task, a URL, or any handler as JSON."""
     if text.startswith(("http://", "https://")):
         from sexton.domain.targets import HttpTarget
 
-        with _told_of(text):
+        with _reported_as(text):
             return HttpTarget(text)
     if not text.startswith("{"):
         return text
@@ -52,12 +52,12 @@ def called_by(text: str) -> str | Target:
     from sexton.wire import Handler
     from sexton.wire.handlers import task_or_target
 
-    with _told_of("handler"):
+    with _reported_as("handler"):
         return task_or_target(msgspec.json.decode(text.encode(errors="surrogateescape"), type=Handler))
 
 
 @contextmanager
-def _told_of(what: str) -> Iterator[None]:
+def _reported_as(what: str) -> Iterator[None]:
     import msgspec
 
     try:
@@ -69,7 +69,7 @@ def _told_of(what: str) -> Iterator[None]:
 
 
 def read(text: str) -> bytes:
-    """The text itself, or what `@file` or `-` holds."""
+    """The text itself, or the content of `@file` or of standard input (`-`)."""
     if text == "-":
         return sys.stdin.buffer.read()
     return file_bytes(text[1:]) if text.startswith("@") else text.encode(errors="surrogateescape")
@@ -90,16 +90,16 @@ def instant(text: str | None, option: str) -> datetime | None:
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
-        raise InvalidSubmission(option, f"{text!r} is no instant with an offset; write 2026-03-01T09:00:00Z")
+        raise InvalidSubmission(option, f"{text!r} is not an instant with an offset; write 2026-03-01T09:00:00Z")
     return at
 
 
 def sure(question: str, *, yes: bool) -> None:
-    """Asks, unless told; nobody there to answer is a no."""
+    """Asks for confirmation, unless `yes`. Without a terminal it is an error."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise NotUnderstood(f"{question} Nobody is there to answer: add --yes.")
+        raise NotUnderstood(f"{question} There is no terminal to confirm it; add --yes.")
     typer.echo(f"{question} [y/N] ", nl=False, err=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         say("nothing was changed")
@@ -112,8 +112,8 @@ def _decoded(document: bytes, option: str) -> Any:
     try:
         msgspec.json.decode(document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidSubmission(option, f"is no JSON: {error}") from None
-    return msgspec.Raw(document.strip())  # as it was written: large numbers stay exact
+        raise InvalidSubmission(option, f"is not valid JSON: {error}") from None
+    return msgspec.Raw(document.strip())  # unchanged, so that large numbers stay exact
 
 
 def _value(text: str) -> Any:

@@ -1,7 +1,6 @@
-"""The command line's front door: which commands there are, and what an error becomes.
+"""The entry point of the command line: the list of commands, and the handling of errors.
 
-Composition happens in the commands' own modules, which are loaded when they are called: `--help` and completion cost only
-this file.
+The modules of the commands are imported only when they are called, so `--help` and completion import only this file.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from typer.core import TyperCommand, TyperGroup
 
 from .exits import NotUnderstood, report
 
-_MISTAKE: Any = typer.BadParameter.__base__  # click's UsageError, from wherever this version of typer has it
-MARKUP = None  # plain help pages: quick to make, and the same in a pipe
+_MISTAKE: Any = typer.BadParameter.__base__  # click's UsageError, wherever this version of typer has it
+MARKUP = None  # plain help pages: fast, and the same in a pipe
 
 EXIT_CODES = """
-Exit codes: 0 done, 1 failed, 2 not understood or invalid, 3 cannot reach the API or the database, 4 not found, 5 conflict or
+Exit codes: 0 done, 1 failed, 2 invalid command or input, 3 cannot reach the API or the database, 4 not found, 5 conflict or
 precondition, 7 the awaited job failed, 8 timeout, 130 interrupted.
 """
 
 
 class Command(NamedTuple):
     module: str
-    attribute: str  # a function, or a typer.Typer with commands of its own
+    attribute: str  # a function, or a typer.Typer with subcommands
     about: str
 
 
@@ -38,31 +37,29 @@ COMMANDS = {
     "api": Command("commands.services", "api", "Run the HTTP API until SIGTERM."),
     "scheduler": Command("commands.services", "scheduler", "Run a scheduler node until SIGTERM."),
     "worker": Command("commands.services", "worker", "Run a worker for the tasks of an app until SIGTERM."),
-    "migrate": Command("commands.migrate", "migrate", "Bring the database's schema up to date."),
+    "migrate": Command("commands.migrate", "migrate", "Migrate the database schema to this version."),
     "sync": Command("commands.sync", "sync", "Create and update the schedules that an app's code declares."),
-    "submit": Command("commands.submit", "submit", "Submit a job, or a file of them."),
+    "submit": Command("commands.submit", "submit", "Submit a job, or a file of jobs."),
     "jobs": Command("commands.jobs", "app", "List, show, watch, change and cancel jobs."),
-    "why": Command("commands.explain", "why", "Tell why a job has or has not run."),
+    "why": Command("commands.explain", "why", "Explain why a job has or has not run."),
     "cron": Command("commands.cron", "app", "Explain a cron expression: in words, and when it fires."),
     "dead": Command("commands.dead", "app", "List, show, replay and discard dead letters."),
     "workers": Command("commands.fleet", "workers", "List the workers."),
-    "nodes": Command("commands.fleet", "nodes", "List the schedulers and what they lead."),
+    "nodes": Command("commands.fleet", "nodes", "List the schedulers and their partitions."),
     "queues": Command("commands.queues", "app", "List, set, pause and resume queues."),
     "tenants": Command("commands.tenants", "app", "List, set, pause and resume tenants."),
     "limits": Command("commands.limits", "app", "List, show, set and remove limits by key."),
-    "subscriptions": Command(
-        "commands.subscriptions", "app", "Webhooks that tell what became of runs, their log, and replays."
-    ),
-    "stats": Command("commands.fleet", "stats", "The whole cluster at a glance."),
+    "subscriptions": Command("commands.subscriptions", "app", "Manage webhooks about ended runs, their log, and replays."),
+    "stats": Command("commands.fleet", "stats", "Show an overview of the cluster."),
     "config": Command("commands.config", "app", "Show every setting and where it comes from."),
-    "doctor": Command("doctor.command", "doctor", "Check the database and the cluster for what would hurt."),
+    "doctor": Command("doctor.command", "doctor", "Check the database and the cluster for problems."),
     "bench": Command("commands.bench", "bench", "Measure this machine (from a checkout of the repository)."),
 }
 
 
 @contextmanager
 def _deadly_interrupt() -> Iterator[None]:
-    """A KeyboardInterrupt in the middle of an import can get lost in some library's `except`; the signal itself cannot."""
+    """A KeyboardInterrupt during an import may be caught by a library's `except`; the signal itself may not."""
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
@@ -71,7 +68,7 @@ def _deadly_interrupt() -> Iterator[None]:
 
 
 def load(name: str) -> Any:
-    """The command itself, with its options."""
+    """The command, with its options."""
     command = COMMANDS[name]
     with _deadly_interrupt():
         found = getattr(import_module(f"{__package__}.{command.module}"), command.attribute)
@@ -83,7 +80,7 @@ def load(name: str) -> Any:
 
 
 class Commands(TyperGroup):
-    """Knows the commands by name and line; loads the one that is called."""
+    """Has the name and the help line of each command; imports only the one that is called."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -114,12 +111,12 @@ def _version(asked: bool) -> None:
 
 
 Version = Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error. Anywhere in the line.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error. Allowed anywhere in the command line.")]
 
 
 @app.callback(epilog=EXIT_CODES)
 def options(debug: Debug = False, version: Version = False) -> None:
-    """Sexton rings jobs on time and keeps the dead letters.
+    """Sexton runs jobs on time and keeps the dead letters.
 
     Example: sexton submit demo.echo --payload '{"a": 1}' --wait
     """
@@ -131,7 +128,7 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     as_json = "--json" in arguments
     try:
-        code = app(arguments, prog_name="sexton", standalone_mode=not as_json)  # alone, it tells mistakes in words
+        code = app(arguments, prog_name="sexton", standalone_mode=not as_json)  # standalone mode prints usage errors as text
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except _MISTAKE as mistake:

@@ -1,7 +1,7 @@
-"""What people and programs see: tables on a terminal, the same in plain columns for a pipe, JSON for a program.
+"""The output of commands: tables on a terminal, plain columns in a pipe, JSON for programs.
 
-Data goes to standard output, talk to standard error. What jobs say is shown as text, never as markup or as the terminal's
-control characters.
+Data goes to standard output, messages to standard error. Output of jobs must never be interpreted as markup or as control
+characters of the terminal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COLOURS = {
 
 
 GAP = 2
-ELASTIC = frozenset({"why"})  # prose: shortened on a terminal that is too narrow for it
+ELASTIC = frozenset({"why"})  # sentences: shortened on a narrow terminal
 ELASTIC_WIDTH = 20
 
 
@@ -57,7 +57,7 @@ def as_json_text(value: Any) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, none: str) -> None:
-    """One line per row and ids always whole, to be copied; `none` is said where there is no row."""
+    """One line per row. Ids are never shortened, so that they can be copied. `none` is printed if there is no row."""
     cells = [[shown(cell) for cell in row] for row in rows]
     if not cells:
         say(none)
@@ -68,7 +68,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, none: 
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
-    """A thing, one fact per line; what is absent is left out."""
+    """One object, one field per line; empty fields are left out."""
     there = [(name, shown(value)) for name, value in fields if value is not None and value != () and value != []]
     width = max(len(name) for name, _ in there)
     for name, value in there:
@@ -89,7 +89,7 @@ def print_list(
 
 
 def up_to(count: int, most: int = 10_000) -> str:
-    """A count that stopped at its limit says so."""
+    """A count, marked if it stopped at its limit."""
     return f"{count:,}+" if count >= most else f"{count:,}"
 
 
@@ -102,7 +102,7 @@ def warn(message: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """A cell as people read it."""
+    """A value as text for a table."""
     match value:
         case None:
             return "-"
@@ -123,7 +123,7 @@ def shown(value: Any) -> str:
 
 
 def safe(text: str) -> str:
-    """Whatever would move the cursor or change the terminal, spelled out instead."""
+    """Escapes characters that would move the cursor or change the terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -141,7 +141,7 @@ def is_colourless() -> bool:
 
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Progress]:
-    """A bar on standard error while long work lasts; nothing where nobody watches."""
+    """A progress bar on standard error; nothing without a terminal."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -169,8 +169,8 @@ def rich_table(columns: Sequence[str], cells: Sequence[Sequence[str]], width: in
 
 
 def fitting(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> dict[int, int]:
-    """The places of the columns that a terminal has room for, and their widths. What says nothing is left out, and the last
-    ones go first; a pipe gets them all."""
+    """The columns that fit the terminal, by position, with their widths. Empty columns are left out first, then the last ones.
+    A pipe gets all columns."""
     places = [place for place in range(len(columns)) if any(row[place] != "-" for row in cells)]
     full = {place: max(len(columns[place]), *(len(row[place]) for row in cells)) for place in places}
     least = {place: min(full[place], ELASTIC_WIDTH) if columns[place] in ELASTIC else full[place] for place in places}

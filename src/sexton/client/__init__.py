@@ -1,4 +1,4 @@
 """The SDK: `App`, `@task` and `submit`, inside the caller's own transaction or over HTTP.
 
-It submits and asks; it never claims or executes.
+It submits and queries jobs; it never claims or executes them.
 """

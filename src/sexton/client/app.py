@@ -1,4 +1,4 @@
-"""`App`: the tasks of a program and its way to the database. Nothing is read or connected before it is needed."""
+"""`App`: the tasks of a program and its connection to the database. It reads and connects only when needed."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ R = TypeVar("R")
 
 
 class Scheduling(Protocol):
-    """What `@app.cron` and its like are: they make a task of a function, or take the task that was made of it."""
+    """The type of `@app.cron` and similar decorators: they turn a function into a task, or take an existing task."""
 
     def __call__(self, fn: Callable[Concatenate[Any, P], R], /) -> Task[P, R]: ...
 
 
 class Elsewhere(Way, ScheduleWay, Protocol):
-    """Whatever stands in for the database."""
+    """A replacement for the database."""
 
 
 class App(Sharing):
-    """Safe to share between threads and event loops. `async with app:` lets go of its connections at the end.
+    """Safe to share between threads and event loops. `async with app:` closes its connections at the end.
 
-    Without a URL, here or in the settings, it starts the embedded PostgreSQL or finds it running. That one stops a few seconds
-    after the last process that uses it has ended; what was submitted stays, and `sexton dev` runs it.
+    Without a URL, here or in the settings, it uses the embedded PostgreSQL and starts it if needed. That server stops a few
+    seconds after the last process that uses it has ended. Submitted jobs stay, and `sexton dev` runs them.
     """
 
     def __init__(
@@ -101,21 +101,21 @@ class App(Sharing):
         process: bool = False,
         **options: Unpack[TaskOptions],
     ) -> Any:
-        """Makes a function a task, under its own name unless another is given. `process=True` runs it in a process that can be
-        killed; the other options are the defaults of its jobs."""
+        """Makes a function a task, with the function's name by default. `process=True` runs it in a process that can be
+        killed. The other options are the defaults of its jobs."""
         if fn is not None:
             return self._define(fn, name, process, options)
         return lambda fn: self._define(fn, name, process, options)
 
     def cron(self, expression: str, /, **options: Unpack[Declaration]) -> Scheduling:
-        """Declares a schedule, named like its task unless told otherwise; workers and `sexton sync` write it to the database.
+        """Declares a schedule, by default with the name of its task. Workers and `sexton sync` write it to the database.
 
-        Around a plain function it makes the task as well, with these options; around a task they are this schedule's alone.
+        On a plain function it also makes the task, with these options. On a task, the options are only for this schedule.
         """
         return self._declaring({"cron": expression}, **options)
 
     def every(self, interval: Duration, /, **options: Unpack[Declaration]) -> Scheduling:
-        """As `cron`, at a fixed distance that never drifts."""
+        """As `cron`, at a fixed interval that never drifts."""
         return self._declaring({"every": interval}, **options)
 
     def rrule(self, rule: str, /, **options: Unpack[Declaration]) -> Scheduling:
@@ -123,14 +123,14 @@ class App(Sharing):
         return self._declaring({"rrule": rule}, **options)
 
     def request(self, task: str | Target, payload: Any = None, **options: Unpack[Options]) -> Request:
-        """A job for a task that may live in another program, for `submit_many`."""
+        """A job for a task that may be defined in another program, for `submit_many`."""
         template, payload = self._bound(task, payload)
         return template.request(payload, options)
 
     async def submit(
         self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[Options]
     ) -> Submitted:
-        """Submits by name, for tasks that live in another program; for those of this one there is `task.submit`."""
+        """Submits by name, for tasks that are defined in another program. For tasks of this program use `task.submit`."""
         return (await self._submitter.submit([self.request(task, payload, **options)], connection))[0]
 
     def schedule_request(self, task: str | Target, payload: Any = None, **options: Unpack[ScheduleOptions]) -> ScheduleRequest:
@@ -141,16 +141,16 @@ class App(Sharing):
     async def schedule(
         self, task: str | Target, payload: Any = None, *, connection: object | None = None, **options: Unpack[ScheduleOptions]
     ) -> Scheduled:
-        """A recurring job: exactly one of `cron`, `rrule` and `every`. Under a name that stands it is brought up to date."""
+        """A recurring job: exactly one of `cron`, `rrule` and `every`. If the name already exists, that schedule is updated."""
         return (await self._schedules.write([self.schedule_request(task, payload, **options)], connection))[0]
 
     async def submit_many(self, requests: Iterable[Request], *, connection: object | None = None) -> list[Submitted]:
-        """All of them or none, in any number; on a connection of your own at most 10,000 per call. They may come from a
-        generator: what it makes is sent while it makes the next."""
+        """All of them or none, in any number; on your own connection at most 10,000 per call. They may come from a generator:
+        jobs are sent while it makes the next ones."""
         return await self._submitter.submit(requests, connection)
 
     async def schedule_many(self, requests: Iterable[ScheduleRequest], *, connection: object | None = None) -> list[Scheduled]:
-        """All of them or none, in any number; on a connection of your own at most 10,000 per call."""
+        """All of them or none, in any number; on your own connection at most 10,000 per call."""
         return await self._schedules.write(list(requests), connection)
 
     def submit_sync(
@@ -170,7 +170,7 @@ class App(Sharing):
         return self._schedules.write_sync(list(requests), connection)
 
     async def result(self, job_id: UUID, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109  (as in Submitted.result)
-        """What the job's handler returned, as `Submitted.result` does it, from the id alone."""
+        """What the job's handler returned, as `Submitted.result`, by the job's id."""
         return await self._results.wait(job_id, timeout)
 
     async def job(self, job_id: UUID) -> JobView:
@@ -183,21 +183,21 @@ class App(Sharing):
             return await jobs.executions(connection, job_id)
 
     async def cancel(self, job_id: UUID) -> Cancellation:
-        """What has not started never will; what runs is asked to stop. `NotAllowedIn` if the job has ended."""
+        """Runs that have not started never start; running ones are asked to stop. `NotAllowedIn` if the job has ended."""
         async with (await self._pools.here()).transaction() as connection:
             return await cancel(connection, APP, job_id, now=self.clock.database_now())
 
     async def pause(self, job_id: UUID, *, note: str | None = None, until: datetime | None = None) -> JobView:
-        """Nothing of it starts before it is resumed; what runs goes on. A recurring job may go on by itself, at `until`."""
+        """No run of it starts until it is resumed; running ones continue. A recurring job resumes automatically at `until`."""
         return await self._control.pause(job_id, note=note, until=until)
 
     async def resume(self, job_id: UUID) -> JobView:
-        """What a recurring job would have fired meanwhile follows its `on_resume`."""
+        """`on_resume` decides about the fires that a recurring job missed during the pause."""
         return await self._control.resume(job_id)
 
     async def run(self, job_id: UUID, payload: Any = None) -> JobView:
-        """A recurring job fires once, now, beside its schedule; a one-time job is due now. A `payload` is of that run of a
-        recurring job alone: of its retries, its dead letter and the replay of that."""
+        """A recurring job fires once now, in addition to its schedule; a one-time job is due now. A `payload` applies only to
+        this run of a recurring job: to its retries, its dead letter and the replay of that."""
         return await self._control.run(job_id, payload, lambda task, given: self._bound(task, given)[1])
 
     async def backfill(
@@ -214,11 +214,11 @@ class App(Sharing):
         return await self._control.backfill(job_id, from_at, until, version=version, **options)
 
     async def stop_backfill(self, job_id: UUID) -> Stopped:
-        """What of it waits never starts; what runs goes on, and so does the schedule."""
+        """Its waiting runs never start. Running ones and the schedule continue."""
         return await self._control.stop_backfill(job_id)
 
     def divert(self, way: Elsewhere | None) -> None:
-        """Sends submissions and schedules elsewhere, or to the database again; for `sexton.testing`."""
+        """Sends submissions and schedules to a replacement, or to the database again; for `sexton.testing`."""
         self._submitter.stand_in = self._schedules.stand_in = way
 
     async def database(self) -> Postgres:
@@ -226,11 +226,11 @@ class App(Sharing):
         return await self._pools.here()
 
     async def close(self) -> None:
-        """Lets go of the running event loop's connections. A later call opens new ones."""
+        """Closes the connections of the running event loop. A later call opens new ones."""
         await self._pools.close_here()
 
     def close_sync(self) -> None:
-        """Lets go of the connections and the thread behind the `_sync` calls."""
+        """Closes the connections of the `_sync` calls and ends their thread."""
         self._background.stop(self._pools.close_here())
 
     async def __aenter__(self) -> Self:
@@ -242,7 +242,7 @@ class App(Sharing):
 
     def _define(self, fn: Callable[..., Any], name: str | None, process: bool, options: TaskOptions) -> Task[..., Any]:
         if process and "<locals>" in fn.__qualname__:
-            raise TypeError(f"{fn.__qualname__}: another process cannot find it there; move it to the top of its module")
+            raise TypeError(f"{fn.__qualname__}: another process cannot import it; define it at the top level of its module")
         parameters = Parameters.of(fn, reserved=RESERVED)
         template = Template(name or fn.__name__, options, queue=DEFAULT_QUEUE)
         self.registry.add(Definition(template.task, fn, fn.__module__, fn.__qualname__, process, template.submission))
@@ -265,7 +265,7 @@ class App(Sharing):
         def declare(fn: Callable[..., Any]) -> Task[..., Any]:
             if isinstance(fn, Task):
                 if process:
-                    raise TypeError(f"{fn.name}: process=True belongs to the decorator that makes the task")
+                    raise TypeError(f"{fn.name}: give process=True to the decorator that makes the task")
                 task = fn
             else:
                 task = self._define(fn, None, process, cast(TaskOptions, of_job))
@@ -276,13 +276,13 @@ class App(Sharing):
         return cast(Scheduling, declare)
 
     def _bound(self, task: str | Target, payload: Any) -> tuple[Template, Any]:
-        """What is known of a task, and the payload as its function takes it; of a task of another program, as it is."""
+        """The template of a task, and the payload bound to its function; unchanged for a task of another program."""
         payload = {} if payload is None else payload
         known = self._known.get(task) if isinstance(task, str) else None
         parameters, template = known or (None, Template.of_unknown(task))
         if parameters is not None:
             if not isinstance(payload, Mapping):
-                raise InvalidSubmission("/payload", f"{task} takes arguments by name: give an object")
+                raise InvalidSubmission("/payload", f"{task} takes arguments by name; give a JSON object")
             payload = parameters.bind((), payload)
         return template, payload
 

@@ -1,4 +1,4 @@
-"""The arguments of a task's function, checked when a job is submitted rather than when it runs."""
+"""Checks the arguments of a task's function when a job is submitted, not when it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a function takes after its context. A payload has names, so every argument needs one."""
+    """The parameters of a function after its context. A payload has names, so every argument needs one."""
 
     owner: str
     names: tuple[str, ...]
@@ -30,7 +30,7 @@ class Parameters:
         owner = getattr(fn, "__qualname__", repr(fn))
         parameters = list(inspect.signature(fn).parameters.values())
         if not parameters or parameters[0].kind not in _POSITIONAL:
-            raise TypeError(f"{owner}: a task's first parameter is its context, as in def {owner}(ctx: Context, …)")
+            raise TypeError(f"{owner}: the first parameter of a task must be its context, as in def {owner}(ctx: Context, …)")
         for parameter in parameters[1:]:
             _refuse(owner, parameter, reserved)
         named = [parameter for parameter in parameters[1:] if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -44,16 +44,16 @@ class Parameters:
         )
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by name. Defaults are left out: they are the function's business when it runs."""
+        """The arguments by name. Defaults are left out: the function applies them when it runs."""
         if len(args) > len(self.positional):
             raise InvalidSubmission(
                 "/payload",
-                f"{self.owner} takes {len(self.positional)} positional arguments after its context, {len(args)} were given",
+                f"{self.owner} takes {len(self.positional)} positional arguments after its context, but {len(args)} were given",
             )
         bound = dict(zip(self.positional, args, strict=False))
         if kwargs:
             for name in bound.keys() & kwargs.keys():
-                raise InvalidSubmission(pointer("payload", name), "given twice, by position and by name")
+                raise InvalidSubmission(pointer("payload", name), "is given twice, by position and by name")
             bound.update(kwargs)
         if bound.keys() == self.known:  # as in most bulk submissions
             return bound
@@ -68,9 +68,9 @@ class Parameters:
 
 def _refuse(owner: str, parameter: inspect.Parameter, reserved: Collection[str]) -> None:
     if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
-        raise TypeError(f"{owner}: {parameter} has no name a payload could use; make it an ordinary parameter")
+        raise TypeError(f"{owner}: {parameter} has no name that a payload could use; make it an ordinary parameter")
     if parameter.name in reserved:
         raise TypeError(
-            f"{owner}: the parameter {parameter.name!r} has the name of a submission option, and submit() could not tell "
-            "them apart; call it something else"
+            f"{owner}: the parameter {parameter.name!r} has the name of a submission option, so submit() cannot tell "
+            "them apart; rename the parameter"
         )

@@ -1,4 +1,4 @@
-"""A private event loop on a daemon thread, for callers that have none: `submit_sync` and its like run there."""
+"""A private event loop on a daemon thread, for callers without one: `submit_sync` and the other `_sync` calls run there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Background:
-    """Started by the first call, and anew after a fork, which copies no threads."""
+    """Started by the first call, and again after a fork, which copies no threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,19 +26,19 @@ class Background:
             future = asyncio.run_coroutine_threadsafe(work, self._thread.loop)
         try:
             return future.result()
-        except BaseException:  # Ctrl-C among them: what nobody waits for any more should not go on
+        except BaseException:  # also Ctrl-C: the call has no caller any more, so it is cancelled
             future.cancel()
             raise
 
-    def stop(self, farewell: Coroutine[Any, Any, None]) -> None:
-        """Runs `farewell` there and ends the thread; calls still under way in other threads are cancelled."""
+    def stop(self, cleanup: Coroutine[Any, Any, None]) -> None:
+        """Runs `cleanup` there and ends the thread. Calls of other threads that are still in progress are cancelled."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is None or thread.pid != os.getpid():
-            farewell.close()
+            cleanup.close()
             return
         try:
-            asyncio.run_coroutine_threadsafe(farewell, thread.loop).result()
+            asyncio.run_coroutine_threadsafe(cleanup, thread.loop).result()
         finally:
             thread.end()
 

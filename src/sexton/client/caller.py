@@ -1,4 +1,4 @@
-"""As whom a program's calls are made."""
+"""The `Caller` of a program's own calls."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The type of `task.submit`, `task.submit_sync` and `task.request`.
 
-Arguments and options share one keyword space there, which a `ParamSpec` cannot express. So a call with arguments alone
-is checked against the function's signature; a call that names any option is not, and `task.options(…)` is the form for
-those who want both. Made by `make docs` from `sexton.domain.job_options`; edit that instead.
+Arguments and options share one keyword space, which a `ParamSpec` cannot express. So type checkers check a call with
+only arguments against the function's signature, but not a call with an option. `task.options(…)` allows both.
+Made by `make docs` from `sexton.domain.job_options`; edit that instead.
 """
 
 from __future__ import annotations

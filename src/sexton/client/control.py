@@ -1,4 +1,4 @@
-"""What a program may do to a job that stands: stop it for now, let it go on, run it now, run what it has missed."""
+"""What a program may do with an existing job: pause it, resume it, run it now, backfill missed fires."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Control:
         if until is not None and (until.tzinfo is None or not is_recurring(job_id)):
             raise InvalidSubmission("/until", "give an instant with an offset, and only for a recurring job")
         if note is not None and "\x00" in note:
-            raise InvalidSubmission("/note", "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+            raise InvalidSubmission("/note", "contains a NUL character (U+0000), which PostgreSQL cannot store")
         async with (await self._pools.here()).transaction() as connection:
             try:
                 return await jobs.pause(connection, APP, job_id, note=note, resume_at=until, now=self._clock.database_now())
@@ -42,7 +42,7 @@ class Control:
             return await jobs.resume(connection, APP, job_id, now=self._clock.database_now())
 
     async def run(self, job_id: UUID, payload: Any, bound: Callable[[str, Any], Any]) -> JobView:
-        """`bound` makes of a payload what the function of a task takes, if that is known here."""
+        """`bound` checks a payload against the function of its task, if this program has it."""
         now = self._clock.database_now()
         async with (await self._pools.here()).transaction() as connection:
             if payload is None:

@@ -1,4 +1,4 @@
-"""The graveyard as an operator's script sees it: list, show, replay, discard."""
+"""Dead letters for operators' scripts: list, show, replay, discard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Chosen = Filter | Collection[UUID]
 
 
 class Replayed(NamedTuple):
-    letter_ids: Sequence[UUID]  # the chosen ones; one of them may have been taken by another replay meanwhile
+    letter_ids: Sequence[UUID]  # the selected letters; another replay may have taken some of them meanwhile
     risen: Sequence[Risen]  # empty after a dry run
 
 
@@ -31,18 +31,18 @@ class DeadLetters:
         self._pools, self._clock = pools, clock
 
     async def list(self, chosen: Filter = ALL, *, before: UUID | None = None, limit: int = 100) -> Sequence[DeadLetter]:
-        """Newest first; `before` takes the last id of the page before."""
+        """Newest first; `before` is the last id of the previous page."""
         async with (await self._pools.here()).connection() as connection:
             return await dead_letters.find(connection, chosen, before=before, limit=limit)
 
     async def show(self, letter_id: UUID) -> DeadLetter:
         found = await self.list(Filter(ids=[letter_id]))
         if not found:
-            raise NotFound(f"there is no dead letter {letter_id}")
+            raise NotFound(f"dead letter {letter_id} does not exist")
         return found[0]
 
     async def replay(self, chosen: Chosen, *, dry_run: bool = False, keep_key: bool = True) -> Replayed:
-        """Runs them again with a fresh budget, a thousand per transaction. Each letter rises once, whoever else replays."""
+        """Runs them again with a new budget, a thousand per transaction. Parallel replays replay each letter once."""
         letter_ids: list[UUID] = []
         risen: list[Risen] = []
         async for page in self._pages(chosen):
@@ -53,7 +53,7 @@ class DeadLetters:
         return Replayed(letter_ids, risen)
 
     async def discard(self, chosen: Chosen, *, dry_run: bool = False) -> Sequence[UUID]:
-        """The ids of what was (or would be) thrown away."""
+        """The ids of the letters that were (or would be) discarded."""
         gone: list[UUID] = []
         async for page in self._pages(chosen):
             if dry_run:
@@ -64,7 +64,7 @@ class DeadLetters:
         return gone
 
     async def _pages(self, chosen: Chosen) -> AsyncIterator[Sequence[UUID]]:
-        """What is buried meanwhile has a newer id than the first page, so this ends."""
+        """New letters have newer ids than the first page, so this ends."""
         filter_ = chosen if isinstance(chosen, Filter) else Filter(ids=list(chosen))
         before = None
         while page := [letter.id for letter in await self.list(filter_, before=before, limit=PAGE)]:

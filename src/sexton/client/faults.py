@@ -1,5 +1,5 @@
-"""Whatever is wrong with a submission becomes one of our errors: a rule it breaks here, or PostgreSQL's word through whichever
-driver carried it. The original stays as `__cause__`; what is not about the submission goes its way."""
+"""Translates every error of a submission into an error of Sexton: a failed check here, or an error of PostgreSQL from any
+driver. The original stays as `__cause__`. Errors that are not about the submission are not translated."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sexton.store.database import limit_exceeded, translated_errors
 _WHOLE = ""  # the JSON pointer to the whole document
 _OPTIONS = frozenset({"task", "payload", "run_at", "delay", "priority", "key", "limit"})
 _CONSTRAINTS = {
-    "payload_is_at_most_256_kib": ("/payload", "more than 262,144 bytes; store the data elsewhere and submit a reference"),
-    "task_is_named": ("/task", "name the task to run"),
+    "payload_is_at_most_256_kib": ("/payload", "has more than 262,144 bytes; store the data elsewhere and submit a reference"),
+    "task_is_named": ("/task", "is missing; give the name of the task to run"),
     "lane_is_known": ("/priority", "use critical, high, normal or low"),
 }
 
 
-class _Said(NamedTuple):
-    """A server's error, whichever driver brought it."""
+class _ServerError(NamedTuple):
+    """An error of the server, independent of the driver."""
 
     state: str
     message: str
@@ -45,33 +45,33 @@ def _translate(error: BaseException) -> SextonError | None:
         return None
     if isinstance(error, Invalid):
         return InvalidSubmission(pointer(*error.field.split(".")), error.message)
-    said = _said(error)
-    match said:
-        case _Said("SX422"):
-            return KeyReused(said.message)
-        case _Said("SX429"):
-            return limit_exceeded(said.message, said.detail)
-        case _Said("55P03") if "idempotency_keys" in said.context:
+    server_error = _server_error(error)
+    match server_error:
+        case _ServerError("SX422"):
+            return KeyReused(server_error.message)
+        case _ServerError("SX429"):
+            return limit_exceeded(server_error.message, server_error.detail)
+        case _ServerError("55P03") if "idempotency_keys" in server_error.context:
             return KeyBusy("the first submission with this key has not committed yet; try again shortly")
-        case _Said("23514") if said.constraint in _CONSTRAINTS:
-            return InvalidSubmission(*_CONSTRAINTS[said.constraint])
-        case _Said(state) if state.startswith("22"):  # a data exception
-            name, _, message = said.message.partition(": ")
+        case _ServerError("23514") if server_error.constraint in _CONSTRAINTS:
+            return InvalidSubmission(*_CONSTRAINTS[server_error.constraint])
+        case _ServerError(state) if state.startswith("22"):  # a data exception
+            name, _, message = server_error.message.partition(": ")
             path = name.split(".")
-            return InvalidSubmission(*((pointer(*path), message) if path[0] in _OPTIONS else (_WHOLE, said.message)))
+            return InvalidSubmission(*((pointer(*path), message) if path[0] in _OPTIONS else (_WHOLE, server_error.message)))
         case _:
             return None
 
 
-def _said(error: BaseException) -> _Said | None:
-    """SQLAlchemy and Django wrap the driver's error; the driver's own knows most, and it is the innermost with a state."""
-    said = None
+def _server_error(error: BaseException) -> _ServerError | None:
+    """SQLAlchemy and Django wrap the driver's error. The innermost error with an SQLSTATE is the driver's own."""
+    server_error = None
     link: BaseException | None = error
     while link is not None:
         state = getattr(link, "sqlstate", None)
         if isinstance(state, str):
             diagnosis = getattr(link, "diag", link)
-            said = _Said(
+            server_error = _ServerError(
                 state,
                 getattr(diagnosis, "message_primary", None) or getattr(link, "message", None) or str(link),
                 getattr(diagnosis, "context", None) or "",
@@ -79,4 +79,4 @@ def _said(error: BaseException) -> _Said | None:
                 getattr(diagnosis, "message_detail", None) or getattr(diagnosis, "detail", None),
             )
         link = getattr(link, "orig", None) or link.__cause__
-    return said
+    return server_error

@@ -22,7 +22,7 @@ from sexton.domain.schedule.rule import DstRule, Jitter, Window
 
 
 class CommonOptions(TypedDict, total=False):
-    """For any job, or for all jobs of a task. What is `None` is not said."""
+    """For any job, or for all jobs of a task. `None` means that the option is not given."""
 
     queue: str | None
     priority: Priority | None
@@ -40,7 +40,7 @@ class CommonOptions(TypedDict, total=False):
 
 
 class TaskOptions(CommonOptions, total=False):
-    """For all jobs of a task; each job may say otherwise."""
+    """For all jobs of a task; each job may override them."""
 
     unique: Unique | bool | None
 
@@ -57,7 +57,7 @@ class OwnOptions(TaskOptions, total=False):
 
 
 class RuleOptions(TypedDict, total=False):
-    """When a recurring job fires, besides the rule itself, and how it behaves around it: docs/schedules.md."""
+    """When a recurring job fires, besides the rule itself, and its policies: docs/schedules.md."""
 
     timezone: str | None
     dst: DstRule | Mapping[str, Any] | None

@@ -1,4 +1,4 @@
-"""Where the database is: the URL that was given, or the embedded PostgreSQL in the user's data folder."""
+"""Where the database is: the given URL, or the embedded PostgreSQL in the user's data folder."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sexton.store.postgres.server_version import require_supported
 
 
 async def open_database(url: str | None, settings: Settings) -> Postgres:
-    """A pool on a database whose schema is the one this version knows.
+    """A pool on a database with the schema of this version.
 
-    The embedded one is ours, so it is brought up to date; a database that somebody else looks after is only checked.
+    The embedded database is migrated automatically. A database that an operator manages is only checked.
     """
     name = "the database's URL"
     if url is None and settings.database_url is not None:
@@ -39,26 +39,26 @@ async def open_database(url: str | None, settings: Settings) -> Postgres:
 
 
 async def embedded(settings: Settings) -> EmbeddedPostgres:
-    """Started or found; it is there for as long as this process lives."""
+    """Starts the server or finds it running. It stays up as long as this process lives."""
     return await asyncio.to_thread(EmbeddedPostgres.start, data_dir(settings), shared=True)
 
 
 @contextmanager
 def address(name: str) -> Iterator[None]:
-    """The driver's own words about an address may hold a part of its password."""
+    """The driver's error message may contain a part of the password, so it is replaced."""
     try:
         yield
     except (ValueError, DataRefused):
         raise InvalidSetting(
-            f"{name} is not an address of PostgreSQL, such as postgresql://user:password@host:5432/dbname; "
-            "without a driver's name such as +asyncpg; special characters in the password are written as %2F, %40 and so on"
+            f"{name} is not a PostgreSQL URL; write postgresql://user:password@host:5432/dbname, "
+            "without a driver such as +asyncpg, and percent-encode special characters in the password (%2F, %40)"
         ) from None
     except DatabaseUnavailable as error:
-        raise DatabaseUnavailable(f"cannot connect by {name}: {error}") from error
+        raise DatabaseUnavailable(f"cannot connect with {name}: {error}") from error
 
 
 def data_dir(settings: Settings) -> Path:
-    """The embedded database's own folder; by default the one that the XDG rules give to a user's application."""
+    """The folder of the embedded database; by default the user's data folder by the XDG rules."""
     if settings.data_dir is not None:
         return settings.data_dir
     shared = Path(os.environ.get("XDG_DATA_HOME", ""))

@@ -1,4 +1,4 @@
-"""The keywords of the SDK: of a job, of a schedule, of a backfill, of tenants, queues and limits."""
+"""The keyword options of the SDK: for jobs, schedules, backfills, tenants, queues and limits."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Options(OwnOptions, total=False):
 
 
 class DeclaredOptions(RuleOptions, CommonOptions, total=False):
-    """For a schedule that is declared in code; it is the default tenant's."""
+    """For a schedule that is declared in code, for the default tenant."""
 
 
 class Declaration(DeclaredOptions, total=False):
-    """Of `@app.cron` and its like. `payload` is what each run gets; `process` as in `@app.task`."""
+    """For `@app.cron` and similar decorators. `payload` is the payload of each run; `process` as in `@app.task`."""
 
     name: str | None
     payload: Mapping[str, Any] | None
@@ -48,29 +48,29 @@ class ScheduleOptions(DeclaredOptions, total=False):
 class BackfillOptions(TypedDict, total=False):
     """Which past fires of a recurring job run, and how."""
 
-    fires: Fires  # "missing": those that have not run; "all": these too
+    fires: Fires  # "missing": fires that have not run; "all": also those that have
     spacing: Duration  # between two fires; 1 s if left out
-    overlap: BackfillOverlap  # "parallel" only where the job's own policy is
-    dry_run: bool  # only says what would run
+    overlap: BackfillOverlap  # "parallel" is allowed only if the job's own policy is parallel
+    dry_run: bool  # only shows what would run
 
 
 class TenantOptions(TypedDict, total=False):
-    """What may be set for a tenant. What is `None` is not limited."""
+    """The settings of a tenant. `None` means no limit."""
 
-    weight: int  # its share against other tenants; 1 if left out
+    weight: int  # its share relative to other tenants; default 1
     running_max: int | None  # runs at once
-    waiting_max: int | None  # runs that have not started; beyond it submissions are refused
-    submit_rate: float | None  # jobs per second; beyond it submissions are refused
+    waiting_max: int | None  # runs that have not started; above it submissions are rejected
+    submit_rate: float | None  # jobs per second; above it submissions are rejected
     submit_burst: int | None
     jitter: Duration | None
 
 
 class QueueOptions(TypedDict, total=False):
-    """What may be set for a queue; from `timeout` on, defaults of its jobs."""
+    """The settings of a queue; from `timeout` on, defaults of its jobs."""
 
     release_rate: float | None  # runs per second that may start
     release_burst: int | None
-    ageing: Duration | None  # after it a run rises one lane
+    ageing: Duration | None  # after it a run moves up one lane
     timeout: Duration | None
     jitter: Duration | None
     retry: Retry | None

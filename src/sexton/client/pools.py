@@ -1,4 +1,4 @@
-"""One pool per event loop, opened on first use: a connection belongs to the loop that made it."""
+"""One pool per event loop, opened on first use: a connection belongs to the loop that opened it."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ class Pools:
     def _slot(self, loop: asyncio.AbstractEventLoop) -> _Slot:
         with self._lock:
             for ended in [other for other in self._slots if other.is_closed()]:
-                del self._slots[ended]  # its connections went with it
+                del self._slots[ended]  # its connections were closed with it
             return self._slots.setdefault(loop, _Slot())

@@ -1,4 +1,4 @@
-"""One job to be submitted: the caller's options over the decorator's, checked before anything is sent."""
+"""One job to be submitted: the caller's options override the decorator's. All are checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .options import Options
 
 DEFAULT_QUEUE = "default"
 _TYPES: Mapping[str, tuple[type, ...]] = {"retry": (Retry,), "run_at": (datetime,), "unique": (Unique, bool)}
-# Who submits, under which trace and key, does not make it another submission.
+# The submitter, the trace and the key do not make it a different submission.
 _BESIDE_THE_BODY = ("key", "key_ttl", "submitted_by", "trace")
 
 
@@ -28,7 +28,7 @@ class Request(NamedTuple):
     """Made by `task.request(…)` or `app.request(…)`, taken by `app.submit_many`."""
 
     submission: Submission
-    queue: str | None  # where its run will wait; unknown here if only the task's own code says so
+    queue: str | None  # the queue of its run; `None` if only the task's code knows it
 
 
 class Template:
@@ -36,7 +36,7 @@ class Template:
 
     def __init__(self, task: str | Target, options: TaskOptions, *, queue: str | None) -> None:
         self._called = task
-        self._options = said(options)
+        self._options = given_options(options)
         with submission_faults():
             self.submission = _document(task, {}, self._options)
         self._queue = self.submission.queue or queue
@@ -44,13 +44,13 @@ class Template:
 
     @classmethod
     def of_unknown(cls, task: str | Target) -> Template:
-        """For a task whose decorator is in another program: the database fills in what its workers registered."""
+        """For a task that is defined in another program: the database adds the options that its workers registered."""
         return cls(task, {}, queue=None)
 
     def job(self, payload: Any, options: Mapping[str, Any]) -> Submission:
-        """The job itself, whenever it is to run."""
+        """The job, without its time."""
         with submission_faults():
-            return _document(self._called, payload, {**self._options, **said(options)})
+            return _document(self._called, payload, {**self._options, **given_options(options)})
 
     def plain_request(self, payload: Any) -> Request:
         """Without any option, as in most bulk submissions: 2 µs instead of 7."""
@@ -58,7 +58,7 @@ class Template:
             return Request(msgspec.structs.replace(self.submission, payload=encoded_payload(payload)), self._queue)
 
     def request(self, payload: Any, options: Options) -> Request:
-        given = said(options)
+        given = given_options(options)
         if not given:
             return self.plain_request(payload)
         with submission_faults():
@@ -68,7 +68,7 @@ class Template:
         return Request(document, document.queue or self._queue)
 
 
-def said(options: Mapping[str, Any] | TaskOptions | Options) -> dict[str, Any]:
+def given_options(options: Mapping[str, Any] | TaskOptions | Options) -> dict[str, Any]:
     return {name: value for name, value in cast(Mapping[str, Any], options).items() if value is not None}
 
 
@@ -80,8 +80,8 @@ def _document(task: str | Target, payload: Any, options: Mapping[str, Any]) -> S
 
 
 def _fingerprint(task: str | Target, payload: Any, given: Mapping[str, Any]) -> str:
-    """What makes two submissions with one key the same: what the caller passed. Not the decorator's options, since a release
-    that changes them would turn the retry of a submission into a conflict."""
+    """Two submissions with one key are the same if the caller passed the same values. The decorator's options do not count: a
+    release that changes them would turn the retry of a submission into a conflict."""
     body = _document(task, None, {name: value for name, value in given.items() if name not in _BESIDE_THE_BODY})
     if body.run_at is not None:
         body = msgspec.structs.replace(body, run_at=body.run_at.astimezone(UTC))

@@ -1,4 +1,4 @@
-"""Waiting for a job to end. Looked for rather than listened for: it works through a pooler and survives a lost connection."""
+"""Waits for a job to end. It polls instead of listening, so it works through a pooler and after a lost connection."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The answer to a submission. On a connection of the caller's it stands only once the caller has committed."""
+    """The result of a submission. On the caller's connection the job exists only after the caller has committed."""
 
     id: UUID
-    created: bool  # false: an idempotency key or a unique job stood already, and this is its job
+    created: bool  # false: the idempotency key or an equal unique job already exists, and this is its job
     _results: Results = field(repr=False, compare=False)
 
     async def result(self, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109  (a wait that ends is not a cancelled one)

@@ -1,6 +1,6 @@
-"""Recurring jobs from Python: the document of one, checked before anything is sent, and its way to the database.
+"""Recurring jobs from Python: checks the document of a schedule and writes it to the database.
 
-Under a name that stands, a schedule is brought up to date; what is the same already is not written again.
+If the name already exists, the schedule is updated. An unchanged schedule is not written again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .caller import APP
 from .faults import submission_faults
 from .options import BEHAVIOUR, RULE
 from .pools import Pools
-from .request import Template, said
+from .request import Template, given_options
 
 _PAUSE_AFTER_LIMIT = 10_000
 _RULES_LIMIT = 4_096
@@ -45,11 +45,11 @@ K = TypeVar("K", bound=msgspec.Struct)
 
 
 class Scheduled(NamedTuple):
-    """The answer to a schedule. On a connection of the caller's it stands only once the caller has committed."""
+    """The result of a schedule call. On the caller's connection the schedule exists only after the caller has committed."""
 
     id: UUID
-    created: bool  # false: its name stood already, and this is its job
-    changed: bool  # false: it stood there as it is
+    created: bool  # false: the name already exists, and this is its job
+    changed: bool  # false: the stored schedule is the same
 
 
 class ScheduleRequest(NamedTuple):
@@ -59,7 +59,7 @@ class ScheduleRequest(NamedTuple):
 
 
 class ScheduleWay(Protocol):
-    """Whatever takes schedules in place of the database, in a test."""
+    """Takes schedules instead of the database, in a test."""
 
     def schedule(self, requests: Sequence[ScheduleRequest]) -> list[Scheduled]: ...
 
@@ -74,7 +74,7 @@ class Schedules:
         return ScheduleRequest(self._document(template, payload, options, self._clock.database_now() or host_now()))
 
     def declared(self, template: Template, payload: Any, options: Mapping[str, Any]) -> ScheduleDocument:
-        """As it stands in code, where it may outlive its own end: one that was fine once is no mistake."""
+        """A schedule that is declared in code. An end in the past is not an error: it was valid before."""
         try:
             return self._document(template, payload, options, host_now())
         except InvalidSubmission as fault:
@@ -103,7 +103,7 @@ class Schedules:
             return _answers(caller_connection.run_sync(connection, schedules.SUBMIT, *self._arguments(documents)))
 
     def _unsent(self, requests: Sequence[ScheduleRequest]) -> list[Scheduled]:
-        """Without the database: nothing to write is nothing to answer, and in a test `stand_in` answers."""
+        """Without the database: an empty list, or the result of `stand_in` in a test."""
         return self.stand_in.schedule(requests) if requests and self.stand_in is not None else []
 
     async def _over_own_pool(self, documents: Sequence[ScheduleDocument]) -> list[Scheduled]:
@@ -112,17 +112,17 @@ class Schedules:
             return [Scheduled(*one) for one in await submit_many(connection, APP, documents, now=now)]
 
     def _arguments(self, documents: Sequence[ScheduleDocument]) -> tuple[Any, ...]:
-        """Of the one statement that goes over a connection of the caller's; a planner hears of it with the caller's commit."""
+        """Of the single statement on the caller's connection. The planner is notified when the caller commits."""
         if len(documents) > BATCH_LIMIT:
             raise InvalidSubmission(
                 "",
-                f"{len(documents):,} schedules, the limit on your own connection is {BATCH_LIMIT:,}; "
+                f"{len(documents):,} schedules in one call; the limit on your own connection is {BATCH_LIMIT:,}; "
                 "write them in several calls inside your transaction",
             )
         return msgspec.json.encode(documents).decode(), self._clock.database_now()
 
     def _document(self, template: Template, payload: Any, options: Mapping[str, Any], now: datetime) -> ScheduleDocument:
-        given = said(options)
+        given = given_options(options)
         of_rule = {name: given.pop(name) for name in RULE & given.keys()}
         behaviour = {name: given.pop(name) for name in BEHAVIOUR & given.keys()}
         job = template.job(payload, given)
@@ -131,8 +131,8 @@ class Schedules:
             return document(job, self._rule(of_rule, seed, now), recurrence(**behaviour))
 
     def _rule(self, fields: Mapping[str, Any], seed: str, now: datetime) -> Schedule:
-        """Remembered, because of 50,000 schedules most have a rule in common. What it counts from is left open unless it was
-        given, so that the same schedule twice is the same."""
+        """Cached, because most of 50,000 schedules share a few rules. The anchor is left open unless it was given, so that the
+        same schedule submitted twice is equal."""
         key = (repr(sorted(fields.items())), seed if "H" in str(fields.get("cron")).upper() else "")
         rule = self._rules.get(key)
         if rule is None:
@@ -153,11 +153,11 @@ def recurrence(
     on_resume: str = "skip",
     pause_after: int | None = None,
 ) -> Recurrence:
-    """The checked behaviour; `Invalid` names the field and the fix."""
+    """The checked policies; `Invalid` names the field and the fix."""
     if on_resume not in ("skip", "latest", "all"):
         raise Invalid("on_resume", f"{on_resume!r} is unknown; use skip, latest or all")
     if pause_after is not None and (type(pause_after) is not int or not 1 <= pause_after <= _PAUSE_AFTER_LIMIT):
-        raise Invalid("pause_after", f"{pause_after!r} must lie between 1 and {_PAUSE_AFTER_LIMIT:,}")
+        raise Invalid("pause_after", f"{pause_after!r} must be between 1 and {_PAUSE_AFTER_LIMIT:,}")
     return Recurrence(
         overlap=_policy("overlap", Overlap, checked_overlap, overlap, '"queue", or {"policy": "queue", "max_queued": 3}'),
         catch_up=_policy("catch_up", CatchUp, checked_catch_up, catch_up, '"all", or {"policy": "all", "window": "2h"}'),
@@ -167,7 +167,7 @@ def recurrence(
 
 
 def _policy(field: str, kind: type[K], check: Callable[..., K], given: object, example: str) -> K:
-    """As a caller writes it: the name of a policy, an object with its numbers, or the value itself."""
+    """From the caller's value: the name of a policy, an object with its numbers, or the policy itself."""
     names = kind.__struct_encode_fields__
     match given:
         case kind():
@@ -185,7 +185,7 @@ def _distinct(requests: Sequence[ScheduleRequest]) -> list[ScheduleDocument]:
     names = [(one.tenant or "default", one.name) for one in documents if one.name is not None]
     if len(set(names)) < len(names):
         ((tenant, name), _), *_ = Counter(names).most_common(1)
-        raise InvalidSubmission("/name", f"{name!r} is there twice for tenant {tenant!r}; one of them would be lost")
+        raise InvalidSubmission("/name", f"{name!r} is given twice for tenant {tenant!r}; remove one of them")
     return documents
 
 

@@ -1,4 +1,4 @@
-"""What an operator's script sets: the share and the limits of tenants, the pace and the pauses of queues, limits by key."""
+"""Settings for operators' scripts: shares and limits of tenants, release rates and pauses of queues, limits by key."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from .pools import Pools
 
 
 class Sharing:
-    """The part of `App` that says who gets how much. `None` as an answer: nothing is set, the defaults hold."""
+    """The part of `App` that shares capacity. A result of `None` means that nothing is set and the defaults apply."""
 
     clock: SwitchableClock
     _pools: Pools
 
     async def set_tenant(self, name: str, **settings: Unpack[TenantOptions]) -> None:
-        """Replaces what was set. `weight` is its share against others; `running_max` runs at once; beyond `waiting_max` runs
-        that have not started, and `submit_rate` jobs per second, submissions are refused (`LimitExceeded`)."""
+        """Replaces its settings. `weight` is its share relative to others; `running_max` runs at once. Above `waiting_max` runs
+        that have not started, or `submit_rate` jobs per second, submissions are rejected (`LimitExceeded`)."""
         await self._set(tenants.put, name, lambda: tenant_settings(**settings))
 
     async def set_queue(self, name: str, **settings: Unpack[QueueOptions]) -> None:
-        """Replaces what was set. `release_rate` is how many runs per second may start; after `ageing` a run rises one lane; the
-        rest are defaults of jobs whose task and submission say nothing themselves."""
+        """Replaces its settings. `release_rate` is how many runs per second may start; after `ageing` a run moves up one lane.
+        The rest are defaults of jobs whose task and submission do not set them."""
         await self._set(queues.put, name, lambda: queue_settings(**settings))
 
     async def set_limit(self, key: str, **numbers: Unpack[LimitOptions]) -> None:
-        """Makes the limit or replaces its numbers: `running` at once, or `count` starts `per` span, or both."""
+        """Creates the limit or replaces its numbers: `running` at once, or `count` starts `per` duration, or both."""
         with submission_faults():
             limit = standing_limit(key, **numbers)
         async with (await self._pools.here()).transaction() as connection:
@@ -63,11 +63,11 @@ class Sharing:
             return await limit_rows.get(connection, key, now=self._now())
 
     async def pause_tenant(self, name: str, *, note: str | None = None) -> None:
-        """None of its runs starts before it is resumed; what runs goes on."""
+        """None of its runs starts until it is resumed; running ones continue."""
         await self._pause(tenants.pause, name, note)
 
     async def pause_queue(self, name: str, *, note: str | None = None) -> None:
-        """Nothing in it starts before it is resumed; what runs goes on, and jobs may be submitted."""
+        """No run in it starts until it is resumed. Running ones continue, and jobs may be submitted."""
         await self._pause(queues.pause, name, note)
 
     async def resume_tenant(self, name: str) -> None:
@@ -80,15 +80,15 @@ class Sharing:
 
     async def remove_tenant(self, name: str) -> None:
         """It has the defaults again; its jobs stay. `NotFound` if nothing was set."""
-        await self._remove(tenants.remove, name, f"nothing is set for a tenant {name!r}")
+        await self._remove(tenants.remove, name, f"tenant {name!r} has no settings")
 
     async def remove_queue(self, name: str) -> None:
         """It has the defaults again; the runs in it stay. `NotFound` if nothing was set."""
-        await self._remove(queues.remove, name, f"nothing is set for a queue {name!r}")
+        await self._remove(queues.remove, name, f"queue {name!r} has no settings")
 
     async def remove_limit(self, key: str) -> None:
         """`NotAllowedIn` while runs wait for it, `NotFound` if there is none."""
-        await self._remove(limits.remove, key, f"there is no limit {key!r}")
+        await self._remove(limits.remove, key, f"limit {key!r} does not exist")
 
     async def _set(self, put: Callable[..., Awaitable[object]], name: str, check: Callable[[], object]) -> None:
         with submission_faults():

@@ -1,4 +1,4 @@
-"""Sends requests to the database: over our own pool, or inside the caller's transaction on the caller's connection."""
+"""Sends requests to the database: over Sexton's own pool, or in the caller's transaction on the caller's connection."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .request import Request
 from .results import Results, Submitted
 from .throttle import Throttle
 
-PART = 1_000  # jobs of a large submission, sent while the next ones are made
+PART = 1_000  # jobs per part of a large submission; a part is sent while the next one is made
 FEW = 100
-DUE_SOON_S = 3.0  # the database tells schedulers of what is due sooner than this
+DUE_SOON_S = 3.0  # the database notifies schedulers of jobs that are due sooner than this
 
 
 class Way(Protocol):
-    """Whatever takes requests in place of the database, in a test."""
+    """Takes requests instead of the database, in a test."""
 
     async def submit(self, requests: Sequence[Request], connection: object | None = None) -> list[Submitted]: ...
 
@@ -94,7 +94,7 @@ class Submitter:
         return self._answers(answers)
 
     async def _in_parts(self, first: list[Request], left: Iterator[Request]) -> list[Submitted]:
-        """In one transaction. While the database works on one part, the next is made, and the answers to the last are read."""
+        """In one transaction. While the database works on one part, the next is made and the results of the last are read."""
         database, notify, now = await self._pools.here(), self._settings().notify, self._clock.database_now()
         documents: str | None = _encoded(first)
         rows: list[jobs.Submitted] = []
@@ -106,7 +106,7 @@ class Submitter:
                     await asyncio.sleep(0)
                     answers += self._answers(rows)
                     documents = await _next_part(left)
-                finally:  # first the one under way, also where the next could not be made
+                finally:  # the part in progress comes first, even if the next one could not be made
                     await asyncio.wait([sending])
                 rows = sending.result()
         return answers + self._answers(rows)
@@ -114,18 +114,18 @@ class Submitter:
     async def _notify_if_late(self, database: Postgres, queues: set[str]) -> None:
         if queues and not self._throttle.covers(queues):
             started_at = self._throttle.now()
-            with suppress(SextonError):  # the jobs are safe, and a wake-up is only a hint
+            with suppress(SextonError):  # the jobs are committed, and a wake-up is only a hint
                 async with database.connection() as connection:
                     await runs.announce(connection, queues)
                 self._throttle.notified(queues, started_at)
 
     def _arguments(self, requests: Sequence[Request]) -> tuple[Any, ...]:
-        """Of the one statement that goes over a connection of the caller's. Splitting would need a transaction, and whether
-        there is one is the caller's affair. It always notifies: PostgreSQL sends that with the caller's commit, if any."""
+        """Of the single statement on the caller's connection. Splitting it would need a transaction, and the caller may have
+        none. It always notifies: PostgreSQL sends the notification with the caller's commit."""
         if len(requests) > BATCH_LIMIT:
             raise InvalidSubmission(
                 "",
-                f"{len(requests):,} jobs, the limit on your own connection is {BATCH_LIMIT:,}; "
+                f"{len(requests):,} jobs in one call; the limit on your own connection is {BATCH_LIMIT:,}; "
                 "submit them in several calls inside your transaction",
             )
         return _encoded(requests), self._settings().notify, self._clock.database_now()
@@ -137,7 +137,7 @@ class Submitter:
 
 
 async def _next_part(left: Iterator[Request]) -> str | None:
-    """A few at a time, so that what is being sent meanwhile gets on its way."""
+    """A few at a time, so that the event loop can send the previous part meanwhile."""
     part: list[Request] = []
     while len(part) < PART and (some := list(islice(left, FEW))):
         part += some
@@ -154,8 +154,8 @@ def _is_ready(submission: Submission) -> bool:
 
 
 def _is_only_ready_work(requests: Sequence[Request]) -> bool:
-    """Whether a worker's second look finds all that a notification would tell. It does not if a queue is unknown here, or if
-    something is due so soon that a scheduler has to hear of it."""
+    """Whether a worker's second claim finds all these jobs without a notification. It does not if a queue is unknown here, or
+    if a job is due so soon that a scheduler must be notified."""
     return all(
         (request.queue is not None and _is_ready(request.submission))
         or (request.submission.run_at is None and (request.submission.delay_s or 0.0) >= DUE_SOON_S)

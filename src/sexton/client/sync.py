@@ -1,4 +1,4 @@
-"""The schedules that an app's code declares, on their way to the database."""
+"""Writes the schedules that an app's code declares to the database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def sync(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> Synced:
-    """`owner` names the app: only what was declared under the same name is ever pruned. `revive` begins anew what had ended."""
+    """`owner` is the name of the app: only schedules declared under it are pruned. `revive` restarts schedules that ended."""
     return await declare(
         database,
         Caller(f"sync:{owner}"),

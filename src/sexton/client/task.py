@@ -1,4 +1,4 @@
-"""A task: a function, the defaults of its jobs, and the ways to submit one."""
+"""A task: a function, the defaults of its jobs, and the methods to submit them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class Prepared(Generic[P]):
-    """A task with the options of a job, so that its arguments have the keyword space to themselves."""
+    """A task with the options of a job, so that its keywords are only arguments."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Prepared(Generic[P]):
 
     def request(self, *args: P.args, **kwargs: P.kwargs) -> Request:
         if self._connection is not None:
-            raise TypeError("a request is not sent yet: give the connection to submit_many")
+            raise TypeError("a request is not sent yet; pass the connection to submit_many")
         return self._request(args, kwargs)
 
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
@@ -52,7 +52,7 @@ class Prepared(Generic[P]):
 class Task(Generic[P, R]):
     """Made by `@app.task`. Calling it calls the function, as a unit test would."""
 
-    # The first parameter is the Context, which only workers know: any stand-in will do for a direct call.
+    # The first parameter is the Context, which only workers make: a direct call may pass any replacement.
     def __init__(
         self,
         fn: Callable[Concatenate[Any, P], R],
@@ -93,7 +93,7 @@ class Task(Generic[P, R]):
 
     async def schedule(self, *args: Any, connection: object | None = None, **given: Any) -> Scheduled:
         """`await task.schedule(cron="0 9 * * *", name="report", tenant="acme", user_id=42)`: a recurring job, with the
-        options of `ScheduleOptions`. Under a name that stands it is brought up to date."""
+        options of `ScheduleOptions`. If the name already exists, that schedule is updated."""
         (answer,) = await self._schedules.write([self.schedule_request(*args, **given)], connection)
         return answer
 
@@ -105,11 +105,11 @@ class Task(Generic[P, R]):
         """The same, not sent yet: for `app.schedule_many`."""
         if clash := self._parameters.known & OF_A_SCHEDULE:
             raise TypeError(
-                f"{self.name}: {', '.join(sorted(clash))} could be an argument or an option here; "
-                f"write app.schedule({self.name!r}, {{…}}, cron=…), where the arguments are apart"
+                f"{self.name}: {', '.join(sorted(clash))} may be an argument or an option here; "
+                f"write app.schedule({self.name!r}, {{…}}, cron=…), where the arguments are separate"
             )
         if "connection" in given:
-            raise TypeError("a request is not sent yet: give the connection to schedule_many")
+            raise TypeError("a request is not sent yet; pass the connection to schedule_many")
         options = {name: given.pop(name) for name in OF_A_SCHEDULE & given.keys()}
         return self._schedules.request(self._template, self._parameters.bind(args, given), options)
 
@@ -125,7 +125,7 @@ class Task(Generic[P, R]):
         return self._prepared(given).request(*args, **given)
 
     def _prepared(self, given: dict[str, Any]) -> Prepared[...]:
-        """Takes the options out of what was given, and leaves the arguments."""
+        """Removes the options from `given`, which leaves the arguments."""
         options = {} if RESERVED.isdisjoint(given) else {name: given.pop(name) for name in RESERVED & given.keys()}
         connection = options.pop("connection", None)
         return Prepared(self._parameters, self._template, self._submitter, cast(Options, options), connection)

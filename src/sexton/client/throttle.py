@@ -1,9 +1,9 @@
-"""Holds back wake-ups that would tell workers nothing new.
+"""Suppresses notifications that workers do not need.
 
-Every commit that notifies takes a lock on the whole cluster. So one process notifies a queue at most about every 10 ms: a
-worker that was woken looks once more a little later than that (`LAST_LOOK_S` of its intake), and finds what came meanwhile.
-A submission may rely on that only if it has committed within the window, counted from before the notifying statement was
-sent; whoever comes back later than that notifies after all. Nothing waits for the next poll.
+Every commit with a notification takes a lock on the whole cluster. So one process notifies a queue at most about every 10 ms:
+a worker that was woken claims once more a little later than that (`LAST_LOOK_S` of its intake), and finds what came meanwhile.
+A submission may rely on that only if it commits within the window, counted from before the notifying statement was sent. A
+later one notifies. No submission waits for the next poll.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Throttle:
         return self._clock.monotonic()
 
     def covers(self, queues: Collection[str]) -> bool:
-        """Whether workers of all these queues will look again after this very moment."""
+        """Whether the workers of all these queues will claim again after this moment."""
         oldest = self.now() - WINDOW_S
         return all(self._notified_at.get(queue, float("-inf")) > oldest for queue in queues)
 
     def notified(self, queues: Collection[str], at: float) -> None:
-        """To be told only after the commit: what was rolled back has woken nobody."""
+        """Call it only after the commit: a rolled-back notification wakes no worker."""
         self._notified_at.update(dict.fromkeys(queues, at))

@@ -1,4 +1,4 @@
-"""Spans as people write them: `"90s"`, `"15m"`, `"24h"`, `"7d"`, `"1h30m"`, `"250ms"`, seconds, or a `timedelta`."""
+"""Durations as users write them: `"90s"`, `"15m"`, `"24h"`, `"7d"`, `"1h30m"`, `"250ms"`, seconds, or a `timedelta`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def _read(text: str) -> float | None:
 
 
 def seconds(value: Duration, *, field: str = "duration") -> float:
-    """The span in seconds; `Invalid` names the field and the fix."""
+    """The duration in seconds; `Invalid` names the field and the fix."""
     match value:
         case bool():
-            raise Invalid(field, f'give a span such as "90s" or a number of seconds, not {value}')
+            raise Invalid(field, f'give a duration such as "90s" or a number of seconds, not {value}')
         case timedelta():
             span_s = value.total_seconds()
         case int() | float():
@@ -37,7 +37,7 @@ def seconds(value: Duration, *, field: str = "duration") -> float:
         case str() if (read_s := _read(value)) is not None:
             span_s = read_s
         case _:
-            raise Invalid(field, f'{value!r} is not a span; write "250ms", "90s", "15m", "24h", "7d" or a number of seconds')
+            raise Invalid(field, f'{value!r} is not a duration; write "250ms", "90s", "15m", "24h", "7d" or a count of seconds')
     if not math.isfinite(span_s) or not 0 <= span_s <= _LONGEST_S:
-        raise Invalid(field, f"{value!r} must lie between zero and ten years")
+        raise Invalid(field, f"{value!r} must be between zero and ten years")
     return span_s

@@ -1,10 +1,10 @@
-"""The one thing a rule may raise: a value that breaks it."""
+"""The only error that the domain raises: a value that is not valid."""
 
 from __future__ import annotations
 
 
 class Invalid(ValueError):
-    """`field` names the culprit as the caller spelled it; `message` says what is wrong and what to write instead."""
+    """`field` is the field as the caller wrote it; `message` says what is wrong and what to write instead."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")

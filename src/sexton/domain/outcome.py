@@ -1,4 +1,4 @@
-"""How one execution ended: exactly one of these, whatever the handler returned, raised or failed to do."""
+"""How one execution ended: every execution ends with exactly one of these outcomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRACEBACK_LIMIT = 8_000
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An exception as history keeps it. `kinds` are its class and its bases, for the rules of a retry policy."""
+    """An exception as the history stores it. `kinds` are its class and its bases, for the rules of a retry policy."""
 
     type: str
     message: str
@@ -27,7 +27,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         lines = "".join(traceback.format_exception(error))
         return cls(
             type=_name(type(error)),
-            message=storable(_words(error))[:MESSAGE_LIMIT],
+            message=storable(_message(error))[:MESSAGE_LIMIT],
             traceback=storable(lines)[-TRACEBACK_LIMIT:],
             kinds=tuple(_name(kind) for kind in type(error).__mro__ if kind not in (object, BaseException)),
         )
@@ -37,11 +37,11 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         return None if text is None else msgspec.json.decode(text, type=cls)
 
 
-def _words(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as mishap:  # the handler's own code: nothing it does may break its report
-        return f"(its message cannot be read: {type(mishap).__name__})"
+    except Exception as broken:  # `__str__` is the handler's code: an error in it must not break the report
+        return f"(its message cannot be read: {type(broken).__name__})"
 
 
 def _name(kind: type) -> str:
@@ -49,7 +49,7 @@ def _name(kind: type) -> str:
 
 
 def storable(text: str) -> str:
-    """PostgreSQL can keep neither NUL characters nor lone surrogates."""
+    """PostgreSQL stores neither NUL characters nor lone surrogates."""
     return text.replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -61,7 +61,7 @@ class Succeeded(msgspec.Struct, frozen=True):
 class Failed(msgspec.Struct, frozen=True):
     error: ErrorInfo
     permanent: bool = False
-    retry_after_s: float | None = None  # the downstream's word: a lower bound for the delay
+    retry_after_s: float | None = None  # as the called service asked: a lower bound for the delay
 
 
 class TimedOut(msgspec.Struct, frozen=True):
@@ -78,19 +78,19 @@ class Snoozed(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """Handed back unfinished by a worker that drains, or found leased to a worker that never heard of it."""
+    """Returned unfinished by a draining worker, or leased to a worker that never received it."""
 
     reason: str
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """Its worker died, or hung beyond the run's end."""
+    """Its worker died, or did not end the run in time."""
 
     reason: str
 
 
 class Missed(msgspec.Struct, frozen=True):
-    """It never started: its latest start or its deadline went by."""
+    """It never started: its latest start or its deadline passed."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""Which node leads which of the 64 slices of all jobs: the same answer on every node that sees the same nodes."""
+"""Which node leads which of the 64 partitions of the jobs: the same answer on every node that sees the same nodes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ ALL: tuple[int, ...] = tuple(range(PARTITION_COUNT))
 
 
 def assign(nodes: Iterable[UUID]) -> dict[UUID, frozenset[int]]:
-    """A fair share for each node: at most one apart, and few partitions move when a node comes or goes.
+    """An equal share for each node: shares differ by at most one, and few partitions move when a node starts or stops.
 
-    Rendezvous hashing with a ceiling: every partition goes to the node that draws the highest number for it among those
-    that still have room.
+        Rendezvous hashing with an upper limit: a partition goes to the node with the highest hash for it among those below the
+    limit.
     """
     shares: dict[UUID, set[int]] = {node: set() for node in sorted(nodes)}
     if not shares:

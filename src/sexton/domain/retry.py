@@ -1,4 +1,4 @@
-"""What follows an outcome: the end, another try after a delay, or the dead letters. Pure: the caller brings the dice."""
+"""What follows an outcome: the end, another try after a delay, or the dead letters. Pure: the caller passes the rng."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     """How often a run is tried and how long it waits in between.
 
     With the default (exponential, base 30 s, factor 2, at most 30 min) the waits are 30 s, 1 min, 2 min, 4 min, each
-    lengthened or shortened by up to `jitter`. `rules` pick another policy by exception: the first class in the
-    exception's own order (itself, then its bases) that has a rule decides.
+    lengthened or shortened by up to `jitter`. `rules` choose another policy by exception: the first class of the
+    exception (itself, then its bases) that has a rule decides.
     """
 
     max_attempts: int = 5
@@ -42,18 +42,18 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     jitter: float = 0.25
     delays_s: tuple[float, ...] = ()
     rules: Mapping[str, Retry | Literal["never"]] = msgspec.field(default_factory=dict)
-    replays: int = 0  # times a transient failure is replayed from the dead letters by itself
+    replays: int = 0  # how often a transient failure is automatically replayed from the dead letters
     replay_after_s: float = 3600.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_attempts <= 1000:
-            raise Invalid("max_attempts", f"{self.max_attempts} must lie between 1 and 1000")
+            raise Invalid("max_attempts", f"{self.max_attempts} must be between 1 and 1000")
         if not 0 <= self.jitter <= 0.25:
-            raise Invalid("jitter", f"{self.jitter} must lie between 0 and 0.25")
+            raise Invalid("jitter", f"{self.jitter} must be between 0 and 0.25")
         if not 1 <= self.factor <= 1000:
-            raise Invalid("factor", f"{self.factor} must lie between 1 and 1000")
+            raise Invalid("factor", f"{self.factor} must be between 1 and 1000")
         if not 0 <= self.replays <= 1000:
-            raise Invalid("replays", f"{self.replays} must lie between 0 and 1000")
+            raise Invalid("replays", f"{self.replays} must be between 0 and 1000")
         seconds(self.base_s, field="base")
         seconds(self.max_s, field="max")
         seconds(self.replay_after_s, field="replay_after")
@@ -90,12 +90,12 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def after(cls, *delays: Duration, jitter: float = 0.25) -> Retry:
-        """These waits, varied by `jitter`, then the dead letters: `Retry.after("1s", "5s", "1m")` is four attempts."""
+        """Exactly these waits, varied by `jitter`, then the dead letters: `Retry.after("1s", "5s", "1m")` is four attempts."""
         spans = tuple(seconds(delay, field="delays") for delay in delays)
         return cls(len(spans) + 1, "list", jitter=jitter, delays_s=spans)
 
     def on(self, kind: type[BaseException] | str, rule: Retry | Literal["never"]) -> Retry:
-        """This policy, but with `rule` for one exception class and those derived from it; "never" makes it permanent."""
+        """This policy, but with `rule` for one exception class and its subclasses; "never" makes the error permanent."""
         name = (
             kind
             if isinstance(kind, str)
@@ -128,10 +128,10 @@ DEFAULT = Retry()
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """Where a run stands in its budgets when an execution ends."""
+    """What a run has used of its budgets when an execution ends."""
 
     attempt: int  # number of this try, counted against max_attempts
-    lost_count: int  # tries that died with their worker, before this one
+    lost_count: int  # earlier tries that were lost with their worker
     retry: Retry = DEFAULT
     max_lost: int = 3
     at_most_once: bool = False
@@ -146,14 +146,14 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class RetryIn(msgspec.Struct, frozen=True):
-    """Back to waiting (to ready without delay). `spends` says which budget pays: a retry, a loss, or nobody."""
+    """Back to waiting (to ready without delay). `spends` names the budget that is charged: attempts, losses, or none."""
 
     delay_s: float
     spends: Literal["attempt", "loss", "nothing"]
 
 
 class Bury(msgspec.Struct, frozen=True):
-    """To the dead letters. `replay_in_s` is set when a transient failure is to come back by itself."""
+    """To the dead letters. `replay_in_s` is set when a transient failure is to be replayed automatically."""
 
     reason: str
     permanent: bool
@@ -170,7 +170,7 @@ def decide(outcome: Outcome, standing: Standing, dice: Random) -> Next:
         case Cancelled():
             return Finish("cancelled")
         case Snoozed(delay_s):
-            return _within_deadline(RetryIn(delay_s, "nothing"), standing, "the deadline would pass during the snooze")
+            return _within_deadline(RetryIn(delay_s, "nothing"), standing, "the deadline is before the end of the snooze")
         case Released(reason):
             return _bury_lost(reason, standing) if standing.at_most_once else RetryIn(0.0, "nothing")
         case Lost(reason):
@@ -194,20 +194,20 @@ def _after_failure(retry: Retry, reason: str, at_least_s: float, standing: Stand
     if standing.attempt >= retry.max_attempts:
         return _transient(f"attempt {standing.attempt} of {retry.max_attempts} failed: {reason}", standing)
     delay_s = max(retry.delay_s(standing.attempt, dice), at_least_s)
-    return _within_deadline(RetryIn(delay_s, "attempt"), standing, f"no time for another attempt before the deadline: {reason}")
+    return _within_deadline(RetryIn(delay_s, "attempt"), standing, f"the deadline is before the next attempt: {reason}")
 
 
 def _after_loss(reason: str, standing: Standing) -> Next:
-    """Rule "losses have their own budget": `max_lost` pays, no attempt does."""
+    """Rule "losses have their own budget": a loss is charged to `max_lost`, not to the attempts."""
     if standing.at_most_once:
         return _bury_lost(reason, standing)
     if standing.lost_count + 1 >= standing.max_lost:
-        return Bury(f"lost {standing.lost_count + 1} workers, the limit is {standing.max_lost}: {reason}", permanent=False)
-    return _within_deadline(RetryIn(0.0, "loss"), standing, f"lost with no time left before the deadline: {reason}")
+        return Bury(f"lost {standing.lost_count + 1} workers; the limit is {standing.max_lost}: {reason}", permanent=False)
+    return _within_deadline(RetryIn(0.0, "loss"), standing, f"lost after its deadline: {reason}")
 
 
 def _bury_lost(reason: str, standing: Standing) -> Bury:
-    return Bury(f"at most once, and its one start was lost: {reason}", permanent=True)
+    return Bury(f"at most once, and its only start was lost: {reason}", permanent=True)
 
 
 def _transient(reason: str, standing: Standing) -> Bury:

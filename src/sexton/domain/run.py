@@ -17,8 +17,8 @@ from .states import Status
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A run somebody answers for, with the fence (`worker_id`, `token`) under which it may be ended. Nobody holds it
-    where `worker_id` is null."""
+    """A run with the fence (`worker_id`, `token`) that a report must match to end it. No worker holds it if `worker_id` is
+    null."""
 
     run_id: UUID
     job_id: UUID
@@ -31,7 +31,7 @@ class Lease(msgspec.Struct, frozen=True):
     origin: str
     deadline_left_s: float | None
     policy_json: str | None
-    progress_json: str | None = None  # what the handler had said when its worker was lost
+    progress_json: str | None = None  # the last progress before the worker was lost
     output: str | None = None
 
     @property
@@ -40,14 +40,14 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Previous(msgspec.Struct, frozen=True):
-    """The last try of the fire before, of a recurring job."""
+    """The last try of the previous fire of a recurring job."""
 
     status: str
     fire_at: datetime
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """A run a worker has just leased, with all it needs to execute it."""
+    """A run that a worker has just leased, with everything it needs to execute it."""
 
     lease: Lease
     job_version: int
@@ -60,12 +60,12 @@ class Claimed(msgspec.Struct, frozen=True):
     lane: int
     task: str
     name: str | None
-    payload_json: str | None  # null: the job's definition is gone
+    payload_json: str | None  # null: the job's definition was deleted
     idempotency_key: str | None
     completed_by: UUID | None  # an execution that has already completed this key
     trace: str | None
-    turn: int = 0  # of its tenant's turns in the round, all of them: 0 (domain.fairness)
-    is_limited: bool = False  # somebody else may wait for its slot, so it is never taken ahead
+    turn: int = 0  # of its tenant in the round; 0: all turns are used (domain.fairness)
+    is_limited: bool = False  # another run may wait for its slot, so it is never prefetched
     previous: Previous | None = None
 
     @property
@@ -129,7 +129,7 @@ def report(
     """The report of an outcome: what happened, and what `decide` says follows."""
     progress = _raw(lease.progress_json) if progress is None else progress
     output = lease.output if output is None else output
-    if isinstance(outcome, Succeeded):  # by far the most of them: there is nothing to decide
+    if isinstance(outcome, Succeeded):  # the most common outcome: there is nothing to decide
         return Report(
             lease.run_id,
             lease.token,

@@ -1,4 +1,4 @@
-"""The states of a run, the events that change them, and the table of what is legal. `docs/lifecycle.md` is its picture.
+"""The states of a run, the events that change them, and the table of legal changes. `docs/lifecycle.md` shows it as a picture.
 
 The schema has CHECKs for the states; tests install a trigger made from this table that rejects any other change.
 """
@@ -12,7 +12,7 @@ class RunState(StrEnum):
     WAITING = "waiting"  # for its time
     READY = "ready"  # due: any worker that knows the task may claim it
     RUNNING = "running"  # leased to one worker
-    PAUSED = "paused"  # by a person, until resumed
+    PAUSED = "paused"  # by a user, until resumed
     BLOCKED = "blocked"  # by the overlap policy of its job
     PARKED = "parked"  # waiting for a limit, outside the claim index
 
@@ -85,7 +85,7 @@ TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozens
         (Event.SUCCEEDED, _X, None),
         (Event.RETRIED, _X, _W),
         (Event.RETRIED, _X, _R),  # without delay
-        (Event.RETRIED, _W, _R),  # a person did not want to wait for the next attempt
+        (Event.RETRIED, _W, _R),  # a user asked for the next attempt now
         (Event.BURIED, _X, None),
         (Event.SNOOZED, _X, _W),
         (Event.SNOOZED, _X, _R),
@@ -100,23 +100,23 @@ TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozens
         (Event.MISSED, _P, None),
         (Event.REPLAYED, None, _R),
         (Event.REPLAYED, None, _W),  # of a recurring job: its overlap policy decides
-        (Event.EDITED, _W, _R),  # to an earlier time; an edit that keeps the state is no transition
+        (Event.EDITED, _W, _R),  # to an earlier time; an edit that keeps the state is not a transition
         (Event.EDITED, _R, _W),
         (Event.PAUSED, _W, _P),
         (Event.PAUSED, _R, _P),
         (Event.RESUMED, _P, _W),
         (Event.RESUMED, _P, _R),
         (Event.PLANNED, None, _W),  # a fire of a schedule, ahead of its time
-        (Event.BLOCKED, _W, _B),  # an earlier run of its job is in the way
+        (Event.BLOCKED, _W, _B),  # an earlier run of its job is alive
         (Event.ADMITTED, _B, _R),
         (Event.SKIPPED, _W, None),  # by the overlap policy, with a row in the ledger
         (Event.SKIPPED, _B, None),
         (Event.CANCELLED, _B, None),
         (Event.MISSED, _B, None),
-        (Event.WITHDRAWN, _W, None),  # its job was paused, edited or ended before anybody began it
+        (Event.WITHDRAWN, _W, None),  # its job was paused, edited or ended before it was promoted
         (Event.WITHDRAWN, _R, None),
         (Event.WITHDRAWN, _B, None),
-        # A run with a limit passes through parked wherever another becomes ready.
+        # A run with a limit becomes parked where a run without one becomes ready.
         (Event.SUBMITTED, None, _L),
         (Event.PROMOTED, _W, _L),
         (Event.PARKED, _R, _L),  # picked by a claim, but its limit had no room

@@ -1,4 +1,4 @@
-"""Who is told what became of runs: which kinds of events, of whose runs, and the job that delivers each of them."""
+"""A webhook subscription: which kinds of events, of which runs, and the job that delivers each event."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .retry import Retry
 from .sharing import plain_name
 from .targets import HttpTarget
 
-# completed: a run succeeded. failed: a try of it failed, timed out or was lost with its worker; `will_retry` says whether
-# another follows. dead_lettered: it will not be tried again by itself. missed: it never started, or a schedule left out fires.
+# completed: a run succeeded. failed: a try failed, timed out or was lost with its worker; `will_retry` says whether another
+# try follows. dead_lettered: no automatic retry follows. missed: a run never started, or a schedule left out fires.
 Kind = Literal["completed", "failed", "dead_lettered", "missed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-RETRY = Retry.after("5s", "5m", "30m", "2h", "5h", "10h", "10h")  # eight attempts over a good day
+RETRY = Retry.after("5s", "5m", "30m", "2h", "5h", "10h", "10h")  # eight attempts in about 28 hours
 TIMEOUT_S = 15.0
-RETRIES_ON = ("4xx", "5xx")  # a receiver that is being deployed or mended answers with anything
+RETRIES_ON = ("4xx", "5xx")  # a receiver that is being deployed or repaired may answer with any of them
 BY = "subscription"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Delivers(msgspec.Struct, frozen=True):
-    """What the policy of a delivery says beside its target. Only `sexton.tell_subscribers` writes it, so it can be trusted."""
+    """The origin of a delivery, in its policy. Only `sexton.tell_subscribers` writes it, so it can be trusted."""
 
     subscription: str
     kind: Kind
@@ -37,7 +37,7 @@ class Delivers(msgspec.Struct, frozen=True):
 
 
 class Runs(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose runs: all that is said must fit; what is null does not matter."""
+    """A filter of runs: every field that is set must match; null matches all."""
 
     tenant: str | None = None
     queue: str | None = None
@@ -48,7 +48,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kinds: tuple[Kind, ...]
     runs: Runs
-    delivery: Submission  # but for the event, which is its payload
+    delivery: Submission  # without its payload, which is the event
     paused: bool
 
 
@@ -89,7 +89,7 @@ def subscription(
 
 
 def checked_name(name: str) -> str:
-    """Part of an address and of the names of jobs."""
+    """The name is part of a URL and of job names."""
     if not _NAME.fullmatch(name):
         raise Invalid(
             "name", f"{name[:100]!r} is not a name; use up to 100 letters, digits, '.', '-' and '_', such as orders-done"
@@ -98,13 +98,13 @@ def checked_name(name: str) -> str:
 
 
 def job_name(name: str) -> str:
-    """Of the jobs that deliver for it; so they are found."""
+    """The name of the jobs that deliver for a subscription, so that they can be searched."""
     return f"webhook:{name}"
 
 
 def _kinds(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
     if not kinds:
-        raise Invalid("kinds", f"name at least one of {', '.join(KINDS)}")
+        raise Invalid("kinds", f"give at least one of {', '.join(KINDS)}")
     for index, kind in enumerate(kinds):
         if kind not in KINDS:
             raise Invalid(f"kinds.{index}", f"{kind!r} is not one of {', '.join(KINDS)}")

@@ -1,6 +1,6 @@
-"""Whether a host is up, as far as one worker can tell: after a row of failures it is left alone for a while, then asked once.
+"""A circuit breaker per host and worker: after several failures in a row it blocks calls for a while, then lets one probe pass.
 
-Pure: whoever asks brings the time and the dice.
+Pure: the caller passes the time and the random source.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from sexton.ids import Rng
 
 JITTER = 0.2
-DOUBLINGS = 30  # beyond, the longest rest was reached long ago
+DOUBLINGS = 30  # more doublings would exceed the longest rest
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """When a host counts as down, and how long it is then left alone: each time twice as long as before."""
+    """When a host counts as down, and how long calls are then blocked: each time twice as long as before."""
 
     failures: int = 5  # in a row
     rest_s: float = 5.0
@@ -37,11 +37,11 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Calls are held back; all but one at a time once the rest is over."""
+        """Calls are blocked. After the rest, one call at a time may pass."""
         return self._rests_until is not None
 
     def rest_left_s(self, now: float) -> float:
-        """How long to hold back a call. 0: let it through; it may be the one that asks whether the host is back."""
+        """How long to block a call. 0: let it pass; it may be the probe."""
         if self._rests_until is None:
             return 0.0
         if self._probing:
@@ -49,7 +49,7 @@ class Breaker:
         return max(self._rests_until - now, 0.0)
 
     def begun(self) -> None:
-        """A call that was let through is on its way."""
+        """A call that was let through has started."""
         if self._rests_until is not None:
             self._probing = True
 
@@ -59,7 +59,7 @@ class Breaker:
 
     def failed(self, now: float) -> None:
         self._failures += 1
-        is_late = self.is_open and not self._probing  # begun before the row was complete
+        is_late = self.is_open and not self._probing  # started before the breaker opened
         if self._failures < self._patience.failures or is_late:
             return
         rest_s = min(self._patience.rest_s * 2 ** min(self._opened, DOUBLINGS), self._patience.rest_max_s)
@@ -68,5 +68,5 @@ class Breaker:
         self._rests_until = now + rest_s * self._dice.uniform(1 - JITTER, 1 + JITTER)
 
     def undecided(self) -> None:
-        """The call ended without saying anything about the host."""
+        """The call ended without a result that tells whether the host is up."""
         self._probing = False

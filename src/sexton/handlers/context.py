@@ -1,6 +1,6 @@
-"""What a handler gets as its first argument: the facts of this attempt, and the means to speak, pause and give up.
+"""The first argument of a handler: the facts of this attempt, and methods to report progress, snooze and give up.
 
-The facts travel as one plain `Call`, so that the same context can be made again in another process.
+The facts are one plain `Call`, so that another process can make the same context.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _first_word = threading.Lock()
 
 
 class Stopped(BaseException):
-    """The handler was told to stop. Not an `Exception`, like `asyncio.CancelledError` and for the same reason: the
-    handler's own `except Exception` must not swallow it."""
+    """The handler was asked to stop. Like `asyncio.CancelledError` it is not an `Exception`, so that `except Exception` in the
+    handler does not catch it."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -52,10 +52,10 @@ class Call(msgspec.Struct, frozen=True):
     arguments: dict[str, Any]
     origin: str = "now"
     previous: Previous | None = None
-    target: Target | None = None  # what to call, if it is no Python task
-    payload_json: str | None = None  # for that one; a Python task has its arguments
+    target: Target | None = None  # what to call; null for a Python task
+    payload_json: str | None = None  # for the target; a Python task has `arguments`
     timeout_s: float | None = None  # of this attempt
-    token: int = 0  # of the lease: with the run's id, what a target that calls back is given a signature of
+    token: int = 0  # of the lease: signed together with the run's id for a target that calls back
 
     @classmethod
     def of(cls, claimed: Claimed, arguments: dict[str, Any], target: Target | None = None) -> Call:
@@ -85,18 +85,18 @@ class Call(msgspec.Struct, frozen=True):
 class Context:
     """One attempt, as its handler sees it. Its methods may be called from any thread."""
 
-    __slots__ = ("_call", "_cancelled", "_new_said", "_said", "_transaction")
+    __slots__ = ("_call", "_cancelled", "_live_output", "_new_output", "_transaction")
 
     def __init__(
         self,
         call: Call,
         transaction: Callable[[Any], Any] | None = None,
-        new_said: Callable[[], LiveOutput] = LiveOutput,
+        new_output: Callable[[], LiveOutput] = LiveOutput,
     ) -> None:
         self._call = call
         self._transaction = transaction
-        self._new_said = new_said
-        self._said: LiveOutput | None = None  # most handlers say nothing
+        self._new_output = new_output
+        self._live_output: LiveOutput | None = None  # created on first use: most handlers write nothing
         self._cancelled = False
 
     def __repr__(self) -> str:
@@ -149,70 +149,72 @@ class Context:
 
     @property
     def previous(self) -> Previous | None:
-        """Of a recurring job, the last try of the fire before: its `status` and `fire_at`. `None` for the first."""
+        """For a recurring job, the last try of the previous fire: its `status` and `fire_at`. `None` for the first fire."""
         return self._call.previous
 
     @property
     def trace(self) -> str | None:
-        """The W3C `traceparent` of whoever submitted the job."""
+        """The W3C `traceparent` of the submitter."""
         return self._call.trace
 
     @property
     def idempotency_key(self) -> str:
-        """The same for all attempts of this run, different for any other: hand it to whatever must not act twice."""
+        """The same for all attempts of this run, different for any other run. Pass it to services that must not act twice."""
         call = self._call
         return f"{call.job_id}:{call.fire_at.astimezone(UTC).isoformat()}" if call.key is None else call.key
 
     @property
     def cancelled(self) -> bool:
-        """True once the handler is asked to stop: by a cancel, a timeout or a worker that drains."""
+        """True once the handler is asked to stop: by a cancel, a timeout or a draining worker."""
         return self._cancelled
 
     def check_cancelled(self) -> None:
-        """Ends the handler here if it is asked to stop. For functions in threads and processes; an `async` function is
-        cancelled by asyncio's own means."""
+        """Raises `Stopped` if the handler is asked to stop. For functions in threads and processes; asyncio itself cancels an
+        `async` function."""
         if self._cancelled:
             raise Stopped(f"{self.task} was asked to stop")
 
     def progress(self, fraction: float | None = None, message: str | None = None, **data: Any) -> None:
-        """Shows how far it is: a fraction from 0 to 1, words, anything JSON. The last one wins; called with nothing, it
-        only says that the handler is alive."""
+        """Reports progress: a fraction from 0 to 1, a message, any JSON. Only the last report is kept. Without arguments it
+        only reports that the handler is alive."""
         if fraction is not None and not 0 <= fraction <= 1:
-            raise Invalid("fraction", f"{fraction!r} must lie between 0 and 1")
+            raise Invalid("fraction", f"{fraction!r} must be between 0 and 1")
         given = {"fraction": fraction, "message": None if message is None else storable(message)}
         facts = {name: value for name, value in given.items() if value is not None} | data
         if facts:
-            self._speak().progressed(_encoded_progress(facts))
+            self._writable_output().progressed(_encoded_progress(facts))
         else:
-            self._speak().is_alive()
+            self._writable_output().is_alive()
 
     def log(self, message: str) -> None:
-        """Adds lines to this attempt's output. Of more than 64 KiB, the beginning and the newest are kept."""
-        self._speak().logged(message)
+        """Adds lines to this attempt's output. Above 64 KiB, only the first and the newest lines are kept."""
+        self._writable_output().logged(message)
 
     def snooze(self, delay: Duration) -> NoReturn:
-        """Ends this attempt here and comes back later; no attempt is spent."""
+        """Ends this execution and runs again after `delay`. It does not count as an attempt."""
         raise Snooze(seconds(delay, field="delay"))
 
     def give_up(self, reason: str) -> NoReturn:
-        """Ends the run here, in the dead letters: another attempt cannot help."""
+        """Ends the run and moves it to the dead letters, without another attempt."""
         raise PermanentError(reason)
 
     def transaction(self, connection: Any = None) -> Any:
         """A transaction that commits the handler's own writes and the end of this run together."""
         if self._transaction is None:
-            raise RuntimeError("ctx.transaction() needs the worker's database connection: not available with process=True")
+            raise RuntimeError(
+                "ctx.transaction() is not available with process=True: it needs the worker's database connection"
+            )
         return self._transaction(connection)
 
-    def _speak(self) -> LiveOutput:
-        if self._said is None:
+    def _writable_output(self) -> LiveOutput:
+        if self._live_output is None:
             with _first_word:
-                if self._said is None:
-                    self._said = self._new_said()
-        return self._said
+                if self._live_output is None:
+                    self._live_output = self._new_output()
+        return self._live_output
 
 
-# The worker's side of a context, kept apart from what handlers see.
+# The worker's side of a context. Handlers do not see it.
 
 
 def ask_to_stop(context: Context) -> None:
@@ -220,20 +222,20 @@ def ask_to_stop(context: Context) -> None:
 
 
 def live_output_of(context: Context) -> LiveOutput | None:
-    """What the handler has said; `None` as long as it is silent."""
-    return context._said
+    """What the handler has written; `None` if it has written nothing."""
+    return context._live_output
 
 
-def voice_of(context: Context) -> LiveOutput:
-    """For words that arrive from elsewhere, such as the process in which the handler really runs."""
-    return context._speak()
+def own_output_of(context: Context) -> LiveOutput:
+    """For output that comes from elsewhere, such as the child process that runs the handler."""
+    return context._writable_output()
 
 
 def _encoded_progress(facts: dict[str, Any]) -> msgspec.Raw:
     try:
         encoded = _ESCAPED_NUL.sub(rb"\1\\u2400", _encode(facts))
     except (TypeError, ValueError) as error:
-        raise Invalid("progress", f"cannot be written as JSON: {error}") from None
+        raise Invalid("progress", f"cannot be encoded as JSON: {error}") from None
     if len(encoded) > PROGRESS_BYTES_LIMIT:
-        raise Invalid("progress", f"{len(encoded):,} bytes, the limit is {PROGRESS_BYTES_LIMIT:,}")
+        raise Invalid("progress", f"has {len(encoded):,} bytes; the limit is {PROGRESS_BYTES_LIMIT:,}")
     return msgspec.Raw(encoded)

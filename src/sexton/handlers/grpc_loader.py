@@ -1,4 +1,4 @@
-"""Loads gRPC with the first job that needs it: it is large, and an extra. Without it, a worker does not know the task."""
+"""Imports gRPC with the first job that needs it: it is large, and an extra. Without it, the worker does not claim gRPC jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LazyGrpcCalls:
     def is_installed(self) -> bool:
         try:
             return all(find_spec(name) is not None for name in NEEDED)
-        except ModuleNotFoundError:  # the package around one of them
+        except ModuleNotFoundError:  # a parent package is missing
             return False
 
     def start(self, call: Call, context: Context) -> Handle:

@@ -1,7 +1,7 @@
-"""The way out of a worker: looks up hosts, and connects only to addresses that the rules let through.
+"""Outbound connections of a worker: resolves hosts and connects only to addresses that the rules allow.
 
-The address that was judged is the one connected to: a name is looked up once per connection, by us, and what a second lookup
-would say does not matter.
+The checked address is the one that is connected to: the worker resolves a name once per connection, so a second DNS lookup
+cannot lead to another address.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from sexton.domain.outbound import Rules
 from sexton.domain.outbound.addresses import literal
 from sexton.errors import InvalidSetting, OutboundRefused
 
-LOOKUP_THREADS = 16  # a name server that does not answer holds one for half a minute
-REMEMBERED_S = 10  # what was looked up
-KEPT_ALIVE_S = 4.0  # an idle connection: less than the 5 s after which many servers close theirs while we send
+LOOKUP_THREADS = 16  # a name server that does not answer blocks one for half a minute
+REMEMBERED_S = 10  # cached DNS results
+KEPT_ALIVE_S = (
+    4.0  # of an idle connection: less than the 5 s after which many servers close it, possibly while a request is sent
+)
 
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -32,22 +34,22 @@ _host: ContextVar[str] = ContextVar("sexton_outbound_host")
 
 
 class Outbound:
-    """The rules at work. `lookup` is the lowest place where a name becomes addresses."""
+    """Applies the rules. `lookup` resolves a name to addresses."""
 
     def __init__(self, rules: Rules, lookup: Lookup | None = None) -> None:
         self._rules = rules
-        self._against_host = lru_cache(maxsize=1024)(rules.against_host)  # asked before every call: 10 µs
+        self._against_host = lru_cache(maxsize=1024)(rules.against_host)  # called before every call: 10 µs
         self._against_name = lru_cache(maxsize=1024)(rules.against_name)
         self._threads: ThreadPoolExecutor | None = None
         self._lookup = lookup or self._ask_the_system
 
     def vet(self, host: str, port: int, *, by_proxy: bool = False) -> None:
-        """Judges a host as it is written; `OutboundRefused` names the rule and the setting. Its addresses are judged when they
-        are known, unless a proxy looks them up."""
+        """Checks a host before it is resolved; `OutboundRefused` names the rule and the setting. Its addresses are checked when
+        they are known, unless a proxy resolves them."""
         _refuse(self._against_name(host, port) if by_proxy else self._against_host(host, port))
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """Where a host is, of that only what may be called; `OutboundRefused` if nothing is."""
+        """The addresses of a host that may be called; `OutboundRefused` if none may."""
         self.vet(host, port)
         if literal(host) is not None:
             return [host]
@@ -55,14 +57,14 @@ class Outbound:
         refusals = {address: self._against(host, address, port) for address in found}
         passed = [address for address, refusal in refusals.items() if refusal is None]
         if not refusals:
-            raise OSError(socket.EAI_NONAME, "it has no address")
+            raise OSError(socket.EAI_NONAME, "the host has no address")
         if not passed:
             _refuse(next(iter(refusals.values())))
         return passed
 
     def connector(self, trusted: ssl.SSLContext | bool = True, *, by_proxy: bool = False) -> aiohttp.TCPConnector:
-        """For a session whose every connection is judged, but for those to a proxy, which the settings name. How many there may
-        be is not its business."""
+        """For a session in which every connection is checked, except those to the proxy of the settings. It does not limit the
+        number of connections."""
         return aiohttp.TCPConnector(
             resolver=None if by_proxy else _Resolver(self),
             socket_factory=None if by_proxy else self._socket,
@@ -73,7 +75,7 @@ class Outbound:
         )
 
     def calling(self, host: str) -> None:
-        """Says for whom the current task is about to connect."""
+        """Tells for which host the current task is about to connect."""
         _host.set(host)
 
     def close(self) -> None:
@@ -81,17 +83,17 @@ class Outbound:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _socket(self, found: tuple[int, int, int, str, tuple[str | int, ...]]) -> socket.socket:
-        """The last gate: whatever led here, this is the address that is about to be connected to."""
+        """The last check, on every path: exactly this address is connected to."""
         family, kind, protocol, _, (address, port, *_) = found
         _refuse(self._against(_host.get(str(address)), str(address), int(port)))
         return socket.socket(family, kind, protocol)
 
     def _against(self, host: str, address: str, port: int) -> str | None:
         known = literal(address)
-        return f"{address!r} is no address" if known is None else self._rules.against_address(host, known, port)
+        return f"{address!r} is not an address" if known is None else self._rules.against_address(host, known, port)
 
     async def _ask_the_system(self, host: str, port: int) -> list[str]:
-        """In threads of its own: names that nobody answers for must not hold up others."""
+        """In separate threads: names that no server answers for must not delay others."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(LOOKUP_THREADS, "sexton-lookup")
         loop = asyncio.get_running_loop()
@@ -105,7 +107,7 @@ def trusted(ca_file: Path | None) -> ssl.SSLContext | bool:
         return True
     try:
         return ssl.create_default_context(cafile=str(ca_file))
-    except OSError as error:  # of ssl too
+    except OSError as error:  # also raised by ssl
         raise InvalidSetting(f"SEXTON_HTTP_CA_FILE: {ca_file} cannot be read: {error.strerror or error}") from None
 
 
@@ -115,7 +117,7 @@ def _look_up(host: str, port: int) -> list[str]:
 
 def _refuse(refusal: str | None) -> None:
     if refusal is not None:
-        raise OutboundRefused(f"refused to call: {refusal}; SEXTON_OUTBOUND_ALLOW opens what it names")
+        raise OutboundRefused(f"the call is not allowed: {refusal}; add the target to SEXTON_OUTBOUND_ALLOW to allow it")
 
 
 class _Resolver(AbstractResolver):

@@ -1,4 +1,4 @@
-"""What an execution in a process of its own has in common, be it a Python function or a script."""
+"""What executions in a separate process share, for Python functions and scripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ P = TypeVar("P", bound=Process)
 
 
 class ProcessHandle(Generic[P]):
-    """`run` starts the process, keeps it in `_process` for as long as it works, and ends `done`."""
+    """`run` starts the process, keeps it in `_process` while it works, and completes `done`."""
 
     __slots__ = ("_context", "_process", "done", "freed")
 
@@ -35,7 +35,7 @@ class ProcessHandle(Generic[P]):
     def ask_to_stop(self) -> None:
         ask_to_stop(self._context)
         if self._process is None:
-            self._fail(Stopped("it was stopped before it began"))
+            self._fail(Stopped("it was stopped before it started"))
         else:
             self._process.ask_to_stop()
 

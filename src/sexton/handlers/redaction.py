@@ -1,4 +1,4 @@
-"""Some targets answer with what they were sent. A secret among that is shown to nobody."""
+"""Removes secrets from texts: some targets send back what they received, and a secret must never be stored or shown."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/]))')
 
 
 def to_hide(values: Iterable[str]) -> tuple[str, ...]:
-    """The longer first, for one may hold another."""
+    """Longer secrets first, because one may contain another."""
     return tuple(sorted({value for value in values if value}, key=len, reverse=True))
 
 
 def hidden(text: str, secrets: Sequence[str], *, is_cut: bool = False) -> str:
-    """Where the text was cut, so may a secret be at its end. If it is JSON that writes one otherwise than we do, it is shown
-    without its escapes."""
+    """With `is_cut`, also removes a truncated secret at the end. A JSON text that contains a secret in escaped form is shown
+    without escapes."""
     plain = _unescaped(text) if secrets else text
     if any(secret in plain and secret not in text for secret in secrets):
         text = plain
@@ -30,7 +30,7 @@ def hidden(text: str, secrets: Sequence[str], *, is_cut: bool = False) -> str:
 
 
 def hidden_within(value: Any, secrets: Sequence[str]) -> Any:
-    """In all texts of what was read from JSON."""
+    """The same for all texts in a JSON value."""
     match value:
         case str():
             return hidden(value, secrets)
@@ -46,4 +46,4 @@ def _unescaped(text: str) -> str:
     if "\\" not in text:
         return text
     units = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], text)
-    return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # two halves are one character
+    return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs

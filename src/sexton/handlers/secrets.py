@@ -1,4 +1,4 @@
-"""The values behind the names of secrets. They leave this module only into a call, never into a log, an error or a row."""
+"""The values of secrets. They are passed only to calls, and must never get into a log, an error or a row."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sexton.domain.targets.secret import SecretRef, is_name
 from sexton.errors import PermanentError
 
 PREFIX = "SEXTON_SECRET_"
-FRESH_S = 5.0  # a file that was replaced is read again after this long
+FRESH_S = 5.0  # a file is read again after this long, so that a replaced one is noticed
 SIZE_LIMIT = 64 * 1024
 
 
 class Secrets:
-    """A secret is a variable or a file. It may hold several values, separated by white space, while one is being replaced by
-    another: the first is the one that is sent, all of them sign."""
+    """A secret is a variable or a file. It may contain several values, separated by white space, while it is being rotated:
+    the first one is sent, all of them sign."""
 
     def __init__(self, variables: Mapping[str, str], folder: Path | None = None, *, clock: Clock | None = None) -> None:
         self._variables = variables
@@ -37,7 +37,7 @@ class Secrets:
         return ref.prefix + self.all_of(ref.secret)[0]
 
     def all_of(self, name: str) -> tuple[str, ...]:
-        """At least one; `PermanentError` says how to give one that is unknown here."""
+        """At least one value; `PermanentError` says how to give a secret that this worker does not know."""
         now, known = self._clock.monotonic(), self._read.get(name)
         if known is None or now - known[0] >= FRESH_S:
             known = self._read[name] = (now, self._values(name))
@@ -45,7 +45,7 @@ class Secrets:
 
     def _values(self, name: str) -> tuple[str, ...]:
         if not is_name(name):
-            raise PermanentError(f"secret {name!r} cannot be one: use small letters, digits, - and _")
+            raise PermanentError(f"{name!r} is not a valid secret name; use lowercase letters, digits, - and _")
         variable = PREFIX + name.upper().replace("-", "_")
         text = self._variables.get(variable) or self._from_file(name)
         values = tuple(text.split())
@@ -63,5 +63,5 @@ class Secrets:
                 return file.read(SIZE_LIMIT)
         except FileNotFoundError:
             return ""
-        except (OSError, UnicodeDecodeError) as error:  # its words may hold what was read
+        except (OSError, UnicodeDecodeError) as error:  # its message may contain the secret
             raise PermanentError(f"secret {name!r} cannot be read from SEXTON_SECRETS_DIR: {type(error).__name__}") from None

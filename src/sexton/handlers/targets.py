@@ -1,4 +1,4 @@
-"""What a worker can call besides Python: which tasks it therefore knows, and who runs each."""
+"""The handlers of a worker other than Python functions: the tasks it therefore knows, and the handler of each."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class TargetHandlers:
         callback_token: Callable[[Call], str] | None = None,
         hasten: Hasten = lambda _: None,
     ) -> None:
-        """`callback_token` signs the lease that a target which answers 202 calls back with. `hasten` makes runs due that were
-        sent away from a host which is back."""
-        from .outbound import Outbound  # aiohttp takes 0.3 s to load, which other commands need not wait for
+        """`callback_token` signs the lease with which a target that answers 202 calls back. `hasten` makes postponed runs due
+        when their host is up again."""
+        from .outbound import Outbound  # importing aiohttp takes 0.3 s, which other commands do not need
 
         self._outbound = Outbound(settings.outbound_rules)
         self._secrets = Secrets.from_environment(settings.secrets_dir, clock=clock)
@@ -46,7 +46,7 @@ class TargetHandlers:
         }
 
     async def close(self) -> None:
-        """Lets go of connections; nothing is under way any more."""
+        """Closes connections. No call may be in progress."""
         await self._http.close()
         await self._grpc.close()
         self._outbound.close()

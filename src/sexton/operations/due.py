@@ -25,7 +25,6 @@ from .plan import Planned
 
 OVERDUE_S = 5.0  # so long after its time a run or a plan is an idle worker's to see to
 OVERDUE_LIMIT = 1000
-DUE_SOON_S = 3.0
 
 
 class FiresPlanned(NamedTuple):
@@ -79,10 +78,11 @@ async def plan_fires(
     *,
     limit: int,
     overdue_s: float = 0.0,
+    announce_within_s: float | None = None,
     unforeseen: Callable[[Exception], None],
     now: datetime | None = None,
 ) -> FiresPlanned:
-    """The next runs of schedules that are to be planned."""
+    """The next runs of schedules that are to be planned. The promoters hear of one that is due within `announce_within_s`."""
     seen = await schedules.to_plan(connection, partitions=partitions, limit=limit, overdue_s=overdue_s, now=now)
     if not seen:
         return FiresPlanned([], [], Planned([], None, 0))
@@ -90,7 +90,7 @@ async def plan_fires(
     left_out = set(behind)
     fresh = [one for one in seen if one.id not in left_out] if behind else seen
     planned = await plan.write(connection, caller, fresh, now=now, unforeseen=unforeseen)
-    if planned.next_due_s is not None and planned.next_due_s < DUE_SOON_S:
+    if announce_within_s is not None and planned.next_due_s is not None and planned.next_due_s < announce_within_s:
         await runs.announce(connection, (), due_soon=True)
     return FiresPlanned(seen, behind, planned)
 

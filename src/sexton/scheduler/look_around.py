@@ -9,11 +9,13 @@ from sexton.domain import partition
 
 OVERDUE_S = 2.0  # what a leader leaves undone for this long, anybody does
 
+Led = Callable[[], Collection[int]]  # the partitions that this node leads now
+
 
 class LookAround:
     """Whatever is overdue in partitions that others lead, looked at about every two seconds however busy our own are."""
 
-    def __init__(self, led: Callable[[], Collection[int]], clock: Clock) -> None:
+    def __init__(self, led: Led, clock: Clock) -> None:
         self._led, self._clock = led, clock
         self._looked_at: float | None = None
 

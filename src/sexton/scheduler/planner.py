@@ -5,7 +5,7 @@ number of planners may look at the same schedule (rule "plan by compare-and-set"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from sexton.clock import Clock
@@ -18,26 +18,18 @@ from sexton.store.work import failures, schedules
 from sexton.store.work.schedules import ToPlan
 from sexton.telemetry.events import Emit, FiresMissed, PausedAfterFailures, Planned, ServiceFailed, ZonesFollowed
 
-from .look_around import OVERDUE_S, LookAround
+from .look_around import OVERDUE_S, Led, LookAround
 
 REST_S = 2.0
 WOKEN_REST_S = 60.0  # where the sweeper's look wakes it
+DUE_SOON_S = 3.0
 RECALL_S = 10.0  # between two looks for fires that nobody promoted
 
 
 class Planner:
     name = "planner"
 
-    def __init__(
-        self,
-        database: Database,
-        led: Callable[[], Collection[int]],
-        *,
-        limit: int,
-        clock: Clock,
-        emit: Emit,
-        rest_s: float = REST_S,
-    ) -> None:
+    def __init__(self, database: Database, led: Led, *, limit: int, clock: Clock, emit: Emit, rest_s: float = REST_S) -> None:
         """`rest_s` may be longer than rule "overdue work is anyone's" allows where another part looks and wakes it."""
         self._rest_s = rest_s
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
@@ -65,6 +57,7 @@ class Planner:
             partitions,
             limit=self._limit,
             overdue_s=overdue_s,
+            announce_within_s=DUE_SOON_S,
             unforeseen=self._failed,
             now=self._clock.database_now(),
         )

@@ -35,23 +35,11 @@ class Scheduler:
         self.leadership = Leadership(
             database, process_id(), process_name(), locks, clock=clock, emit=emit, changed=self._led_others
         )
-        self.planner = Planner(
-            database,
-            lambda: self.leadership.partitions,
-            limit=settings.plan_limit,
-            clock=clock,
-            emit=emit,
-            rest_s=WOKEN_REST_S if settings.sweep_s <= QUIET_S else REST_S,
-        )
+        plan_rest_s = WOKEN_REST_S if settings.sweep_s <= QUIET_S else REST_S
+        self.planner = Planner(database, self._led, limit=settings.plan_limit, clock=clock, emit=emit, rest_s=plan_rest_s)
         self.guardian = Guardian(database, clock=clock, emit=emit)
-        self.promoter = Promoter(
-            database,
-            lambda: self.leadership.partitions,
-            limit=settings.promote_limit,
-            clock=clock,
-            emit=emit,
-            rest_s_max=settings.poll_s if direct_url is not None else settings.pooled_poll_s,
-        )
+        poll_s = settings.poll_s if direct_url is not None else settings.pooled_poll_s
+        self.promoter = Promoter(database, self._led, limit=settings.promote_limit, clock=clock, emit=emit, rest_s_max=poll_s)
         self.sweeper = Sweeper(
             database,
             lease_s=settings.lease_s,
@@ -92,6 +80,9 @@ class Scheduler:
                 tasks.append(asyncio.create_task(listener.run(), name="listener"))
             exits.push_async_callback(_cancel, tasks)
             await stop.wait()
+
+    def _led(self) -> frozenset[int]:
+        return self.leadership.partitions
 
     def _led_others(self) -> None:
         self._promoter_wake()

@@ -3,7 +3,7 @@ earliest due row of its partitions and keeps nothing in memory that it could not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import datetime
 
 from sexton.clock import Clock
@@ -17,7 +17,7 @@ from sexton.store.sharing import parked_runs
 from sexton.store.work import runs
 from sexton.telemetry.events import Emit, Promoted
 
-from .look_around import OVERDUE_S, LookAround
+from .look_around import OVERDUE_S, Led, LookAround
 
 REST_S_MAX = 2.0  # rule "overdue work is anyone's": no longer where something could become due unannounced
 RELEASE_S_MAX = 1.0  # while something waits for a limit: one that made room may have seen nobody wait
@@ -28,14 +28,7 @@ class Promoter:
     name = "promoter"
 
     def __init__(
-        self,
-        database: Database,
-        led: Callable[[], Collection[int]],
-        *,
-        limit: int,
-        clock: Clock,
-        emit: Emit,
-        rest_s_max: float = REST_S_MAX,
+        self, database: Database, led: Led, *, limit: int, clock: Clock, emit: Emit, rest_s_max: float = REST_S_MAX
     ) -> None:
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
         self._rest_s_max = min(rest_s_max, REST_S_MAX)

@@ -1,7 +1,7 @@
-"""The way to PostgreSQL: a pool, transactions, and the proof whether the way is direct or through a pooler.
+"""The connection to PostgreSQL: a pool, transactions, and the check whether the connection is direct or through a pooler.
 
-Drivers stop here: no asyncpg type or error leaves `sexton.store`. Behind a transaction-mode pooler no statement is kept
-prepared and every statement runs inside an explicit transaction: rule "session state only on direct connections".
+No asyncpg type or error may leave `sexton.store`. Behind a transaction-mode pooler no statement stays prepared, and every
+statement runs inside an explicit transaction: rule "session state only on direct connections".
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .postgres.tcp_keepalive import set_tcp_keepalive
 STATEMENT_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 5
 CONNECT_TIMEOUT_S = 10
-WRITABLE = SessionAttribute.read_write  # a load balancer leads to a node before its promotion is done
+WRITABLE = SessionAttribute.read_write  # a load balancer may route to a node before its promotion is done
 
-# Plans must not change with what the planner believes about a table that was empty a minute ago; a dead host must let go
-# of its locks in seconds.
+# Plans must not depend on statistics of a table that was empty a minute ago. The locks of a dead host must be freed in
+# seconds.
 _SERVER_SETTINGS = {
     "application_name": "sexton",
     "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
@@ -51,11 +51,11 @@ _SERVER_SETTINGS = {
 }
 _POOLED_BEGIN = f"BEGIN; SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'; SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"
 
-Row = Any  # a record: fields by position and by name
+Row = Any  # a record: fields by position or by name
 
 
 class Connection(Protocol):
-    """All that a store function asks of a connection."""
+    """What a store function needs of a connection."""
 
     async def fetch(self, query: str, *args: Any) -> list[Row]: ...
 
@@ -63,22 +63,22 @@ class Connection(Protocol):
 
 
 class Database(Protocol):
-    """What services hold. A simulation stands in front of it and breaks it at statement boundaries."""
+    """What services use. A simulation wraps it and injects faults between statements."""
 
     def connection(self) -> Any:
-        """An async context manager around a connection for single statements, each committed by itself."""
+        """An async context manager for a connection with single statements, each in its own transaction."""
 
     def transaction(self) -> Any:
-        """An async context manager around a connection inside one transaction."""
+        """An async context manager for a connection inside one transaction."""
 
 
 class Session:
-    """A pooled connection whose errors are ours: what the driver raises is translated, what its user raises is left alone."""
+    """A pooled connection. Errors of the driver are translated; exceptions of the caller are not."""
 
     __slots__ = ("raw",)
 
     def __init__(self, raw: Any) -> None:
-        self.raw = raw  # the driver's own, for a handler inside ctx.transaction()
+        self.raw = raw  # the driver's connection, for a handler inside ctx.transaction()
 
     async def fetch(self, query: str, *args: Any) -> list[Row]:
         with translated_errors():
@@ -100,7 +100,7 @@ class Postgres:
 
     @classmethod
     async def open(cls, url: str, *, size: int = 4, writable: bool = True) -> Postgres:
-        """`writable`: a server that only reads is waited for, as if it were not there."""
+        """`writable`: a read-only server counts as unavailable."""
         direct = await is_direct(url)
         with translated_errors():
             pool = await asyncpg.create_pool(
@@ -111,7 +111,7 @@ class Postgres:
                 command_timeout=STATEMENT_TIMEOUT_S + 5,
                 statement_cache_size=200 if direct else 0,
                 server_settings=_SERVER_SETTINGS if direct else None,
-                # A pooler repeats what some server said at some time.
+                # A pooler may report the value of another server or an earlier time.
                 target_session_attrs=WRITABLE if direct and writable else None,
                 reset=_keep_as_is,
                 connection_class=_Connection,
@@ -134,11 +134,11 @@ class Postgres:
             try:
                 yield session
             except BaseException:
-                with suppress(DatabaseUnavailable):  # a connection that broke has rolled back by itself
+                with suppress(DatabaseUnavailable):  # a lost connection has already rolled back
                     await session.execute("ROLLBACK")
                 raise
             if await session.execute("COMMIT") != "COMMIT":  # PostgreSQL answers a failed transaction with ROLLBACK
-                raise Contention("a statement of this transaction had failed, so all of it was rolled back")
+                raise Contention("a statement of this transaction failed, so the whole transaction was rolled back")
 
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Session]:
@@ -151,7 +151,7 @@ class Postgres:
                 await self._pool.release(raw)
 
     async def renew(self) -> None:
-        """None of the connections that are open now is taken again: they may lead nowhere, and nobody would tell."""
+        """No open connection is used again: it may be dead without any sign of it."""
         await self._pool.expire_connections()
 
     async def close(self) -> None:
@@ -167,17 +167,17 @@ class _Connection(asyncpg.Connection):
         set_tcp_keepalive(transport)
 
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109  (the driver's own signature)
-        """One that leads nowhere cannot be closed politely; the driver has aborted it then, and nobody need hear of it."""
+        """A dead connection cannot be closed cleanly. The driver has aborted it then, and the error is suppressed."""
         with suppress(TimeoutError):
             await super().close(timeout=timeout)
 
 
 async def _keep_as_is(_connection: asyncpg.Connection) -> None:
-    """Our connections carry no session state to reset; the default would cost a round trip per use."""
+    """Sexton's connections have no session state to reset; the default would cost a round trip per use."""
 
 
 async def connect(url: str, **options: Any) -> asyncpg.Connection:
-    """One connection of our own, outside any pool."""
+    """One connection outside any pool."""
     with translated_errors():
         return await asyncpg.connect(
             url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0, connection_class=_Connection, **options
@@ -185,7 +185,7 @@ async def connect(url: str, **options: Any) -> asyncpg.Connection:
 
 
 async def is_direct(url: str) -> bool:
-    """Proof, not configuration: a pooler cannot tell us the process id of the server process that runs our statement."""
+    """Tests the connection: a pooler does not report the process id of the server process that runs the statement."""
     connection = await connect(url)
     try:
         with translated_errors():
@@ -207,17 +207,17 @@ _UNAVAILABLE = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InternalClientError,
     asyncpg.DiskFullError,
-    asyncpg.ReadOnlySQLTransactionError,  # a standby, or a primary that somebody keeps from writing
+    asyncpg.ReadOnlySQLTransactionError,  # a standby, or a primary in read-only mode
     asyncpg.QueryCanceledError,
     asyncpg.ProtocolViolationError,
-    asyncpg.InvalidAuthorizationSpecificationError,  # a wrong password, until somebody mends it
-    asyncpg.InvalidCatalogNameError,  # no such database, or not yet
+    asyncpg.InvalidAuthorizationSpecificationError,  # a wrong password, until it is corrected
+    asyncpg.InvalidCatalogNameError,  # the database does not exist, or not yet
 )
 _CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 
 
 class translated_errors:  # noqa: N801  (a context manager reads as a verb)
-    """Turns the driver's errors into ours; a plain class because it sits on the hot path."""
+    """Translates the driver's errors into errors of Sexton. A plain class, because it is on the hot path."""
 
     __slots__ = ()
 
@@ -235,7 +235,7 @@ class translated_errors:  # noqa: N801  (a context manager reads as a verb)
 
 
 def translate(error: BaseException) -> Exception | None:
-    """Ours for theirs; `None` where the error should go its way."""
+    """The translated error; `None` if the error is not translated."""
     state = getattr(error, "sqlstate", None)
     if state == "SX422":
         return KeyReused(str(getattr(error, "message", error)))
@@ -245,13 +245,13 @@ def translate(error: BaseException) -> Exception | None:
         field, _, message = str(getattr(error, "message", "")).partition(": ")
         return InvalidSubmission("/" + field.replace(".", "/"), message)
     if state == "SX409" or getattr(error, "constraint_name", None) == "schedule_names":
-        return AlreadyExists("there is a recurring job of that name; give another name, or ask for it to be updated")
+        return AlreadyExists("a recurring job with this name already exists; choose another name, or update it")
     if isinstance(error, _CONTENTION):
         if state == "55P03" and "claim_keys(" in str(getattr(error, "context", "") or ""):
             return KeyBusy("the first submission with this key has not committed yet; try again shortly")
         return Contention(str(error))
     if isinstance(error, asyncpg.DataError | asyncpg.IntegrityConstraintViolationError) or (
-        isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)  # an argument the driver cannot encode
+        isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)  # an argument that the driver cannot encode
     ):
         return DataRefused(str(error))
     if isinstance(error, _UNAVAILABLE):
@@ -260,12 +260,14 @@ def translate(error: BaseException) -> Exception | None:
 
 
 def limit_exceeded(message: str, detail: str | None) -> LimitExceeded:
-    """Ours for SQLSTATE SX429, whichever driver brought it. Its DETAIL says in JSON which limit it was."""
+    """The error for SQLSTATE SX429, for any driver. Its DETAIL is JSON and names the limit."""
     try:
-        said = msgspec.json.decode(detail or "{}", type=_Exceeded)
+        exceeded = msgspec.json.decode(detail or "{}", type=_Exceeded)
     except msgspec.DecodeError:
-        said = _Exceeded()
-    return LimitExceeded(message, limit=said.limit, tenant=said.tenant, max=said.max, retry_after_s=said.retry_after_s)
+        exceeded = _Exceeded()
+    return LimitExceeded(
+        message, limit=exceeded.limit, tenant=exceeded.tenant, max=exceeded.max, retry_after_s=exceeded.retry_after_s
+    )
 
 
 class _Exceeded(msgspec.Struct):

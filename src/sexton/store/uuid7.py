@@ -1,11 +1,11 @@
-"""What an id says: when it was made (UUIDv7; `sexton.uuid7_floor` in Python), and whether a job is recurring."""
+"""What an id contains: its creation time (UUIDv7; `sexton.uuid7_floor` in Python), and whether a job is recurring."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-RECURRING = UUID(int=1 << 127)  # ids of recurring jobs begin here: a UUIDv7 with this bit set
+RECURRING = UUID(int=1 << 127)  # ids of recurring jobs start here: a UUIDv7 with this bit set
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOUR_MS = 3_600_000
 
@@ -17,7 +17,7 @@ def floor(at: datetime) -> UUID:
 
 
 def hour_before(row_id: UUID) -> UUID:
-    """Where to look for rows made after this one: prunes older partitions, even if a failover has set the clock back since."""
+    """The start of a search for rows made after this one. It prunes older partitions, even if a failover set the clock back."""
     return UUID(int=max(row_id.int - (_HOUR_MS << 80), 0))
 
 
@@ -26,6 +26,6 @@ def is_recurring(job_id: UUID) -> bool:
 
 
 def instant(row_id: UUID) -> datetime:
-    """When an id was made, to the microsecond: the twelve bits after the version are the fraction of the millisecond."""
+    """The creation time of an id, to the microsecond: the twelve bits after the version are a fraction of a millisecond."""
     milliseconds, fraction = row_id.int >> 80, (row_id.int >> 64) & 0xFFF
     return _EPOCH + timedelta(milliseconds=milliseconds, microseconds=-(-fraction * 1000 // 4096))

@@ -1,4 +1,4 @@
-"""Events as log lines: one line each, at the level an operator expects. Payloads and results never appear here."""
+"""Writes events as log lines: one line each, at the level an operator expects. Payloads and results must never appear here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WORDS = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def configure(*, level: str = "INFO", json: bool = False) -> None:
-    """For the command line: structured lines on standard error."""
+    """For the command line: structured log lines on standard error."""
     if level not in LEVELS:
         raise ValueError(f"level: {level!r} is unknown; use {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
     structlog.configure(
@@ -52,7 +52,7 @@ def configure(*, level: str = "INFO", json: bool = False) -> None:
 
 
 def write(event: events.Event) -> None:
-    """The subscriber. What nobody reads is not put into words: that alone would cost 11 µs of every job."""
+    """The event subscriber. An event below the log level is not formatted: formatting would cost 11 µs per job."""
     level = _level(event)
     logger = _logger()
     if not logger.is_enabled_for(level):

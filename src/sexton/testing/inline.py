@@ -1,6 +1,6 @@
-"""Runs a job at the moment it is submitted, in the caller's own task: no database, no worker, no retry.
+"""Runs a job when it is submitted, in the caller's own asyncio task: no database, no worker, no retry.
 
-Good for testing that something is submitted and what its handler does; what happens on failure and when is the pipeline's.
+Use it to test that a job is submitted and what its handler does. To test failures and timing, use the pipeline.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from sexton.errors import UnknownTask
 from sexton.handlers.context import Call, Context
 from sexton.registry import Registry
 
-_SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # where nobody asks the database what time it is
+_SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # the current time, because no database is asked
 
 
 @contextmanager
 def inline(app: App) -> Iterator[Inline]:
-    """While open, `submit`, `submit_sync` and their like run the handler at once. An exception in it reaches the submitter."""
+    """While open, `submit`, `submit_sync` and similar calls run the handler at once. Its exceptions reach the submitter."""
     stand_in = Inline(app.registry, app.clock)
     app.divert(stand_in)
     try:
@@ -42,7 +42,7 @@ def inline(app: App) -> Iterator[Inline]:
 
 
 class _Known(Results):
-    """A result that is there already."""
+    """A result that is already known."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -55,8 +55,8 @@ class _Known(Results):
 
 
 class Inline:
-    """Stands in for the way to the database; `requests` keeps all that was submitted, in order, and `schedules` what was
-    scheduled, of which nothing fires here."""
+    """Replaces the database. `requests` has all submitted jobs in order, and `schedules` all schedules, which do not fire
+    here."""
 
     def __init__(self, registry: Registry, clock: Clock) -> None:
         self._registry, self._clock = registry, clock
@@ -105,7 +105,7 @@ class Inline:
 
 
 def _run_to_end(work: Coroutine[Any, Any, Submitted]) -> Submitted:
-    """Also where a loop runs: a plain task may submit another, for it has a thread of its own when it is not inline."""
+    """Also while a loop runs: a sync task may submit another job, because outside of inline tests it has its own thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

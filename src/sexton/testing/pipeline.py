@@ -1,4 +1,4 @@
-"""The real pipeline, one pass at a time: plan, promote, claim, execute, report, on real PostgreSQL, in time a test moves."""
+"""The real pipeline, one pass at a time: plan, promote, claim, execute, report. On real PostgreSQL, with a manual clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @asynccontextmanager
 async def pipeline(app: App, *, start: datetime = START) -> AsyncIterator[Pipeline]:
-    """Takes the app's own database, whose jobs it runs. Inside, the app lives at `start`, and time stands still until moved."""
+    """Uses the app's own database and runs its jobs. The app's clock starts at `start` and stands still until moved."""
     clock, before = ManualClock(start), app.clock.inner
     app.clock.inner = clock
     try:
@@ -50,7 +50,7 @@ class Pipeline:
         return self._clock.database_now()
 
     def move(self, span: Duration) -> None:
-        """Lets that much time pass; what became due runs with the next `drain`."""
+        """Moves the clock; jobs that became due run with the next `drain`."""
         self._clock.move(timedelta(seconds=seconds(span, field="span")))
 
     async def move_to_next(self) -> bool:
@@ -65,8 +65,7 @@ class Pipeline:
         return await sync(self._database, self._app.registry, OWNER, now=self.now)
 
     async def live_through(self, span: Duration) -> list[Ended]:
-        """Lets that much time pass, stopping wherever something is due: as if scheduler and worker had been there all along.
-        Answers with every execution."""
+        """Moves the clock and stops at every due time, as if scheduler and worker had been running. Returns every execution."""
         end = self.now + timedelta(seconds=seconds(span, field="span"))
         ended = await self.drain()
         while (wait_s := await self._next_due_s()) is not None and self.now + timedelta(seconds=wait_s) <= end:
@@ -76,18 +75,18 @@ class Pipeline:
         return ended + await self.drain()
 
     async def drain(self) -> list[Ended]:
-        """Runs all that is due, retries without delay and what those jobs submit included. Answers with every execution. Fires
-        of recurring jobs that time was moved past are caught up with or missed, as after an outage."""
+        """Runs all due jobs, including immediate retries and jobs that they submit. Returns every execution. Fires of recurring
+        jobs that the clock has passed are caught up or missed, as after an outage."""
         ended: list[Ended] = []
 
-        def heard(event: Event) -> None:
+        def collect(event: Event) -> None:
             if isinstance(event, Ended):
                 ended.append(event)
 
         for _ in range(PASS_LIMIT):
-            if not await self._one_pass(heard):
+            if not await self._one_pass(collect):
                 return ended
-        raise RuntimeError(f"still not done after {PASS_LIMIT} passes; does a job keep submitting itself?")
+        raise RuntimeError(f"not done after {PASS_LIMIT} passes; does a job submit itself again and again?")
 
     async def _next_due_s(self) -> float | None:
         async with self._database.connection() as connection:

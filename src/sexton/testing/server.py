@@ -1,4 +1,4 @@
-"""A throwaway PostgreSQL from the wheel, migrated and ready; quick rather than durable."""
+"""A temporary PostgreSQL from the wheel, migrated and ready; fast, not durable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _QUICK = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """The URL of a database that is gone afterwards. Starting takes about a second: use it once per test session."""
+    """The URL of a database that is deleted afterwards. Starting takes about a second: use it once per test session."""
     folder = Path(tempfile.mkdtemp(prefix="sexton-testing-"))
     try:
         with EmbeddedPostgres.start(folder, settings=_QUICK) as server:

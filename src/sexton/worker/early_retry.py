@@ -1,4 +1,4 @@
-"""Makes runs due now that a handler had sent away and can serve after all: a host that was down is back."""
+"""Makes postponed runs due now when their host is up again."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sexton.store.database import Database
 from sexton.store.work import runs
 
 BATCH = 1000
-PENDING_LIMIT = 20_000  # beyond, they come back by themselves
-AGAIN_S = 0.25  # by then, whoever was only just sent away has been reported so
+PENDING_LIMIT = 20_000  # runs above it wait for their appointment
+AGAIN_S = 0.25  # by then, the report of a run that was just postponed is written
 REST_S = 60.0
 
 Fence = tuple[UUID, int]
@@ -26,11 +26,11 @@ class EarlyRetry:
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database, self._clock = database, clock
         self._pending: deque[Fence] = deque()
-        self._missed: deque[tuple[float, Fence]] = deque()  # and when to look again, once
+        self._missed: deque[tuple[float, Fence]] = deque()  # with the time of the single retry
         self.wake = Wake()
 
     def __call__(self, fences: Iterable[Fence]) -> None:
-        """Runs by id and token. Whichever was claimed by somebody since is left alone."""
+        """Runs by id and token. A run that was claimed since then is not changed."""
         if len(self._pending) + len(self._missed) < PENDING_LIMIT:
             self._pending.extend(fences)
             self.wake()

@@ -1,7 +1,7 @@
-"""Stands between an idle intake and its transport: what the last beat has seen to be empty is not asked again.
+"""Sits between an idle intake and its transport: a queue that the last heartbeat found empty is not queried again.
 
-Every beat looks whether something is ready in the worker's queues, so an intake without a hint needs no statement of its own.
-It must never answer for the transport when a hint has come since, when that has just brought something, or when beats fail."""
+Every heartbeat checks whether runs are ready in the worker's queues, so an intake without a hint needs no statement of its own.
+It must never answer for the transport after a newer hint, after a claim that returned runs, or while heartbeats fail."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sexton.clock import Clock
 from sexton.dispatch.transport import Transport
 from sexton.domain.run import Claimed
 
-# After a hint every look is real for this long, the second one (`intake.LAST_LOOK_S` later) included: the hint stands for all
-# that is submitted within the window in which submitters hold their notifications back.
+# After a hint, every claim goes to the database for this long, including the second one (`intake.LAST_LOOK_S` later): one
+# hint stands for all jobs submitted within the window in which submitters suppress further notifications.
 HINT_S = 0.1
 
 
 class EmptyQueueFilter:
     def __init__(self, transport: Transport, *, trust_s: float, clock: Clock) -> None:
-        """A beat's look is trusted for `trust_s`: a little longer than until the next one. 0: never."""
+        """The result of a heartbeat is trusted for `trust_s`, a little longer than until the next one. 0: never."""
         self._transport, self._trust_s, self._clock = transport, trust_s, clock
         self._hinted_at = clock.monotonic()
         self._nothing_ready_at = self._nothing_overdue_at = float("-inf")
@@ -29,7 +29,7 @@ class EmptyQueueFilter:
         self._hinted_at = self._clock.monotonic()
 
     def look(self, *, is_ready: bool, is_overdue: bool, sent_at: float) -> None:
-        """What a beat has seen that was sent then."""
+        """What a heartbeat sent at `sent_at` has seen."""
         self._nothing_ready_at = float("-inf") if is_ready else sent_at
         self._nothing_overdue_at = float("-inf") if is_overdue else sent_at
 
@@ -39,7 +39,7 @@ class EmptyQueueFilter:
             return []
         claimed = await self._transport.take(worker_id, tasks, limit, ahead=ahead)
         if claimed:
-            self.hear()  # where there was something, there may be more
+            self.hear()  # where a run was ready, more may be ready
         return claimed
 
     @property

@@ -1,7 +1,6 @@
-"""One attempt, from its claim to its outcome: start the handler, watch its time, stop it when asked, name what came of it.
+"""One attempt, from its claim to its outcome: starts the handler, enforces its time limits, stops it when asked.
 
-Everything a handler may do ends in exactly one `Outcome`; what follows from that is `domain.retry`'s to decide and the
-reporter's to write.
+Every attempt ends in exactly one `Outcome`. `domain.retry` decides what follows, and the reporter writes it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from sexton.ids import Rng
 
 _encode = msgspec.json.Encoder().encode
 
-LOST_GRACE_S = 1.0  # another worker may have begun the run by now: there is no time for manners
+LOST_GRACE_S = 1.0  # short, because another worker may already run the attempt
 
 
 class Timer(Protocol):
@@ -38,7 +37,7 @@ class Timer(Protocol):
 
 
 class Timers(Protocol):
-    """An event loop is one; a test moves its own."""
+    """An event loop is one; tests use their own."""
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer: ...
 
@@ -46,7 +45,7 @@ class Timers(Protocol):
 class Phase(Enum):
     TAKEN = auto()  # leased, waiting for a slot
     RUNNING = auto()
-    REPORTING = auto()  # ended; the report is on its way
+    REPORTING = auto()  # ended; the report is being written
     GONE = auto()
 
 
@@ -59,13 +58,13 @@ class Bench:
     timers: Timers
     dice: Rng
     grace_s: float
-    new_said: Callable[[], LiveOutput]
-    transaction: Callable[[Execution, object | None], Any]  # what ctx.transaction() gives
+    new_output: Callable[[], LiveOutput]
+    transaction: Callable[[Execution, object | None], Any]  # for ctx.transaction()
     ended: Callable[[Execution, Report], None]
-    left: Callable[[Execution, LiveOutput | None], None]  # its work goes on elsewhere: the lease is to be handed over
-    dropped: Callable[[Execution], None]  # the lease is gone: nothing to report
+    left: Callable[[Execution, LiveOutput | None], None]  # its work continues elsewhere: the lease is handed over
+    dropped: Callable[[Execution], None]  # the lease is lost: nothing to report
     freed: Callable[[Execution], None]  # its slot may be used again
-    undead: Callable[[Execution], None]  # ended for everybody else, but its thread goes on and holds its slot
+    undead: Callable[[Execution], None]  # its run has ended, but its thread still runs and keeps its slot
 
 
 class Execution:
@@ -85,10 +84,10 @@ class Execution:
 
     def __init__(self, claimed: Claimed, taken_at: float, bench: Bench) -> None:
         self.claimed = claimed
-        self.taken_at = taken_at  # monotonic, when the claim was answered: no later than this the database said `claimed_at`
+        self.taken_at = taken_at  # monotonic, when the reply of the claim came; `claimed_at` in the database is not later
         self.started_at: float | None = None
         self.phase = Phase.TAKEN
-        self.ending = False  # inside the last statement of ctx.transaction(): the row may vanish by our own doing
+        self.ending = False  # during the last statement of ctx.transaction(), which itself may delete the row
         self.context: Context | None = None
         self._bench = bench
         self._handle: Handle | None = None
@@ -101,14 +100,14 @@ class Execution:
         self.phase = Phase.RUNNING
         self.started_at = bench.clock.monotonic()
         if claimed.completed_by is not None:
-            self._end(Succeeded(reason=f"its key was completed before, by execution {claimed.completed_by}"))
+            self._end(Succeeded(reason=f"its idempotency key was already completed by execution {claimed.completed_by}"))
             return
         try:
             target = None if claimed.lease.policy_json is None else claimed.lease.policy.target
             call = Call.of(claimed, _arguments(claimed) if target is None else {}, target)
-            self.context = Context(call, partial(bench.transaction, self), bench.new_said)
+            self.context = Context(call, partial(bench.transaction, self), bench.new_output)
             handle = bench.handlers[claimed.task].start(call, self.context)
-        except SextonError as error:  # our own words; where they were found is nobody's concern
+        except SextonError as error:  # a traceback of Sexton's code does not help the user
             plain = msgspec.structs.replace(ErrorInfo.of(error), traceback=None)
             self._end(Failed(plain, permanent=isinstance(error, PermanentError)))
             return
@@ -120,27 +119,27 @@ class Execution:
         handle.done.add_done_callback(self._handler_ended)
 
     def cancel(self) -> None:
-        """Somebody asked for the job to stop."""
+        """A user cancelled the job."""
         self._stop(Cancelled())
 
     def release(self, reason: str) -> None:
-        """Hand it back unfinished."""
+        """Returns the run unfinished."""
         self._stop(Released(reason))
 
     def lose(self) -> None:
-        """The lease has gone to somebody else: stop, and let the result go."""
+        """Another worker has the lease: stop, and drop the result."""
         if self._lost or self.phase not in (Phase.TAKEN, Phase.RUNNING):
             return
         self._lost = True
         lost = Lost("the lease was lost")
-        if self.stopping:  # on its way out, at an ease that it no longer has
+        if self.stopping:  # already stopping, but with a longer grace period
             self._timers.append(self._bench.timers.call_later(self._grace_s(lost), self.force))
         else:
             self._stop(lost)
 
     @property
     def stopping(self) -> bool:
-        """It has been asked to stop."""
+        """True after the handler was asked to stop."""
         return self._verdict is not None
 
     @property
@@ -153,9 +152,9 @@ class Execution:
             limit_s = left_s
         if limit_s is not None:
             self._timers.append(self._bench.timers.call_later(limit_s, self._time_out))
-        silence_s = self.claimed.lease.policy.progress_within_s
-        if silence_s is not None:
-            self._timers.append(self._bench.timers.call_later(silence_s, self._check_progress))
+        limit_s = self.claimed.lease.policy.progress_within_s
+        if limit_s is not None:
+            self._timers.append(self._bench.timers.call_later(limit_s, self._check_progress))
 
     def _time_out(self) -> None:
         timeout_s, left_s = self.claimed.timeout_s, self.claimed.lease.deadline_left_s
@@ -165,15 +164,15 @@ class Execution:
             self._stop(TimedOut(f"still running after its timeout of {timeout_s:g} s"))
 
     def _check_progress(self) -> None:
-        silence_s = self.claimed.lease.policy.progress_within_s
-        if self.phase is not Phase.RUNNING or silence_s is None or self.context is None or self.started_at is None:
+        limit_s = self.claimed.lease.policy.progress_within_s
+        if self.phase is not Phase.RUNNING or limit_s is None or self.context is None or self.started_at is None:
             return
         live = live_output_of(self.context)
-        silent_s = self._bench.clock.monotonic() - (self.started_at if live is None else live.said_at)
-        if silent_s >= silence_s:
-            self._stop(TimedOut(f"stuck: no progress for {silent_s:.0f} s, its limit is {silence_s:g} s"))
+        elapsed_s = self._bench.clock.monotonic() - (self.started_at if live is None else live.last_written_at)
+        if elapsed_s >= limit_s:
+            self._stop(TimedOut(f"stuck: no progress for {elapsed_s:.0f} s; the limit is {limit_s:g} s"))
         else:
-            self._timers.append(self._bench.timers.call_later(silence_s - silent_s, self._check_progress))
+            self._timers.append(self._bench.timers.call_later(limit_s - elapsed_s, self._check_progress))
 
     def _stop(self, verdict: Outcome) -> None:
         if self.phase is Phase.TAKEN:
@@ -190,7 +189,7 @@ class Execution:
         return min(grace_s, LOST_GRACE_S) if isinstance(verdict, Lost) else grace_s
 
     def force(self) -> None:
-        """No more patience."""
+        """Stops the handler without a grace period."""
         if self._handle is not None and self.phase is Phase.RUNNING:
             self._verdict = self._verdict or Released("the worker stopped")
             self._handle.force_stop()
@@ -201,15 +200,15 @@ class Execution:
             self._end(self._outcome(done))
 
     def _outcome(self, done: asyncio.Future[Any]) -> Outcome | HandedOver:
-        error = asyncio.CancelledError("the handler was cancelled from inside") if done.cancelled() else done.exception()
+        error = asyncio.CancelledError("the handler cancelled itself") if done.cancelled() else done.exception()
         match error:
             case None:
-                return Succeeded(done.result())  # even if it was asked to stop: its effect has happened
+                return Succeeded(done.result())  # even if it was asked to stop: the handler has had its effect
             case Snooze():
                 return Snoozed(error.delay_s, error.reason)
             case PermanentError():
                 return Failed(info_of(error), permanent=True)
-            case HandedOver():  # even if it was asked to stop: nobody here can stop it any more
+            case HandedOver():  # even if it was asked to stop: this worker can no longer stop it
                 return error
             case LeaseLost():
                 return Lost("the lease was lost inside ctx.transaction()")
@@ -224,7 +223,9 @@ class Execution:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
-        if self._lost and not self.ending:  # else ctx.transaction() may have recorded its success: history will tell
+        if (
+            self._lost and not self.ending
+        ):  # otherwise ctx.transaction() may have recorded its success, and the reporter reads the history
             self.phase = Phase.GONE
             self._bench.dropped(self)
         elif isinstance(outcome, HandedOver):
@@ -233,7 +234,7 @@ class Execution:
         else:
             self.phase = Phase.REPORTING
             self._bench.ended(self, self._written(outcome))
-        # Context and handle know this execution too: letting go of them here frees all three without the garbage collector.
+        # Context and handle refer to this execution: clearing them here frees all three without the garbage collector.
         handle, self._handle, self.context = self._handle, None, None
         if handle is None or handle.freed.done():
             self._bench.freed(self)
@@ -244,7 +245,7 @@ class Execution:
     def _written(self, outcome: Outcome) -> Report:
         try:
             return self._report(outcome)
-        except Exception as error:  # of the handler's making, whatever it is: its slot and its lease must not hang on it
+        except Exception as error:  # any error caused by the handler's values: the slot and the lease must still be freed
             return self._report(Failed(ErrorInfo.of(error), permanent=True))
 
     def _report(self, outcome: Outcome) -> Report:
@@ -273,30 +274,30 @@ class Execution:
 
 
 def encoded_result(result: object) -> msgspec.Raw:
-    """The return value as JSON. One that cannot be kept fails the run for good: its effect has happened, so another attempt
-    would only repeat it."""
+    """The return value as JSON. A value that cannot be stored is a permanent error: the handler has had its effect, and
+    another attempt would only repeat it."""
     try:
         encoded = _encode(result)
-    except Exception as error:  # a cycle, or the result's own code
-        raise PermanentError(f"result: cannot be written as JSON: {error}") from None
+    except Exception as error:  # a cycle, or an error in the result's own code
+        raise PermanentError(f"result: cannot be encoded as JSON: {error}") from None
     if len(encoded) > RESULT_BYTES_LIMIT:
         raise PermanentError(
-            f"result: {len(encoded):,} bytes, the limit is {RESULT_BYTES_LIMIT:,}; return a reference to it instead"
+            f"result: has {len(encoded):,} bytes; the limit is {RESULT_BYTES_LIMIT:,}. Return a reference to it instead"
         )
     return msgspec.Raw(encoded)
 
 
 def _arguments(claimed: Claimed) -> dict[str, Any]:
     if claimed.payload_json is None:
-        raise PermanentError("the definition of this job is gone; it was older than the history that is kept")
+        raise PermanentError("the definition of this job was deleted, because it was older than the retention period")
     arguments = msgspec.json.decode(claimed.payload_json)
     if not isinstance(arguments, dict):
-        raise PermanentError(f"payload: a Python task takes an object of arguments, not {claimed.payload_json[:40]}")
+        raise PermanentError(f"payload: a Python task needs a JSON object of arguments, not {claimed.payload_json[:40]}")
     return arguments
 
 
 def _retry_after_s(error: RetryLater) -> float | None:
-    """A hint that is no span of time is none: the job's own policy decides alone."""
+    """A delay that is not a valid duration is ignored: the job's own policy decides."""
     try:
         return seconds(error.delay_s, field="delay_s")
     except Invalid:

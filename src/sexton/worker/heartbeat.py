@@ -1,7 +1,7 @@
-"""Says that this worker lives, one row for all its runs, and compares what the database believes it holds with what it does.
+"""Reports that this worker is alive, with one row for all its runs, and compares the leases in the database with its own.
 
-It runs in a thread of its own with its own connection, so a handler that keeps Python busy cannot silence it. It falls silent
-by choice when the event loop hangs, because then nothing this worker holds goes forward.
+It runs in its own thread with its own connection, so a handler that keeps Python busy cannot delay it. When the event loop
+hangs, it stops sending heartbeats on purpose, because no run of this worker makes progress then.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from sexton.telemetry.events import Emit, LoopStalled, Reconciled
 from .execution import Execution, Phase
 from .holdings import Holdings
 
-# Cut off from the database, we stop our own work this long before others may take it: first by asking, then by force;
-# of a short lease, at most a third and a twelfth.
+# Without a connection to the database, a worker stops its own runs this long before others may claim them: first by asking,
+# then by force. For a short lease, at most a third and a twelfth of it.
 ASK_S = 2.0
 FORCE_S = 0.5
 PULSE_S = 0.25
-IDLE_BEAT_S_MAX = 2.0  # rule "overdue work is anyone's": a beat is also an idle worker's look for work
-APART_S = 0.25  # looking through all that we hold, if it takes longer than this, must not hold up the beat
-OVERDUE_S = 5.0  # rule "overdue work is anyone's": what schedulers leave undone for this long, an idle worker does
+IDLE_BEAT_S_MAX = 2.0  # rule "overdue work is anyone's": a heartbeat also looks for work for an idle worker
+APART_S = 0.25  # if comparing all leases takes longer than this, it must not delay the heartbeat
+OVERDUE_S = 5.0  # rule "overdue work is anyone's": an idle worker does what schedulers have not done for this long
 
 
 def idle_beat_s(beat_s: float, lease_s: float) -> float:
-    """A worker that holds nothing beats half as often: there is nothing to take from it. Two beats in a lease all the same, or
-    it would be declared dead for one that was lost."""
+    """A worker without runs beats half as often, because it has no leases to lose. But at least twice per lease, so that one
+    lost heartbeat does not make it dead."""
     return max(beat_s, min(2 * beat_s, lease_s / 2, IDLE_BEAT_S_MAX))
 
 
@@ -58,11 +58,11 @@ class Owner(Protocol):
     def declared_lost(self, worker_id: UUID) -> None: ...
 
     def looked(self, *, is_ready: bool, is_overdue: bool, sent_at: float) -> None:
-        """A beat sent then has seen whether there is work."""
+        """A heartbeat sent at `sent_at` has seen whether there is work."""
 
 
 class Pulse:
-    """The event loop's sign of life, written by the loop and read by the heartbeat's thread."""
+    """Shows that the event loop is responsive. The loop writes it, the heartbeat's thread reads it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -92,15 +92,15 @@ class Heartbeat:
         emit: Emit,
         dice: Rng,
     ) -> None:
-        """`post` carries a call to the event loop."""
+        """`post` passes a call to the event loop."""
         self._database, self._owner, self._holdings, self._pulse, self._post = database, owner, holdings, pulse, post
         self._beat_s, self._lease_s, self._loop_stall_s, self._queues = beat_s, lease_s, loop_stall_s, queues
         self._clock, self._emit, self._dice = clock, emit, dice
-        self._beat_sent_at = clock.monotonic()  # of the last beat that was answered
+        self._beat_sent_at = clock.monotonic()  # the send time of the last heartbeat that was answered
         self._suspects: dict[tuple[UUID, int], frozenset[int]] = {}
         self._stalled = False
-        self._sparing = DutyCycle()  # with looking through all that the database believes we hold
-        self._cut_short_count = 0  # of the claims that were, those looked into
+        self._comparing = DutyCycle()  # for reading all leases of this worker from the database
+        self._cut_short_count = 0  # how many of the interrupted claims were reconciled
 
     async def run_once(self) -> float:
         if self._loop_hangs():
@@ -110,28 +110,28 @@ class Heartbeat:
 
     @property
     def is_overdue(self) -> bool:
-        """Nothing new should be taken: it would have to be handed back at once."""
+        """The worker should claim nothing: it would have to return it at once."""
         return self._clock.monotonic() - self._beat_sent_at >= self._lease_s - min(ASK_S, self._lease_s / 3)
 
     def watch(self) -> None:
-        """No beat got through for most of a lease: others may take our runs soon, so we stop them first. The reports wait until
-        the database is there again. Called now and then, because a beat may also just hang."""
-        silent_s = self._clock.monotonic() - self._beat_sent_at
+        """If no heartbeat succeeded for most of a lease, other workers may soon claim the runs of this one, so it stops them
+        first. The reports wait until the database is reachable again. Called regularly, because a heartbeat may also hang."""
+        elapsed_s = self._clock.monotonic() - self._beat_sent_at
         for execution in self._holdings.all():
             lease_s = max(self._lease_s, execution.lease_s or 0.0)
-            left_s = lease_s - silent_s
+            left_s = lease_s - elapsed_s
             if left_s > min(ASK_S, lease_s / 3) or execution.phase not in (Phase.TAKEN, Phase.RUNNING):
                 continue
             if not execution.stopping:
-                self._post(partial(execution.release, "the database could not be reached"))
-            elif left_s <= min(FORCE_S, lease_s / 12):  # never along with the asking: a task needs a moment to be cancelled
+                self._post(partial(execution.release, "the database was not reachable"))
+            elif left_s <= min(FORCE_S, lease_s / 12):  # never together with asking: a task needs a moment to be cancelled
                 self._post(execution.force)
 
     async def _beat(self, sent_at: float) -> None:
         held_before = self._holdings.all()
         cut_short_count = self._holdings.cut_short_count
-        is_thorough = cut_short_count != self._cut_short_count or self._sparing.is_due(sent_at)
-        is_apart = is_thorough and self._sparing.took_s > APART_S
+        is_thorough = cut_short_count != self._cut_short_count or self._comparing.is_due(sent_at)
+        is_apart = is_thorough and self._comparing.took_s > APART_S
         worker_id = self._owner.worker_id
         async with self._database.connection() as connection:
             if not self._owner.enlisted:
@@ -143,7 +143,7 @@ class Heartbeat:
                 draining=self._owner.draining,
                 refused_count=self._holdings.refused_count,
                 queues=self._queues,
-                overdue_s=None if held_before else OVERDUE_S,  # a busy worker need not be told
+                overdue_s=None if held_before else OVERDUE_S,  # a busy worker does not do overdue work
                 only=None if is_thorough and not is_apart else self._in_question(held_before),
                 now=self._clock.database_now(),
             )
@@ -162,17 +162,18 @@ class Heartbeat:
             async with self._database.connection() as connection:
                 leased = await workers.leased(connection, worker_id)
         if is_thorough:
-            self._sparing.note(sent_at, self._clock.monotonic())
+            self._comparing.note(sent_at, self._clock.monotonic())
             self._cut_short_count = cut_short_count
         await self._return_the_unknown(leased)
 
     def _in_question(self, held: list[Execution]) -> list[UUID]:
-        """What we hold, and what we may hold without knowing: under load a thorough look always finds some that have only just
-        been claimed or ended, and another such look to see what became of them may take long."""
+        """The runs to compare: those held, and those that may be held after a lost reply. Under load a full comparison always
+        finds runs that were just claimed or just ended, and a second full comparison for those may take long."""
         return [*(execution.claimed.run_id for execution in held), *(run_id for run_id, _ in self._suspects)]
 
     def _stop_the_lost(self, worker_id: UUID, held_before: list[Execution], leased: list[workers.Held]) -> None:
-        """Held since before the beat was sent, and not ours any more; or leased to who we were before we were declared dead."""
+        """Stops runs held since before the heartbeat whose lease is lost, and runs under an id that was declared
+        dead."""
         ours = {(held.run_id, held.token) for held in leased}
         for execution in held_before:
             lease = execution.claimed.lease
@@ -188,10 +189,10 @@ class Heartbeat:
                     self._post(execution.cancel)
 
     async def _return_the_unknown(self, leased: list[workers.Held]) -> None:
-        """Rule "reconcile lost replies": a lease we never heard of comes from a claim whose reply was lost. It goes back once
-        every claim that was under way when we first saw it is over, for only then can no reply bring it any more."""
-        # In this order, and after the beat: a claim that began while the beat was on its way is still under way here, or its
-        # runs are among the holdings below.
+        """Rule "reconcile lost replies": an unknown lease comes from a claim whose reply was lost. It is returned when every
+        claim that was in progress at its first sight has ended, because only then no reply can still bring it."""
+        # In this order, and after the heartbeat: a claim that started during the heartbeat is still in progress here, or its
+        # runs are in the holdings below.
         under_way = self._holdings.claims_under_way
         unknown = {(held.run_id, held.token): held for held in leased if self._holdings.get(held.run_id, held.token) is None}
         self._suspects = {fence: self._suspects.get(fence, under_way) for fence in unknown}
@@ -216,7 +217,7 @@ class Heartbeat:
 
 
 class OwnThread:
-    """An event loop in a thread of its own, running one coroutine until it is told to stop."""
+    """A thread with its own event loop that runs one coroutine until it is asked to stop."""
 
     def __init__(self, name: str, main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
         self._main = main
@@ -230,7 +231,7 @@ class OwnThread:
         self._ready.wait()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Carries a call to the thread's loop."""
+        """Passes a call to the thread's loop."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function)
 

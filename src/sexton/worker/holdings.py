@@ -1,4 +1,4 @@
-"""Everything this worker holds a lease on. The event loop writes it; the heartbeat's thread reads it through copies."""
+"""All runs that this worker has a lease on. The event loop writes it; the heartbeat's thread reads copies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Holdings:
         self._executions: dict[UUID, Execution] = {}
         self._claims: set[int] = set()
         self._serial = count()
-        self.refused_count = 0  # results that came after their lease had gone
-        self.cut_short_count = 0  # claims without a reply: the database may know of leases that we never hear of
+        self.refused_count = 0  # results that came after their lease was lost
+        self.cut_short_count = 0  # claims without a reply: the database may have leases that this worker does not know
 
     def add(self, execution: Execution) -> None:
         self._executions[execution.claimed.lease.run_id] = execution
 
     def remove(self, execution: Execution) -> None:
-        # A run handed back and claimed again by this same worker has a new execution under the old id.
+        # A run that was returned and claimed again by this worker has a new execution under the same id.
         run_id = execution.claimed.lease.run_id
         if self._executions.get(run_id) is execution:
             del self._executions[run_id]
@@ -39,7 +39,7 @@ class Holdings:
 
     @contextmanager
     def claiming(self) -> Iterator[None]:
-        """ClaimCursors a claim as under way: until its reply is in, the database may know of leases that we do not."""
+        """Marks a claim as in progress: until its reply comes, the database may have leases that this worker does not know."""
         serial = next(self._serial)
         self._claims.add(serial)
         try:

@@ -1,8 +1,8 @@
-"""Takes work as fast as there are slots for it: one run and at once when idle, hundreds at a time under load.
+"""Claims runs as fast as slots become free: one at once when idle, hundreds at a time under load.
 
-A full worker leaves work in the store. What it takes ahead of a free slot is at most what starts within about 50 ms at the
-present pace (rule "bounded prefetch"), and goes back if that turns out wrong. Under load two claims are under way: while the
-worker starts what one claim brought, the database works on the other.
+A full worker leaves runs in the store. It prefetches at most the runs that start within about 50 ms at the current rate
+(rule "bounded prefetch"), and returns those that do not start. Under load two claims are in progress: while the worker starts
+the runs of one claim, the database works on the other.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from .overdue import OverdueWork
 CLAIM_LIMIT = 1000
 AHEAD_S = 0.05
 AHEAD_LIMIT = 2000
-STALE_S = 1.0  # taken ahead and still not started: somebody else may be quicker
-LAST_LOOK_S = 0.015  # longer than submitters hold back notifications (10 ms): one more look closes that gap
-GATHER_S = 0.005  # under load, let slots gather rather than claim one by one
+STALE_S = 1.0  # prefetched and still not started: another worker may be faster
+LAST_LOOK_S = 0.015  # longer than submitters suppress notifications (10 ms): one more claim closes that gap
+GATHER_S = 0.005  # under load, wait for more free slots instead of claiming one by one
 GATHER_LIMIT = 250
 OVERDUE_LOOK_S = 5.0
-UNREPORTED_LIMIT = 5_000  # ended, but the database does not know yet: if we die now, each counts as lost
+UNREPORTED_LIMIT = 5_000  # ended but not yet reported: if the worker dies now, each counts as lost
 PACE_WINDOW_S = 0.02
-SECOND_HAND_MIN = 8  # runs: for fewer, a second claim costs more than it gains
-TURN_S = 0.5  # at least this often only what can start at once is claimed: at-most-once and limited runs are never taken ahead
-POLL_S_MAX = 2.0  # rule "overdue work is anyone's": no longer where something could become ready unannounced
+SECOND_HAND_MIN = 8  # runs: below it, a second claim costs more than it gains
+TURN_S = 0.5  # at least this often, a claim asks only for free slots: at-most-once and limited runs are never prefetched
+POLL_S_MAX = 2.0  # rule "overdue work is anyone's": the longest wait where a run could become ready without a notification
 
 
 class Slots:
@@ -50,14 +50,14 @@ class Slots:
 
 
 class Hand:
-    """One of the two that take: a service of its own, with a transport of its own, for that remembers whose turn is next."""
+    """One of the two claimers. Each is a service with its own transport, which remembers the tenant that is next."""
 
     def __init__(self, name: str, transport: Transport, reach: Callable[[Hand], Awaitable[float]]) -> None:
         self.name = name
         self.wake = Wake()
         self.transport = transport
         self.claiming = asyncio.Lock()
-        self.claimed_ahead = False  # by its last claim
+        self.claimed_ahead = False  # whether its last claim prefetched
         self._reach = reach
 
     async def run_once(self) -> float:
@@ -84,7 +84,7 @@ class Intake:
         emit: Emit,
         dice: Rng,
     ) -> None:
-        """Has as many hands as `transports`; those after the first rest until there is more to do than one can take."""
+        """Has one hand per transport. The others stay idle until there is more work than the first can claim."""
         self.hands = [Hand(f"{name} {n}" if n else name, transport, self._reach) for n, transport in enumerate(transports)]
         self.slots = slots
         self.open = True
@@ -94,13 +94,13 @@ class Intake:
         self._worker_id, self._begin, self._takes_ahead = worker_id, begin, takes_ahead
         self._poll_s, self._clock, self._emit, self._dice = min(poll_s, POLL_S_MAX), clock, emit, dice
         self._backlog: deque[Execution] = deque()
-        self._more_waits = False  # the last claim was as large as it might be
+        self._more_waits = False  # the last claim returned as many runs as it asked for
         self._owes_a_look = False
         self._is_starting = False
-        self._asked_count = 0  # by claims under way
-        self._promised_count = 0  # of these, slots that nothing else may start in: what comes must not wait for one
+        self._asked_count = 0  # by claims in progress
+        self._promised_count = 0  # slots reserved for claims in progress: their runs must not wait
         self._claimed_at_once_at = clock.monotonic()
-        self._found_held_back = False  # never taken ahead; by the last claim that might
+        self._found_held_back = False  # the last claim that could find runs that are never prefetched found some
         self._found_others = False
         self._saw_to_overdue_at = clock.monotonic()
         self._pace_per_s = 0.0
@@ -109,11 +109,11 @@ class Intake:
 
     @property
     def wake(self) -> Wake:
-        """Of the first hand."""
+        """The wake-up of the first hand."""
         return self.hands[0].wake
 
     async def run_once(self) -> float:
-        """A pass of the first hand."""
+        """One pass of the first hand."""
         return await self.hands[0].run_once()
 
     async def _reach(self, hand: Hand) -> float:
@@ -126,13 +126,13 @@ class Intake:
         if hand is not self.hands[0] and (not self._more_waits or limit < max(SECOND_HAND_MIN, self.slots.limit // 4)):
             return self._poll_s
         if limit <= 0:
-            self._more_waits = True  # for all we know; a slot that frees wakes us
+            self._more_waits = True  # not known, so assume it; the next free slot wakes the intake
             return min(self._poll_s, STALE_S) if self._backlog else self._poll_s
         if self._more_waits and limit < self._worth_a_claim(ahead=ahead):
             return GATHER_S
         claimed = await self._take(hand, limit, ahead=ahead)
         self._more_waits = len(claimed) >= limit or (ahead and self._found_held_back)
-        if self._more_waits or (ahead and not claimed):  # what must not be taken ahead may be ready: look once more, at once
+        if self._more_waits or (ahead and not claimed):  # runs that are never prefetched may be ready: claim once more at once
             return 0.0
         if claimed or self._owes_a_look:
             self._owes_a_look = False
@@ -153,17 +153,17 @@ class Intake:
                 hand.wake()
 
     def close(self, reason: str) -> None:
-        """Takes no more, and hands back what has not started."""
+        """Stops claiming, and returns the runs that have not started."""
         self.open = False
         while self._backlog:
             execution = self._backlog.popleft()
             if execution.claimed.lease.at_most_once:
-                self._start(execution)  # its claim was its start: handed back, it would be buried
+                self._start(execution)  # its claim was its start: if it were returned, it would go to the dead letters
             else:
                 execution.release(reason)
 
     async def at_rest(self) -> None:
-        """Returns when no claim is under way."""
+        """Returns when no claim is in progress."""
         for hand in self.hands:
             async with hand.claiming:
                 pass
@@ -209,9 +209,9 @@ class Intake:
             self._emit(ClaimedEvent(self._worker_id(), len(claimed)))
 
     def _how_many(self, hand: Hand) -> tuple[int, bool]:
-        """How many to claim, and whether more than there are free slots for: only while more waits, and then each hand half.
-        Now and then, and every second time while there are any, it is the turn of runs that must not be taken ahead: then what
-        was taken ahead runs out first."""
+        """How many to claim, and whether to prefetch: only while more runs wait, and then each hand claims half. From time to
+        time, and every second time while there are any, a claim asks only for free slots, for runs that are never prefetched.
+        Prefetched runs start first then."""
         free = self.slots.free - len(self._backlog) - self._asked_count
         ahead = self._room_ahead()
         is_time = self._found_held_back or self._clock.monotonic() - self._claimed_at_once_at >= TURN_S
@@ -220,12 +220,12 @@ class Intake:
         return min(free + ahead, self._share_of(self.slots.limit + ahead), CLAIM_LIMIT), True
 
     def _room_ahead(self) -> int:
-        """How many of those that wait would start within AHEAD_S."""
+        """How many prefetched runs would start within AHEAD_S."""
         return min(int(self._pace() * AHEAD_S), AHEAD_LIMIT) if self._takes_ahead and self._more_waits else 0
 
     def _worth_a_claim(self, *, ahead: bool) -> int:
-        """Under load, while there is something to start or on its way, a few more slots are worth waiting for: a claim has its
-        price, however small it is."""
+        """Under load, while runs are waiting to start or being claimed, it is worth waiting for a few more free slots: every
+        claim has a fixed cost."""
         if not self._asked_count and not self._backlog:
             return 0
         if ahead:
@@ -233,15 +233,15 @@ class Intake:
         return min(self.slots.limit // (2 if self._asked_count else 4), GATHER_LIMIT)
 
     def _share_of(self, room: int) -> int:
-        """Of all the room there is, what one hand may take at once."""
+        """The part of the room that one hand may claim at once."""
         return -(-room // len(self.hands)) if self._more_waits else room
 
     def _start_waiting(self) -> None:
         if self._is_starting:
-            return  # an execution that ends while it starts frees its slot from inside this loop
+            return  # an execution that ends while it starts frees its slot inside this loop
         self._is_starting = True
         try:
-            self._return_stale()  # first: after a standstill they may be another's by now
+            self._return_stale()  # first: after a pause of the process, another worker may have them
             while self._backlog and self.slots.free > self._promised_count:
                 execution = self._backlog.popleft()
                 self._start(execution)
@@ -249,7 +249,7 @@ class Intake:
             self._is_starting = False
 
     def _start(self, execution: Execution) -> None:
-        if execution.phase is Phase.TAKEN:  # not cancelled or lost meanwhile
+        if execution.phase is Phase.TAKEN:  # not cancelled or lost in the meantime
             self.slots.used += 1
             self._started_count += 1
             execution.start()
@@ -257,10 +257,10 @@ class Intake:
     def _return_stale(self) -> None:
         oldest_allowed = self._clock.monotonic() - STALE_S
         while self._backlog and self._backlog[0].taken_at < oldest_allowed:
-            self._backlog.popleft().release("taken ahead, but no slot came free")
+            self._backlog.popleft().release("prefetched, but no slot became free")
 
     def _pace(self) -> float:
-        """Starts per second of late; what was before weighs half as much with every window that passes."""
+        """Recent starts per second; the weight of older starts halves with every window."""
         elapsed_s = self._clock.monotonic() - self._paced_at
         if elapsed_s >= PACE_WINDOW_S:
             kept = 0.5 ** (elapsed_s / PACE_WINDOW_S)
@@ -270,7 +270,7 @@ class Intake:
         return self._pace_per_s
 
     async def _see_to_overdue(self) -> None:
-        """Idle, so look for what no scheduler promoted (rule "overdue work is anyone's")."""
+        """The worker is idle, so it promotes what no scheduler promoted (rule "overdue work is anyone's")."""
         now = self._clock.monotonic()
         if now - self._saw_to_overdue_at >= OVERDUE_LOOK_S:
             self._saw_to_overdue_at = now

@@ -1,4 +1,4 @@
-"""What an idle worker does about work that no scheduler made ready in time (rule "overdue work is anyone's")."""
+"""How an idle worker handles runs that no scheduler made ready in time (rule "overdue work is anyone's")."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .empty_queues import EmptyQueueFilter
 
 class OverdueWork:
     def __init__(self, database: Database, empty_queues: EmptyQueueFilter | None, *, clock: Clock) -> None:
-        """Where `empty_queues` knows from a beat that nothing is overdue, the database is not asked."""
+        """If a heartbeat found nothing overdue, `empty_queues` knows it and the database is not queried."""
         self._database, self._empty_queues, self._clock = database, empty_queues, clock
-        self._looked_at_keys = parked_runs.FIRST  # of limits, up to this one
+        self._looked_at_keys = parked_runs.FIRST  # limit keys checked so far
 
     async def see_to(self) -> int:
-        """How many runs are ready now that were not."""
+        """Returns how many runs it made ready."""
         if self._empty_queues is not None and self._empty_queues.knows_nothing_is_overdue:
             return 0
         done = await due.see_to_overdue(self._database, SCHEDULER, after=self._looked_at_keys, now=self._clock.database_now())

@@ -1,7 +1,7 @@
-"""A worker as a process: the one visible order in which its parts start and stop.
+"""A worker as a process: the order in which its parts start and stop.
 
-Start: enlist, heartbeat, reporter, intake, and beside them the app's declared schedules. Stop: intake first, then executions
-(patience, then force), then the last reports, and the heartbeat last of all.
+Start: enlist, heartbeat, reporter, intake, and in parallel the app's declared schedules. Stop: the intake, then executions
+(first with patience, then by force), then the last reports, and at the end the heartbeat.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class WorkerProcess:
         targets: Mapping[str, Handler] | None = None,
         early_retry: EarlyRetry | None = None,
     ) -> None:
-        """`transactions` is a second pool, for the handlers' own. `direct_url` is a way proven to be direct; without one,
-        wake-ups turn to polling. `sync` writes the schedules that the app's code declares. `targets` are the tasks that are no
-        Python functions; whoever made them closes them. `early_retry` is told by them, if they have one."""
+        """`transactions` is a second pool, for the handlers' own transactions. `direct_url` was verified to be a direct
+        connection; without one, the worker polls. `sync` writes the schedules that the app's code declares. `targets` are the
+        tasks other than Python functions; the caller closes them. They pass runs to `early_retry`, if there is one."""
         self._sync, self._hastener = sync, early_retry
         self._database, self._settings, self._direct_url = database, settings, direct_url
         self._clock, self._emit, self._dice = clock, emit, dice
@@ -72,8 +72,8 @@ class WorkerProcess:
         self._beat_soon: Callable[[], object] = lambda: None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set, too many of its threads are zombies or its heartbeat fails for good; then drains. If nobody
-        asked for the end, it is an error: only a new process helps."""
+        """Runs until `stop` is set, too many threads are zombies or the heartbeat fails permanently; then drains. Unless `stop`
+        is set, this is an error: only a new process helps."""
         worker = self.worker
         try:
             await unless_stopped(stop, insist("worker", self._enlist, clock=self._clock, emit=self._emit, dice=self._dice))
@@ -91,7 +91,7 @@ class WorkerProcess:
         if self._sync is not None:
             others.append(asyncio.create_task(self._declare(self._sync), name="sexton sync"))
         if self._direct_url is not None:
-            listener = Listener(self._direct_url, [READY, CANCEL], self._hear, emit=self._emit)
+            listener = Listener(self._direct_url, [READY, CANCEL], self._notified, emit=self._emit)
             others.append(asyncio.create_task(listener.run(), name="listener"))
         try:
             await _first_of(stop, worker.exhausted)
@@ -105,12 +105,12 @@ class WorkerProcess:
             await heart.stop(patience_s=2.0)
         if worker.exhausted.is_set() and not stop.is_set():
             raise SextonError(
-                "this worker cannot go on, because its heartbeat failed or too many of its handlers ignore their end; "
-                "it has handed its work back and leaves: start a new one"
+                "this worker cannot continue: its heartbeat failed, or too many of its handlers ignore the request to stop; "
+                "it has returned its runs and exits: start a new worker"
             )
 
     def _renew(self) -> None:
-        """Whatever silenced us may have left connections that lead nowhere; each would hold up a handler until its timeout."""
+        """After an interruption, pooled connections may be dead; each would block a handler until its timeout."""
         self._renewing = asyncio.gather(*(pool.renew() for pool in self._pools))
 
     def _repeat(self, service: Service, wake: Wake) -> asyncio.Task[None]:
@@ -123,7 +123,7 @@ class WorkerProcess:
             await self.worker.enlist(connection)
 
     async def _declare(self, sync: Callable[[], Awaitable[object]]) -> None:
-        """Beside the work, which need not wait for it and goes on without it."""
+        """Runs in parallel: the worker does not wait for it and continues if it fails."""
         try:
             await insist("sync", sync, clock=self._clock, emit=self._emit, dice=self._dice)
         except Exception as error:
@@ -134,17 +134,17 @@ class WorkerProcess:
             async with asyncio.timeout(3), self._database.connection() as connection:
                 await workers.leave(connection, self.worker.worker_id)
         except (SextonError, TimeoutError):
-            pass  # the sweeper notices by itself when our beat stops
+            pass  # the sweeper notices when the heartbeats stop
 
     async def _beat(self, loop: asyncio.AbstractEventLoop, stop_beating: asyncio.Event) -> None:
         try:
             await self._keep_beating(loop, stop_beating)
-        except Exception as error:  # without a heart, others would take our runs while we go on with them
+        except Exception as error:  # without heartbeats, other workers would claim the runs while this one still executes them
             self._emit(ServiceFailed("heartbeat", error))
             loop.call_soon_threadsafe(self.worker.exhausted.set)
 
     async def _keep_beating(self, loop: asyncio.AbstractEventLoop, stop_beating: asyncio.Event) -> None:
-        """The heartbeat's own thread: its own loop, its own connection."""
+        """Runs in the heartbeat's thread, with its own loop and its own connection."""
         database = await insist(
             "heartbeat",
             lambda: Postgres.open(self._database.url, size=1),
@@ -153,7 +153,7 @@ class WorkerProcess:
             dice=self._dice,
         )
         heartbeat = self.worker.make_heartbeat(database, loop.call_soon_threadsafe)
-        loop.call_soon_threadsafe(self.worker.hear, "")  # from now on it may take work
+        loop.call_soon_threadsafe(self.worker.hear, "")  # from now on the worker may claim
         wake, own_loop = Wake(), asyncio.get_running_loop()
         self._beat_soon = partial(own_loop.call_soon_threadsafe, wake)
         beating = self._repeat(heartbeat, wake)
@@ -168,11 +168,11 @@ class WorkerProcess:
         await _cancel([beating])
         await database.close()
 
-    def _hear(self, channel: str, payload: str) -> None:
+    def _notified(self, channel: str, payload: str) -> None:
         if channel == READY:
             self.worker.hear(payload)
         else:
-            self._beat_soon()  # a beat brings the cancellations
+            self._beat_soon()  # a heartbeat reads the cancellations
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""Shows what running handlers have said so far, at most once a second and only what is new."""
+"""Stores the progress and output of running handlers, at most once a second and only what is new."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .holdings import Holdings
 REST_S = 1.0
 
 
-class _Words(msgspec.Struct, frozen=True):
+class _Progress(msgspec.Struct, frozen=True):
     run_id: UUID
     token: int
     progress: msgspec.Raw | None
@@ -32,18 +32,18 @@ class ProgressWriter:
         self._database, self._holdings, self._worker_id, self._clock = database, holdings, worker_id, clock
 
     async def run_once(self) -> float:
-        said, voices = [], []
+        reports, changed = [], []
         for execution in self._holdings.all():
-            voice = None if execution.context is None else live_output_of(execution.context)
-            if execution.phase is Phase.RUNNING and voice is not None and voice.changed:
-                said.append(_Words(execution.claimed.lease.run_id, execution.claimed.lease.token, *voice.take()))
-                voices.append(voice)
-        if said:
+            live = None if execution.context is None else live_output_of(execution.context)
+            if execution.phase is Phase.RUNNING and live is not None and live.changed:
+                reports.append(_Progress(execution.claimed.lease.run_id, execution.claimed.lease.token, *live.take()))
+                changed.append(live)
+        if reports:
             try:
                 async with self._database.connection() as connection:
-                    await runs.tell(connection, self._worker_id(), said, now=self._clock.database_now())
+                    await runs.tell(connection, self._worker_id(), reports, now=self._clock.database_now())
             except BaseException:
-                for voice in voices:
-                    voice.changed = True  # not shown yet
+                for live in changed:
+                    live.changed = True  # not stored yet
                 raise
         return REST_S

@@ -1,6 +1,6 @@
-"""Writes outcomes back in batches. Each report carries its lease; one that no longer holds changes nothing and is dropped.
+"""Writes outcomes in batches. Each report contains its lease; a report with a lost lease changes nothing and is dropped.
 
-While one batch is on its way the next one gathers, so an idle worker reports at once and a busy one in bulk.
+While one batch is being written, the next one collects, so an idle worker reports at once and a busy one in bulk.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Reporter:
         self.wake()
 
     def hand_over(self, execution: Execution, live: LiveOutput | None) -> None:
-        """Its work goes on elsewhere, and whoever does it has the lease."""
+        """Its work continues elsewhere, and the target that does it gets the lease."""
         self._leaving.append((execution, live))
         self.wake()
 
@@ -54,9 +54,9 @@ class Reporter:
         batch = list(islice(self._pending, BATCH))
         if batch:
             self._again.clear()
-            # Some may be settled already, if this is a second try after a failure half-way.
+            # Some may already be done, if this is a second try after a partial failure.
             await self._send([item for item in batch if item[0].phase is not Phase.GONE])
-            # Only now: a batch whose reply was lost is sent again, and found recorded.
+            # Only now: a batch whose reply was lost is sent again, and its reports are found recorded.
             for _ in batch:
                 self._pending.popleft()
             self._pending.extend(self._again)
@@ -77,7 +77,8 @@ class Reporter:
                 self._accepted(execution, outcome)
             return
         accepted = {row.run_id for row in finished}
-        # Swept while its report waited and claimed again by us, a run is here under two tokens: history knows which counts.
+        # A run that was swept while its report waited, and claimed again by this worker, is here with two tokens. The history
+        # knows which one counts.
         accepted -= {run_id for run_id, times in Counter(outcome.run_id for _, outcome in batch).items() if times > 1}
         for execution, outcome in batch:
             if outcome.run_id in accepted:
@@ -86,13 +87,13 @@ class Reporter:
                 await self._unaccepted(execution, outcome)
 
     async def _finish(self, reports: list[Report]) -> list[runs.Finished]:
-        # On a connection of its own, because the driver's errors become ours where it is given back.
+        # On its own connection, because errors of the driver are translated when it is returned to the pool.
         async with self._database.connection() as connection:
             return await runs.finish(connection, reports, now=self._clock.database_now())
 
     async def _bisect(self, batch: list[tuple[Execution, Report]], refusal: DataRefused) -> None:
-        """Rule "bisect bad batches": one report that the database cannot keep does not hold back the others. It becomes a
-        permanent failure that says so."""
+        """Rule "bisect bad batches": a report that the database cannot store does not block the others. It becomes a permanent
+        failure that says so."""
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._send(batch[:middle])
@@ -100,7 +101,7 @@ class Reporter:
             return
         execution, outcome = batch[0]
         refused = Failed(
-            ErrorInfo("sexton.errors.DataRefused", f"PostgreSQL refused what the handler returned: {refusal}"), permanent=True
+            ErrorInfo("sexton.errors.DataRefused", f"PostgreSQL rejected the handler's result: {refusal}"), permanent=True
         )
         plain = report(execution.claimed.lease, refused, self._dice, started_s=outcome.started_s, took_s=outcome.took_s)
         if await self._finish([plain]):
@@ -109,17 +110,17 @@ class Reporter:
             await self._unaccepted(execution, plain)
 
     async def _hand_over(self, batch: list[tuple[Execution, LiveOutput | None]]) -> None:
-        """A run that is not ours any more has ended already, by a callback that was quicker, or was taken from us: no result of
-        ours is dropped, so there is nothing to tell. After a lost reply it is the same."""
+        """A run whose lease is no longer held was ended by a faster callback, or was lost. No result is dropped, so no event is
+        emitted. The same holds after a lost reply."""
         left: set[UUID] = set()
-        for worker_id, each in groupby(batch, key=lambda item: _held_by(item[0])):  # one id, or two lives
+        for worker_id, each in groupby(batch, key=lambda item: _held_by(item[0])):  # two ids after it was declared dead
             leaving = list(each)
-            words = [_words(execution, live) for execution, live in leaving if live is not None]
+            outputs = [_output_of(execution, live) for execution, live in leaving if live is not None]
             fences = [(execution.claimed.lease.run_id, execution.claimed.lease.token) for execution, _ in leaving]
             now = self._clock.database_now()
             async with self._database.connection() as connection:
-                if words:
-                    await runs.tell(connection, worker_id, words, now=now)
+                if outputs:
+                    await runs.tell(connection, worker_id, outputs, now=now)
                 left |= await callbacks.hand_over(connection, worker_id, fences, now=now)
         for execution, _ in batch:
             self._leaving.popleft()
@@ -131,22 +132,22 @@ class Reporter:
     async def _unaccepted(self, execution: Execution, outcome: Report) -> None:
         async with self._database.connection() as connection:
             fate = await runs.fate(connection, execution.claimed, outcome.status)
-        if fate.recorded is not None:  # by the last try whose reply was lost, or by ctx.transaction()
+        if fate.recorded is not None:  # by an earlier try whose reply was lost, or by ctx.transaction()
             self._accepted(execution, outcome, fate.recorded)
-        elif fate.held:  # a cancel came between; the next statement sees it
+        elif fate.held:  # a cancel came in between; the next statement sees it
             self._again.append((execution, outcome))
         else:
             self.drop(execution)
 
     def drop(self, execution: Execution) -> None:
-        """The lease has gone: the result is dropped, counted and told."""
+        """The lease is lost: the result is dropped and counted, and an event is emitted."""
         self._holdings.refused_count += 1
         self._forget(execution)
         lease = execution.claimed.lease
         self._emit(LeaseLost(_held_by(execution), lease.job_id, lease.run_id, lease.token))
 
     def _accepted(self, execution: Execution, outcome: Report, recorded: runs.Recorded | None = None) -> None:
-        """Told as history has it, where that is known to differ from the report."""
+        """Emits the event as the history has it, if that is known to differ from the report."""
         self._forget(execution)
         claimed = execution.claimed
         status, reason, ending = recorded or (outcome.status, outcome.reason, outcome.ending)
@@ -171,7 +172,7 @@ class Reporter:
         self._holdings.remove(execution)
 
 
-def _words(execution: Execution, live: LiveOutput) -> dict[str, object]:
+def _output_of(execution: Execution, live: LiveOutput) -> dict[str, object]:
     lease = execution.claimed.lease
     return {"run_id": lease.run_id, "token": lease.token, "progress": live.progress_json, "output": live.output}
 

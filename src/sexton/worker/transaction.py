@@ -1,5 +1,5 @@
-"""`ctx.transaction()`: the handler's own writes and the end of its run commit together, so the effect happens exactly once
-wherever the worker dies. Inside, the run ends as the last statement; if the lease has gone meanwhile, everything rolls back."""
+"""`ctx.transaction()`: the handler's own writes and the end of its run commit together, so the effect happens exactly once,
+even if the worker dies. The end of the run is the last statement; if the lease was lost meanwhile, everything rolls back."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .execution import Execution, encoded_result
 
 
 class Transaction:
-    """`async with` over our own pool or the caller's async connection, `with` over the caller's sync connection.
+    """`async with` uses Sexton's pool or the caller's async connection, `with` the caller's sync connection.
 
-    On a connection of the caller's, whose transaction they began, commit is theirs too: the run ends when they commit, and
-    not at all if they roll back.
+    If the caller has already started a transaction on its connection, the caller also commits: the run ends with that commit,
+    and does not end if the caller rolls back.
     """
 
     def __init__(self, database: Database, execution: Execution, connection: object | None, *, clock: Clock, dice: Rng) -> None:
@@ -31,7 +31,7 @@ class Transaction:
         self._clock, self._dice = clock, dice
         self._own: AbstractAsyncContextManager[Any] | None = None
         self._entered: Any = None
-        self.result: object = None  # kept with the execution, as a return value would be
+        self.result: object = None  # stored with the execution, like a return value
 
     async def __aenter__(self) -> Any:
         if self._connection is None:
@@ -56,7 +56,7 @@ class Transaction:
     def __enter__(self) -> Any:
         if self._connection is None:
             raise TypeError(
-                "ctx.transaction() in a plain function needs your own connection: with ctx.transaction(connection): …"
+                "ctx.transaction() in a sync function needs your own connection: with ctx.transaction(connection): …"
             )
         return self._connection
 
@@ -96,4 +96,4 @@ class Transaction:
 
     def _check(self, finished: list[Any]) -> None:
         if not finished:
-            raise LeaseLost("the lease on this run was lost; the transaction is rolled back")
+            raise LeaseLost("the lease of this run was lost; the transaction is rolled back")

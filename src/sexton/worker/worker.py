@@ -1,4 +1,4 @@
-"""One worker: its parts and how they hang together, and the drain that ends it."""
+"""One worker: its parts, how they are connected, and the drain that ends it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from .reporter import Reporter
 from .transaction import Transaction
 
 FLUSH_S = 10.0
-TRUST_S = 0.5  # a beat may come that much late before its intakes look for themselves again
+TRUST_S = 0.5  # a heartbeat may be this late before the intakes query for themselves again
 
 
 class Worker:
-    """Built around a `Database` it is given, so that a simulation can stand in between and call each part's `run_once`."""
+    """Gets its `Database` from the caller, so that a simulation can replace it and call `run_once` of each part."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class Worker:
         needs_heartbeat: bool = False,
         targets: Mapping[str, Handler] | None = None,
     ) -> None:
-        """`handlers` stand in for the registry's functions, where a test wants to end them itself. `transactions` are for the
-        handlers' own, so that a slow one cannot hold up claims and reports. `looks_by_beat`: hints reach it, so that an idle
-        intake may leave looking to the heartbeat. `needs_heartbeat`: takes nothing before it has one, or others would take it
-        for dead. `targets` are the tasks that are no Python functions."""
+        """`handlers` replace the registry's functions in tests. `transactions` is a pool for the handlers' own transactions, so
+        that a slow one cannot delay claims and reports. `looks_by_beat`: the worker receives hints, so the heartbeat may look
+        for work for an idle intake. `needs_heartbeat`: the worker claims nothing before its first heartbeat, because others
+        would declare it dead. `targets` are the tasks other than Python functions."""
         self._targets = targets or {}
         self._empty_queues: list[EmptyQueueFilter] = []
         self._looks_by_beat, self._needs_heartbeat = looks_by_beat, needs_heartbeat
@@ -71,7 +71,7 @@ class Worker:
         self.enlisted = False
         self.draining = False
         self.exhausted = asyncio.Event()  # too many zombies: only a new process helps
-        self.cut_off: Callable[[], object] = lambda: None  # called when nobody had heard of us for a whole lease
+        self.cut_off: Callable[[], object] = lambda: None  # called when no heartbeat succeeded for a whole lease
         self._database, self._registry, self._settings = database, registry, settings
         self._clock, self._emit, self._dice = clock, emit, dice
         self._heartbeat: Heartbeat | None = None
@@ -89,7 +89,7 @@ class Worker:
             timers=timers,
             dice=dice,
             grace_s=settings.worker_grace_s,
-            new_said=lambda: LiveOutput(clock.monotonic),
+            new_output=lambda: LiveOutput(clock.monotonic),
             transaction=lambda execution, connection: Transaction(
                 transactions or database, execution, connection, clock=clock, dice=dice
             ),
@@ -103,7 +103,7 @@ class Worker:
         self._intake_of = {name: intake for intake in self.intakes for name in intake.tasks}
 
     def _make_intakes(self, poll_s: float) -> list[Intake]:
-        """A run in a process has a slot of its own kind, so the two kinds are taken in separately."""
+        """Runs in processes have separate slots, so each kind has its own intake."""
         settings = self._settings
         kinds = (("intake", False, settings.worker_concurrency), ("process intake", True, settings.worker_processes))
         return [
@@ -166,7 +166,7 @@ class Worker:
         return {**functions, **self._targets}
 
     def make_heartbeat(self, database: Database, post: Callable[[Callable[[], None]], object]) -> Heartbeat:
-        """On a database of its own, for it runs in a thread of its own; `post` carries its calls to the event loop."""
+        """With its own database, because it runs in its own thread; `post` passes its calls to the event loop."""
         self._heartbeat = Heartbeat(
             database,
             self,
@@ -199,7 +199,8 @@ class Worker:
         self._emit(WorkerJoined(self.worker_id, process_name()))
 
     def declared_lost(self, worker_id: UUID) -> None:
-        """A sweeper took us for dead: what we held is others' now. We go on under a new id, which the next beat enlists."""
+        """A sweeper declared this worker dead, and other workers may have its runs. It continues under a new id, which the next
+        heartbeat enlists."""
         if worker_id != self.worker_id:
             return
         held = self.holdings.all()
@@ -210,7 +211,7 @@ class Worker:
             execution.lose()
 
     def looked(self, *, is_ready: bool, is_overdue: bool, sent_at: float) -> None:
-        """What a beat has seen on its way; where it looks for the intakes, it also wakes them."""
+        """What a heartbeat has seen. If it looks for work for the intakes, it also wakes them."""
         for empty_queues in self._empty_queues:
             empty_queues.look(is_ready=is_ready, is_overdue=is_overdue, sent_at=sent_at)
         if self._looks_by_beat and (is_ready or is_overdue):
@@ -225,7 +226,7 @@ class Worker:
                 intake.hear()
 
     async def drain(self, patience_s: float) -> None:
-        """Stops taking, lets what runs finish, hands the rest back. Nothing is lost either way."""
+        """Stops claiming, lets running handlers finish, returns the rest. No run is lost."""
         self.draining = True
         for intake in self.intakes:
             intake.close("the worker is draining")
@@ -239,7 +240,7 @@ class Worker:
         self._emit(Drained(self.worker_id, len(unfinished)))
 
     async def flush(self) -> None:
-        """The last reports, once nothing else calls the reporter."""
+        """Writes the last reports, after all other callers of the reporter have stopped."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 while self.reporter.pending_count:

@@ -205,10 +205,10 @@ def test_the_value_of_h_does_not_change_with_versions() -> None:
         ("0 0 * * MOX", "day-of-week 'MOX' at position 9"),
         ("0 0 * * 1,2,MOX", "position 13"),
         ("0 0 * FOO *", "month 'FOO' at position 7"),
-        ("*/0 * * * *", "a step is 1 to 60"),
+        ("*/0 * * * *", "a step must be 1 to 60"),
         ("*/90 * * * *", 'every: "90m"'),
         ("1--100000000 * * * *", "minute '1--100000000' at position 1"),
-        ("1-2-3 * * * *", "not understood"),
+        ("1-2-3 * * * *", "is not valid"),
         ("1,,2 * * * *", "empty item"),
         (", * * * *", "empty item"),
         ("? * * * *", "use \\*"),
@@ -217,8 +217,8 @@ def test_the_value_of_h_does_not_change_with_versions() -> None:
         ("0 0 * * L", "FRIL"),
         ("0 0 * * FRI#6", "#1 to #5"),
         ("0 0 * * FRI#0", "#1 to #5"),
-        ("H(30-10) * * * *", "smaller first"),
-        ("0 0 0 1 1 ? 2030-2020", "smaller first"),
+        ("H(30-10) * * * *", "smaller value first"),
+        ("0 0 0 1 1 ? 2030-2020", "smaller value first"),
         ("0 0 0 1 1 ? 1969", "year '1969'"),
         ("@reboot", "@hourly"),
         ("@every 5m", "give every"),
@@ -226,7 +226,7 @@ def test_the_value_of_h_does_not_change_with_versions() -> None:
         ("0 0 30 2 *", "never fires"),
         ("0 0 31 4,6,9,11 *", "never fires"),
         ("0 0 0 1 1 ? 2020", "never fires"),
-        ("0 0 * * * " + "x" * 10_000, "characters, the limit"),
+        ("0 0 * * * " + "x" * 10_000, "characters; the limit"),
         (7, "give a text"),
     ],
 )
@@ -244,7 +244,7 @@ def test_the_quartz_dialect_wants_one_question_mark_and_seconds() -> None:
         parse("0 0 9 * * *", dialect="quartz")
     with pytest.raises(Invalid, match="exactly one"):
         parse("0 0 9 ? * ?", dialect="quartz")
-    with pytest.raises(Invalid, match="begins with the second"):
+    with pytest.raises(Invalid, match="starts with the second"):
         parse("0 9 ? * MON", dialect="quartz")
     with pytest.raises(Invalid, match="dialect"):
         make(now=NOW, cron="0 9 * * *", dialect="vixie")

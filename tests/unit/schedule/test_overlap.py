@@ -25,19 +25,19 @@ def test_a_fire_alone_starts_under_every_policy() -> None:
 
 def test_each_policy_with_a_run_in_the_way() -> None:
     """B5: what did not start says which run was in the way."""
-    assert decide(Overlap("skip"), Live((A,))) == Skip("the run before is not over", A)
+    assert decide(Overlap("skip"), Live((A,))) == Skip("the previous run has not ended", A)
     assert decide(Overlap("queue"), Live((A,), (B,))) == Queue(A)
-    assert decide(Overlap("queue", max_queued=1), Live((A,), (B,))) == Skip("1 runs are queued, the limit is 1", A)
+    assert decide(Overlap("queue", max_queued=1), Live((A,), (B,))) == Skip("1 runs are queued; the limit is 1", A)
     assert decide(Overlap("parallel", max_parallel=2), Live((A,))) == Start()
-    assert decide(Overlap("parallel", max_parallel=2), Live((A, B))) == Skip("2 runs are alive, the limit is 2", A)
+    assert decide(Overlap("parallel", max_parallel=2), Live((A, B))) == Skip("2 runs are alive; the limit is 2", A)
     assert decide(Overlap("replace"), Live((A,))) == Replace((A,), ())
     assert decide(Overlap("replace"), Live((A,), (B,))) == Replace((A,), (B,))
 
 
 def test_a_changed_policy_meets_what_the_old_one_left() -> None:
     """B5: the policy may change while runs are queued or parallel."""
-    assert decide(Overlap("skip"), Live((), (B,))) == Skip("the run before is not over", B)
-    assert decide(Overlap("parallel", max_parallel=1), Live((A, B, C))) == Skip("3 runs are alive, the limit is 1", A)
+    assert decide(Overlap("skip"), Live((), (B,))) == Skip("the previous run has not ended", B)
+    assert decide(Overlap("parallel", max_parallel=1), Live((A, B, C))) == Skip("3 runs are alive; the limit is 1", A)
     assert admit(Overlap("queue"), Live((A, B), (C,))) == ()
     assert admit(Overlap("parallel", max_parallel=3), Live((A,), (B, C))) == (B, C)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import wraps
 from typing import Any
 
@@ -41,6 +42,7 @@ class Body:
     kinds: Mapping[str, Any]
     examples: Mapping[str, Any] = field(default_factory=dict)
     required: bool = True
+    limit: int | None = None  # bytes; none: the limit of the app, for short ones
 
 
 @dataclass(frozen=True)
@@ -55,19 +57,18 @@ class Answer:
 @dataclass(frozen=True)
 class Operation:
     """Decorates the function that answers it, and makes the Litestar handler. A field without a default is one that every
-    operation has to give."""
+    operation has to give. The function's docstring is the summary and, after an empty line, the description."""
 
     route: str  # method and path: "GET /v1/jobs"
     _: KW_ONLY
     id: str
     tag: str
-    summary: str
     answers: Mapping[int, Answer]
+    summary: str = ""  # where it is made, and no docstring can have it
     description: str = ""
     query: type[msgspec.Struct] | None = None  # none: a request with a query is refused
     any_query: bool = False  # a query is passed over
     body: Body | None = None
-    body_limit: int | None = None  # bytes; none: the limit of the app, for operations that take no body or a short one
     headers: tuple[str, ...] = ()
     problems: tuple[int, ...] = ()  # beyond those that a query, a body or a change brings
     documented_path: str | None = None  # as callers write it, where the route itself is wider
@@ -85,9 +86,13 @@ class Operation:
             self.path,
             http_method=self.method,
             status_code=200,  # a response that has its own status keeps it
-            request_max_body_size=Empty if self.body_limit is None else self.body_limit,
-            opt={"operation": self},
+            request_max_body_size=Empty if self.body is None or self.body.limit is None else self.body.limit,
+            opt={"operation": self if self.summary else self._said_by(handle)},
         )(handle if self.any_query or self.query is not None else _without_query(handle))
+
+    def _said_by(self, handle: Handle) -> Operation:
+        summary, _, description = inspect.cleandoc(handle.__doc__ or self.id).partition("\n\n")
+        return replace(self, summary=summary.removesuffix("."), description=" ".join(description.split()))
 
 
 def _without_query(handle: Handle) -> Handle:
@@ -99,5 +104,10 @@ def _without_query(handle: Handle) -> Handle:
     return checked
 
 
-def body(kind: Any, **examples: Any) -> Body:
-    return Body({JSON: kind}, examples)
+def body(kind: Any, *, limit: int | None = None, **examples: Any) -> Body:
+    return Body({JSON: kind}, examples, limit=limit)
+
+
+def ok(description: str, kind: Any, **more: Any) -> dict[int, Answer]:
+    """The answers of an operation that has one."""
+    return {200: Answer(description, kind, **more)}

@@ -12,7 +12,7 @@ from litestar import Response
 from sexton.api.answers.problems import Refused, document, refusal
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import worker_examples as examples
-from sexton.api.openapi.description import Answer, Body, Operation, body
+from sexton.api.openapi.description import Body, Operation, body, ok
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of
 from sexton.api.requests.submissions import check_payload
@@ -52,19 +52,17 @@ R = TypeVar("R", bound=LeaseRequest)
 @operation(
     "POST /v1/runs/{run_id:str}/heartbeat",
     id="beatRun",
-    summary="Say that a run goes on",
-    description=(
-        "With `progress` and lines of `output` to be shown. The answer says whether somebody cancelled the job, and "
-        "when the run will be ended if nobody does. A job with `progress_within` must be heard of that often once its "
-        "target has answered 202."
-    ),
-    body=body(RunHeartbeat, **examples.RUN_HEARTBEATS),
-    body_limit=BODY_LIMIT,
+    body=body(RunHeartbeat, limit=BODY_LIMIT, **examples.RUN_HEARTBEATS),
     headers=("Authorization",),
-    answers={200: Answer("It goes on.", RunHeard)},
+    answers=ok("It goes on.", RunHeard),
     problems=_PROBLEMS,
 )
 async def heartbeat(request: ApiRequest) -> Response[bytes]:
+    """Say that a run goes on.
+
+    With `progress` and lines of `output` to be shown. The answer says whether somebody cancelled the job, and when the run will
+    be ended if nobody does. A job with `progress_within` must be heard of that often once its target has answered 202.
+    """
     state, asked, lease = await _asked(request, RunHeartbeat)
     progress = kept("/progress", asked.progress, PROGRESS_BYTES_LIMIT)
     output = None if asked.output is None else storable(asked.output)
@@ -80,16 +78,15 @@ def _ending(verb: str, asked: Body, *, summary: str, description: str = "") -> O
         summary=summary,
         description=f"{description} {_AGAIN}".lstrip(),
         body=asked,
-        body_limit=BODY_LIMIT,
         headers=("Authorization",),
-        answers={200: Answer("It is recorded.", Reported)},
+        answers=ok("It is recorded.", Reported),
         problems=_PROBLEMS,
     )
 
 
 @_ending(
     "complete",
-    body(CompleteRequest, **examples.COMPLETING),
+    body(CompleteRequest, limit=BODY_LIMIT, **examples.COMPLETING),
     summary="End a run: it succeeded",
 )
 async def complete(request: ApiRequest) -> Response[bytes]:
@@ -99,7 +96,7 @@ async def complete(request: ApiRequest) -> Response[bytes]:
 
 @_ending(
     "fail",
-    body(FailRequest, **examples.FAILING),
+    body(FailRequest, limit=BODY_LIMIT, **examples.FAILING),
     summary="End a try: it failed",
     description=(
         "The job's retry policy says what follows; `permanent` sends it to the dead letters at once, `retry_after` is "
@@ -113,7 +110,7 @@ async def fail(request: ApiRequest) -> Response[bytes]:
 
 @_ending(
     "release",
-    body(ReleaseRequest, **examples.RELEASING),
+    body(ReleaseRequest, limit=BODY_LIMIT, **examples.RELEASING),
     summary="Hand a run back unfinished",
     description=(
         "For another worker, at once or after `delay`; no attempt is spent. A run whose job was cancelled ends as "
@@ -129,13 +126,14 @@ async def release(request: ApiRequest) -> Response[bytes]:
 @operation(
     "POST /v1/runs/complete",
     id="completeRuns",
-    summary="End many runs: they succeeded",
-    description="Each item shows its own lease. One that is refused does not hold back the others.",
-    body=body(CompleteMany, **examples.COMPLETING_MANY),
-    body_limit=BATCH_BODY_LIMIT,
-    answers={200: Answer("What became of each, in the order given.", CompletedMany)},
+    body=body(CompleteMany, limit=BATCH_BODY_LIMIT, **examples.COMPLETING_MANY),
+    answers=ok("What became of each, in the order given.", CompletedMany),
 )
 async def complete_many(request: ApiRequest) -> Response[bytes]:
+    """End many runs: they succeeded.
+
+    Each item shows its own lease. One that is refused does not hold back the others.
+    """
     state, asked = state_of(request), await read(request, CompleteMany)
     refused: dict[int, Refused] = {}
     items: dict[int, Item] = {}

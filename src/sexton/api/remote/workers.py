@@ -14,7 +14,7 @@ from litestar import Response
 from sexton.api.answers.problems import Refused
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import worker_examples as examples
-from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.openapi.description import Operation, body, ok
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
@@ -37,20 +37,18 @@ _STOPPING = {"Retry-After": "1"}
 @operation(
     "POST /v1/workers/acquire",
     id="acquireRuns",
-    summary="Take runs as a worker",
-    description=(
-        "Answers with up to `limit` runs under a lease, at once if some are ready, else after `wait` at most, maybe "
-        "with none. The first call without `worker_id` makes one; send it from then on. Call something at least every "
-        "third of `lease`: a worker that is silent for a whole one is dead, and its runs go to others. With `holding`, "
-        "runs that it has under a lease but does not list go back, spending no attempt: send it only while no other "
-        "acquire of this worker is under way."
-    ),
-    body=body(AcquireRequest, **examples.ACQUIRING),
-    body_limit=BODY_LIMIT,
-    answers={200: Answer("What it may start now, each with its lease.", Acquired)},
+    body=body(AcquireRequest, limit=BODY_LIMIT, **examples.ACQUIRING),
+    answers=ok("What it may start now, each with its lease.", Acquired),
     problems=(409,),
 )
 async def acquire(request: ApiRequest) -> Response[bytes]:
+    """Take runs as a worker.
+
+    Answers with up to `limit` runs under a lease, at once if some are ready, else after `wait` at most, maybe with none. The
+    first call without `worker_id` makes one; send it from then on. Call something at least every third of `lease`: a worker
+    that is silent for a whole one is dead, and its runs go to others. With `holding`, runs that it has under a lease but does
+    not list go back, spending no attempt: send it only while no other acquire of this worker is under way.
+    """
     state, asked = state_of(request), await read(request, AcquireRequest)
     for field in ("tasks", "queues"):
         for index, name in enumerate(getattr(asked, field)):
@@ -102,33 +100,29 @@ async def _until_gone(request: ApiRequest) -> AsyncIterator[asyncio.Future[None]
 @operation(
     "POST /v1/workers/{worker_id:str}/heartbeat",
     id="beatWorker",
-    summary="Say that a worker lives",
-    description=(
-        "For the worker and all that it holds. `stop` lists what it should stop: runs whose job was cancelled, and of "
-        "`holding` those that are not its any more. What it has under a lease for more than 10 s and does not list in "
-        "`holding` goes back, spending no attempt."
-    ),
-    body=body(WorkerHeartbeat, **examples.WORKER_HEARTBEATS),
-    body_limit=BODY_LIMIT,
-    answers={200: Answer("It is known to live.", WorkerHeard)},
+    body=body(WorkerHeartbeat, limit=BODY_LIMIT, **examples.WORKER_HEARTBEATS),
+    answers=ok("It is known to live.", WorkerHeard),
     problems=(409,),
 )
 async def heartbeat(request: ApiRequest) -> Response[bytes]:
+    """Say that a worker lives.
+
+    For the worker and all that it holds. `stop` lists what it should stop: runs whose job was cancelled, and of `holding` those
+    that are not its any more. What it has under a lease for more than 10 s and does not list in `holding` goes back, spending
+    no attempt.
+    """
     state, worker_id = state_of(request), id_of(request, "worker_id", "worker")
     asked = await read(request, WorkerHeartbeat)
     lease_s, stop = await state.remote_claims.beat(caller_of(request), worker_id, asked.holding, draining=asked.draining)
     return answer(WorkerHeard(worker_id=worker_id, lease_s=lease_s, stop=_stop(stop)))
 
 
-@operation(
-    "DELETE /v1/workers/{worker_id:str}",
-    id="leaveWorker",
-    summary="Leave as a worker",
-    description="Hands back what it still holds, spending no attempt, and takes it off the list. Remote workers only.",
-    answers={200: Answer("It is gone.", WorkerGone)},
-    problems=(409, 422),
-)
+@operation("DELETE /v1/workers/{worker_id:str}", id="leaveWorker", answers=ok("It is gone.", WorkerGone), problems=(409, 422))
 async def leave(request: ApiRequest) -> Response[bytes]:
+    """Leave as a worker.
+
+    Hands back what it still holds, spending no attempt, and takes it off the list. Remote workers only.
+    """
     worker_id = id_of(request, "worker_id", "worker")
     released = await state_of(request).remote_claims.leave(caller_of(request), worker_id)
     return answer(WorkerGone(worker_id=worker_id, released_count=released))

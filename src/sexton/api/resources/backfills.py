@@ -9,7 +9,7 @@ from litestar import Response
 from sexton import wire
 from sexton.api.answers.responses import answer, expected_version
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.openapi.description import Operation, body, ok
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, caller_of, state_of
@@ -21,19 +21,19 @@ operation = partial(Operation, tag="jobs")
 @operation(
     "POST /v1/jobs/{job_id:str}/backfill",
     id="backfillJob",
-    summary="Run the past fires of a recurring job",
-    description=(
-        "Those of its own rule from `from` to before `until`, oldest first, each due `spacing` after the one before. "
-        "What has succeeded, lives, or lies in the dead letters is left out; with `fires: all` only what lives. The "
-        "schedule goes on: a regular fire waits for at most one run of the backfill, and goes before the rest. At most "
-        "1,000 per call. With `dry_run` nothing is changed."
-    ),
     body=body(wire.BackfillRequest, **examples.BACKFILLS),
     headers=("If-Match",),
-    answers={200: Answer("What was written, or would be.", wire.Backfill)},
+    answers=ok("What was written, or would be.", wire.Backfill),
     problems=(409, 412),
 )
 async def start(request: ApiRequest) -> Response[bytes]:
+    """Run the past fires of a recurring job.
+
+    Those of its own rule from `from` to before `until`, oldest first, each due `spacing` after the one before. What has
+    succeeded, lives, or lies in the dead letters is left out; with `fires: all` only what lives. The schedule goes on: a
+    regular fire waits for at most one run of the backfill, and goes before the rest. At most 1,000 per call. With `dry_run`
+    nothing is changed.
+    """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     asked, version = await read(request, wire.BackfillRequest), expected_version(request)
     async with state.database.transaction() as connection:
@@ -54,14 +54,12 @@ async def start(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Backfill(**done._asdict()))
 
 
-@operation(
-    "DELETE /v1/jobs/{job_id:str}/backfill",
-    id="stopBackfill",
-    summary="Stop the backfill of a job",
-    description="What of it waits never starts, and history says so; what runs goes on, and so does the schedule.",
-    answers={200: Answer("What that did.", wire.BackfillStopped)},
-)
+@operation("DELETE /v1/jobs/{job_id:str}/backfill", id="stopBackfill", answers=ok("What that did.", wire.BackfillStopped))
 async def stop(request: ApiRequest) -> Response[bytes]:
+    """Stop the backfill of a job.
+
+    What of it waits never starts, and history says so; what runs goes on, and so does the schedule.
+    """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
         done = await backfill.stop(connection, caller_of(request), wanted, now=state.clock.database_now())

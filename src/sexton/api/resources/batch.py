@@ -61,8 +61,7 @@ Checked = Document | Refused
         "One-time and recurring jobs may be mixed; with `on_name=update` this creates and updates named schedules."
     ),
     query=BatchQuery,
-    body=Body({JSON: list[wire.JobRequest], NDJSON: bytes}, examples.BATCH),
-    body_limit=BODY_LIMIT,
+    body=Body({JSON: list[wire.JobRequest], NDJSON: bytes}, examples.BATCH, limit=BODY_LIMIT),
     headers=("traceparent",),
     answers={
         201: Answer("All were submitted.", wire.Batch),

@@ -13,7 +13,7 @@ from sexton.api.answers import views
 from sexton.api.answers.problems import invalid
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.openapi.description import Operation, body, ok
 from sexton.api.requests.bodies import read, refuse_unkeepable
 from sexton.api.requests.parameters import filter_of, id_of, query_of
 from sexton.api.requests.queries import DeadLettersQuery
@@ -32,13 +32,10 @@ _BODY_LIMIT = 2 * 1024 * 1024  # ten thousand ids and some space
 
 
 @operation(
-    "GET /v1/dead-letters",
-    id="listDeadLetters",
-    summary="List dead letters, newest first",
-    query=DeadLettersQuery,
-    answers={200: Answer("A page.", wire.Page[wire.DeadLetter])},
+    "GET /v1/dead-letters", id="listDeadLetters", query=DeadLettersQuery, answers=ok("A page.", wire.Page[wire.DeadLetter])
 )
 async def find(request: ApiRequest) -> Response[bytes]:
+    """List dead letters, newest first."""
     query = query_of(request, DeadLettersQuery)
     return await newest_first(request, query, filter_of(store.Filter, query), _page, views.dead_letter)
 
@@ -55,10 +52,10 @@ async def _page(connection: Connection, chosen: store.Filter, /, *, before: UUID
 @operation(
     "GET /v1/dead-letters/{letter_id:str}",
     id="getDeadLetter",
-    summary="Look at a dead letter",
-    answers={200: Answer("The letter, with payload and error as they were.", wire.DeadLetter)},
+    answers=ok("The letter, with payload and error as they were.", wire.DeadLetter),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
+    """Look at a dead letter."""
     wanted = id_of(request, "letter_id", "dead letter")
     async with state_of(request).database.connection() as connection:
         rows = await store.find(connection, store.Filter(ids=[wanted]), limit=1)
@@ -70,13 +67,14 @@ async def show(request: ApiRequest) -> Response[bytes]:
 @operation(
     "POST /v1/dead-letters/replay",
     id="replayDeadLetters",
-    summary="Run dead letters again",
-    description="Each once, with a fresh budget; a letter that somebody else replays at the same time is left to them.",
-    body=body(wire.ReplayRequest, **examples.REPLAYS),
-    body_limit=_BODY_LIMIT,
-    answers={200: Answer("What was replayed, or after a dry run what would be.", wire.Replay)},
+    body=body(wire.ReplayRequest, limit=_BODY_LIMIT, **examples.REPLAYS),
+    answers=ok("What was replayed, or after a dry run what would be.", wire.Replay),
 )
 async def replay(request: ApiRequest) -> Response[bytes]:
+    """Run dead letters again.
+
+    Each once, with a fresh budget; a letter that somebody else replays at the same time is left to them.
+    """
     state, asked = state_of(request), await read(request, wire.ReplayRequest)
     chosen = _chosen(asked.filter)
     async with state.database.transaction() as connection:
@@ -92,13 +90,14 @@ async def replay(request: ApiRequest) -> Response[bytes]:
 @operation(
     "DELETE /v1/dead-letters",
     id="discardDeadLetters",
-    summary="Discard dead letters",
-    description="Their jobs stay failed; only the letters go.",
-    body=body(wire.DiscardRequest, **examples.DISCARDS),
-    body_limit=_BODY_LIMIT,
-    answers={200: Answer("What was discarded, or after a dry run what would be.", wire.Discard)},
+    body=body(wire.DiscardRequest, limit=_BODY_LIMIT, **examples.DISCARDS),
+    answers=ok("What was discarded, or after a dry run what would be.", wire.Discard),
 )
 async def discard(request: ApiRequest) -> Response[bytes]:
+    """Discard dead letters.
+
+    Their jobs stay failed; only the letters go.
+    """
     asked = await read(request, wire.DiscardRequest)
     chosen = _chosen(asked.filter)
     async with state_of(request).database.transaction() as connection:
@@ -107,13 +106,9 @@ async def discard(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Discard(matched_count=len(ids), discarded=gone, dry_run=asked.dry_run))
 
 
-@operation(
-    "DELETE /v1/dead-letters/{letter_id:str}",
-    id="discardDeadLetter",
-    summary="Discard a dead letter",
-    answers={200: Answer("It is gone.", wire.Discard)},
-)
+@operation("DELETE /v1/dead-letters/{letter_id:str}", id="discardDeadLetter", answers=ok("It is gone.", wire.Discard))
 async def discard_one(request: ApiRequest) -> Response[bytes]:
+    """Discard a dead letter."""
     wanted = id_of(request, "letter_id", "dead letter")
     async with state_of(request).database.transaction() as connection:
         gone = await letters.discard(connection, caller_of(request), [wanted])

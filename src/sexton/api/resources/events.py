@@ -12,7 +12,7 @@ from litestar.response import Stream
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.problems import Refused, invalid
-from sexton.api.openapi.description import Answer, Operation
+from sexton.api.openapi.description import Operation, ok
 from sexton.api.requests.parameters import query_of, within_history
 from sexton.api.requests.queries import EventsQuery
 from sexton.api.state import ApiRequest, state_of
@@ -28,18 +28,17 @@ _encode = msgspec.json.Encoder().encode
 @operation(
     f"GET {PATH}",
     id="streamEvents",
-    summary="Watch what happens",
-    description=(
-        "Server-sent events: `event` is the type, `data` an Event as JSON, `id` resumes the stream when sent as "
-        "`Last-Event-ID`; after that, events of the last second may come again. A comment comes every 15 s. A client "
-        "that cannot keep up is let go and may resume. It is a live view, not a ledger: of a very busy cluster it "
-        "tells a sample."
-    ),
     query=EventsQuery,
     headers=("Last-Event-ID",),
-    answers={200: Answer("A stream without end.", bytes, media_type=MEDIA_TYPE)},
+    answers=ok("A stream without end.", bytes, media_type=MEDIA_TYPE),
 )
 async def stream(request: ApiRequest) -> Stream:
+    """Watch what happens.
+
+    Server-sent events: `event` is the type, `data` an Event as JSON, `id` resumes the stream when sent as `Last-Event-ID`;
+    after that, events of the last second may come again. A comment comes every 15 s. A client that cannot keep up is let go and
+    may resume. It is a live view, not a ledger: of a very busy cluster it tells a sample.
+    """
     query, state = query_of(request, EventsQuery), state_of(request)
     resume_at = _resume_at(request)
     if state.live_stream.closed:

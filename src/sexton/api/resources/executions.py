@@ -12,7 +12,7 @@ from litestar import Response
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Operation
+from sexton.api.openapi.description import Operation, ok
 from sexton.api.requests.parameters import filter_of, id_of, query_of
 from sexton.api.requests.queries import ExecutionsQuery, JobExecutionsQuery
 from sexton.api.state import ApiRequest, state_of
@@ -25,31 +25,25 @@ from .pages import Paged, newest_first
 
 operation = partial(Operation, tag="executions")
 
-_PAGE = {200: Answer("A page.", wire.Page[wire.Execution])}
+_PAGE = ok("A page.", wire.Page[wire.Execution])
 
 
-@operation(
-    "GET /v1/executions",
-    id="listExecutions",
-    summary="List executions, newest first",
-    description="Those that have ended; with `status=running` those that run now, which have no id yet.",
-    query=ExecutionsQuery,
-    answers=_PAGE,
-)
+@operation("GET /v1/executions", id="listExecutions", query=ExecutionsQuery, answers=_PAGE)
 async def find(request: ApiRequest) -> Response[bytes]:
+    """List executions, newest first.
+
+    Those that have ended; with `status=running` those that run now, which have no id yet.
+    """
     query = query_of(request, ExecutionsQuery)
     return await _page(request, query, filter_of(search.ExecutionFilter, query))
 
 
-@operation(
-    "GET /v1/jobs/{job_id:str}/executions",
-    id="listJobExecutions",
-    summary="List the executions of a job, newest first",
-    description="Those that have ended; the one that runs now is the job's `last_execution`.",
-    query=JobExecutionsQuery,
-    answers=_PAGE,
-)
+@operation("GET /v1/jobs/{job_id:str}/executions", id="listJobExecutions", query=JobExecutionsQuery, answers=_PAGE)
 async def of_job(request: ApiRequest) -> Response[bytes]:
+    """List the executions of a job, newest first.
+
+    Those that have ended; the one that runs now is the job's `last_execution`.
+    """
     query, wanted = query_of(request, JobExecutionsQuery), id_of(request, "job_id", "job")
     async with state_of(request).database.connection() as connection:
         await jobs.show(connection, wanted)
@@ -67,13 +61,9 @@ async def _page(request: ApiRequest, query: Paged, chosen: search.ExecutionFilte
     return await newest_first(request, query, chosen, find, lambda row: views.execution(row, payloads.get(row.run_id)))
 
 
-@operation(
-    "GET /v1/executions/{execution_id:str}",
-    id="getExecution",
-    summary="Look at an execution, with its output",
-    answers={200: Answer("The execution.", wire.Execution)},
-)
+@operation("GET /v1/executions/{execution_id:str}", id="getExecution", answers=ok("The execution.", wire.Execution))
 async def show(request: ApiRequest) -> Response[bytes]:
+    """Look at an execution, with its output."""
     wanted = id_of(request, "execution_id", "execution")
     async with state_of(request).database.connection() as connection:
         found = await search.execution(connection, wanted)

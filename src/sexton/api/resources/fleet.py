@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Operation
+from sexton.api.openapi.description import Operation, ok
 from sexton.api.state import ApiRequest, state_of
 from sexton.store import clock as database_clock
 from sexton.store.database import Connection
@@ -49,7 +49,7 @@ HANDLERS = [
         views.worker,
         id="listWorkers",
         summary="List workers",
-        answers={200: Answer("All that are known, also those lost lately.", wire.Page[wire.Worker])},
+        answers=ok("All that are known, also those lost lately.", wire.Page[wire.Worker]),
     ),
     _listing(
         "/v1/nodes",
@@ -57,6 +57,6 @@ HANDLERS = [
         partial(views.node, alive_s=NODE_ALIVE_S),
         id="listNodes",
         summary="List scheduler nodes",
-        answers={200: Answer("Each with the partitions it leads.", wire.Page[wire.Node])},
+        answers=ok("Each with the partitions it leads.", wire.Page[wire.Node]),
     ),
 ]

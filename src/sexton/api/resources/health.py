@@ -10,7 +10,7 @@ from litestar import Litestar, Response, get
 
 from sexton import wire
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Operation
+from sexton.api.openapi.description import Answer, Operation, ok
 from sexton.api.openapi.document import openapi
 from sexton.api.requests.bodies import JSON
 from sexton.api.state import ApiRequest, state_of
@@ -22,15 +22,12 @@ from sexton.store.fleet import cluster
 operation = partial(Operation, tag="operations")
 
 
-@operation(
-    "GET /healthz",
-    any_query=True,
-    id="getHealth",
-    summary="Is this process alive?",
-    description="Never touches the database.",
-    answers={200: Answer("It is.", wire.Health)},
-)
+@operation("GET /healthz", any_query=True, id="getHealth", answers=ok("It is.", wire.Health))
 async def healthz(request: ApiRequest) -> Response[bytes]:
+    """Is this process alive?
+
+    Never touches the database.
+    """
     return answer(wire.Health(), headers={"Cache-Control": "no-store"})
 
 
@@ -38,13 +35,13 @@ async def healthz(request: ApiRequest) -> Response[bytes]:
     "GET /readyz",
     any_query=True,
     id="getReadiness",
-    summary="Can this process do its work?",
     answers={
         200: Answer("It can.", wire.Readiness),
         503: Answer("It cannot; the checks say why.", wire.Readiness),
     },
 )
 async def readyz(request: ApiRequest) -> Response[bytes]:
+    """Can this process do its work?"""
     database = state_of(request).database
     checks: dict[str, wire.Check] = {}
     for name, check in (("database", _reach), ("migrations", migrations.require_current), ("home", cluster.require_home)):
@@ -70,14 +67,9 @@ async def _check(check: Callable[[Postgres], Awaitable[None]], database: Postgre
     return wire.Check(ok=True, detail="ok")
 
 
-@operation(
-    "GET /schema",
-    any_query=True,
-    id="getOpenApi",
-    summary="This document",
-    answers={200: Answer("OpenAPI 3.1.", dict)},
-)
+@operation("GET /schema", any_query=True, id="getOpenApi", answers=ok("OpenAPI 3.1.", dict))
 async def schema(request: ApiRequest) -> Response[bytes]:
+    """This document."""
     return Response(_document(request.app), media_type=JSON)
 
 

@@ -16,7 +16,7 @@ from sexton.api.answers.problems import invalid
 from sexton.api.answers.responses import answer, expected_version, tagged
 from sexton.api.known_tasks import warning
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Body, Operation, body
+from sexton.api.openapi.description import Answer, Body, Operation, body, ok
 from sexton.api.requests.bodies import JSON, MERGE_PATCH, read, refuse_unkeepable
 from sexton.api.requests.edits import changes_of
 from sexton.api.requests.faults import checked
@@ -43,21 +43,14 @@ BODY_LIMIT = 2 * 1024 * 1024  # a payload of 256 KiB may be written with escapes
 WAIT_S_MAX = 60.0
 _LOOK_S = 0.1  # between two looks at a job somebody waits for
 _ENDED = ("completed", "failed", "cancelled")
-_JOB = {200: Answer("The job as it stands now.", wire.Job, headers=("ETag",), example=examples.JOB)}
+_JOB = ok("The job as it stands now.", wire.Job, headers=("ETag",), example=examples.JOB)
 
 
 @operation(
     "POST /v1/jobs",
     id="submitJob",
-    summary="Submit a job",
-    description=(
-        "Answered when durable. A job for a task that no live worker knows is accepted with a warning. A recurring job "
-        "(`cron`, `rrule` or `every`) whose name stands already is refused (409), or with `on_name=update` brought up "
-        "to date; it takes no idempotency key."
-    ),
     query=SubmitQuery,
-    body=body(wire.JobRequest, **examples.SUBMISSIONS, **examples.RECURRING),
-    body_limit=BODY_LIMIT,
+    body=body(wire.JobRequest, limit=BODY_LIMIT, **examples.SUBMISSIONS, **examples.RECURRING),
     headers=("Idempotency-Key", "traceparent"),
     answers={
         201: Answer(
@@ -71,6 +64,12 @@ _JOB = {200: Answer("The job as it stands now.", wire.Job, headers=("ETag",), ex
     problems=(409, 429),
 )
 async def submit(request: ApiRequest) -> Response[bytes]:
+    """Submit a job.
+
+    Answered when durable. A job for a task that no live worker knows is accepted with a warning. A recurring job (`cron`,
+    `rrule` or `every`) whose name stands already is refused (409), or with `on_name=update` brought up to date; it takes no
+    idempotency key.
+    """
     query, state = query_of(request, SubmitQuery), state_of(request)
     asked = await read(request, wire.JobRequest, check=check_job)
     key = key_of(request, asked.idempotency_key)
@@ -111,11 +110,11 @@ async def task_warnings(state: ApiState, task: str) -> list[str]:
 @operation(
     "GET /v1/jobs",
     id="listJobs",
-    summary="List jobs, newest first",
     query=JobsQuery,
     answers={200: Answer("A page.", wire.Page[wire.Job], example={"items": [examples.JOB], "next_cursor": None})},
 )
 async def find(request: ApiRequest) -> Response[bytes]:
+    """List jobs, newest first."""
     query = query_of(request, JobsQuery)
     return await newest_first(request, query, filter_of(search.JobFilter, query), search.find_jobs, views.job)
 
@@ -123,13 +122,15 @@ async def find(request: ApiRequest) -> Response[bytes]:
 @operation(
     "GET /v1/jobs/{job_id:str}",
     id="getJob",
-    summary="Look at a job",
-    description="A read after a write sees it. With `wait` the answer comes when the job has ended or time is up.",
     query=JobQuery,
     headers=("If-None-Match",),
     answers={**_JOB, 304: Answer("Nothing has changed.", headers=("ETag",))},
 )
 async def show(request: ApiRequest) -> Response[bytes]:
+    """Look at a job.
+
+    A read after a write sees it. With `wait` the answer comes when the job has ended or time is up.
+    """
     wait = query_of(request, JobQuery).wait
     wait_s = 0.0 if wait is None else span_of(wait, "?wait", most_s=WAIT_S_MAX)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
@@ -150,27 +151,26 @@ async def _show(state: ApiState, job_id: UUID) -> JobView:
 @operation(
     "PATCH /v1/jobs/{job_id:str}",
     id="editJob",
-    summary="Change a pending or recurring job",
-    description=(
-        "A one-time job only while no attempt has begun; a recurring one any time, in force from its next fire. What "
-        "is left out stays; `null` goes back to the default. With `preview=true` nothing is changed, and the answer "
-        "tells which fires of the next 30 days the edit adds and removes."
-    ),
     query=EditQuery,
-    body=Body({JSON: wire.JobEdit, MERGE_PATCH: wire.JobEdit}, {**examples.EDITS, **examples.EDITS_OF_RECURRING}),
-    body_limit=BODY_LIMIT,
+    body=Body(
+        {JSON: wire.JobEdit, MERGE_PATCH: wire.JobEdit}, {**examples.EDITS, **examples.EDITS_OF_RECURRING}, limit=BODY_LIMIT
+    ),
     headers=("If-Match",),
-    answers={
-        200: Answer(
-            "The job as it stands now; or what would change.",
-            (wire.Job, wire.EditPreview),
-            headers=("ETag",),
-            example=examples.JOB,
-        )
-    },
+    answers=ok(
+        "The job as it stands now; or what would change.",
+        (wire.Job, wire.EditPreview),
+        headers=("ETag",),
+        example=examples.JOB,
+    ),
     problems=(409, 412),
 )
 async def edit(request: ApiRequest) -> Response[bytes]:
+    """Change a pending or recurring job.
+
+    A one-time job only while no attempt has begun; a recurring one any time, in force from its next fire. What is left out
+    stays; `null` goes back to the default. With `preview=true` nothing is changed, and the answer tells which fires of the next
+    30 days the edit adds and removes.
+    """
     query = query_of(request, EditQuery)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     check = None if is_recurring(wanted) else changes_of
@@ -197,26 +197,23 @@ async def edit(request: ApiRequest) -> Response[bytes]:
 @operation(
     "PATCH /v1/jobs/{job_id:str}/status",
     id="setJobStatus",
-    summary="Pause, resume or cancel a job",
-    description=(
-        "`paused` holds a job that does not run, `active` lets it go on, `cancelled` ends it. A recurring job that is "
-        "paused fires no more, what runs goes on; with `resume_at` it becomes active then by itself. "
-        "With `preview=true` the answer to `active` tells what a resume would fire, and nothing is changed."
-    ),
     query=StatusQuery,
-    body=body(wire.StatusChange, **examples.STATUS_CHANGES, **examples.PAUSES_OF_RECURRING),
-    body_limit=BODY_LIMIT,
-    answers={
-        200: Answer(
-            "The job as it stands now; or what would fire.",
-            (wire.Job, wire.ResumePreview),
-            headers=("ETag",),
-            example=examples.JOB,
-        )
-    },
+    body=body(wire.StatusChange, limit=BODY_LIMIT, **examples.STATUS_CHANGES, **examples.PAUSES_OF_RECURRING),
+    answers=ok(
+        "The job as it stands now; or what would fire.",
+        (wire.Job, wire.ResumePreview),
+        headers=("ETag",),
+        example=examples.JOB,
+    ),
     problems=(409,),
 )
 async def set_status(request: ApiRequest) -> Response[bytes]:
+    """Pause, resume or cancel a job.
+
+    `paused` holds a job that does not run, `active` lets it go on, `cancelled` ends it. A recurring job that is paused fires no
+    more, what runs goes on; with `resume_at` it becomes active then by itself. With `preview=true` the answer to `active` tells
+    what a resume would fire, and nothing is changed.
+    """
     query = query_of(request, StatusQuery)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     change = await read(request, wire.StatusChange)
@@ -248,14 +245,13 @@ def _resume_preview(seen: forecast.ResumeForecast) -> wire.ResumePreview:
 
 
 @operation(
-    "DELETE /v1/jobs/{job_id:str}",
-    id="cancelJob",
-    summary="Cancel a job",
-    description="What has not started never will; what runs is asked to stop, then forced. Its history stays.",
-    answers={200: Answer("What the cancellation did.", wire.Cancelled)},
-    problems=(409,),
+    "DELETE /v1/jobs/{job_id:str}", id="cancelJob", answers=ok("What the cancellation did.", wire.Cancelled), problems=(409,)
 )
 async def cancel(request: ApiRequest) -> Response[bytes]:
+    """Cancel a job.
+
+    What has not started never will; what runs is asked to stop, then forced. Its history stays.
+    """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
         done = await cancel_job(connection, caller_of(request), wanted, now=state.clock.database_now())
@@ -263,15 +259,12 @@ async def cancel(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Cancelled(job=views.job(view), ended_count=done.ended_count, asked_count=done.asked_count))
 
 
-@operation(
-    "POST /v1/jobs/{job_id:str}/retry",
-    id="retryJob",
-    summary="Try a job again now",
-    description="A failed job rises with a fresh budget; one that waits between attempts is due at once.",
-    answers=_JOB,
-    problems=(409,),
-)
+@operation("POST /v1/jobs/{job_id:str}/retry", id="retryJob", answers=_JOB, problems=(409,))
 async def retry(request: ApiRequest) -> Response[bytes]:
+    """Try a job again now.
+
+    A failed job rises with a fresh budget; one that waits between attempts is due at once.
+    """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
         view = await one_time_jobs.retry(connection, caller_of(request), wanted, now=state.clock.database_now())
@@ -281,17 +274,16 @@ async def retry(request: ApiRequest) -> Response[bytes]:
 @operation(
     "POST /v1/jobs/{job_id:str}/run",
     id="runJob",
-    summary="Run a job now",
-    description=(
-        "A recurring job fires once, beside its schedule and under its overlap policy, if asked with another payload, "
-        "which is of this run alone; a pending one-time job, also one between two attempts, is due at once."
-    ),
-    body=Body({JSON: wire.RunRequest}, examples.RUNS, required=False),
-    body_limit=BODY_LIMIT,
+    body=Body({JSON: wire.RunRequest}, examples.RUNS, required=False, limit=BODY_LIMIT),
     answers=_JOB,
     problems=(409,),
 )
 async def run(request: ApiRequest) -> Response[bytes]:
+    """Run a job now.
+
+    A recurring job fires once, beside its schedule and under its overlap policy, if asked with another payload, which is of
+    this run alone; a pending one-time job, also one between two attempts, is due at once.
+    """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     asked = await read(request, wire.RunRequest) if await request.body() else wire.RunRequest()
     payload, now = payload_of(asked), state.clock.database_now()

@@ -9,7 +9,7 @@ from litestar import Response
 from sexton import wire
 from sexton.api.answers import views
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer
+from sexton.api.openapi.description import ok
 from sexton.api.requests.parameters import query_of
 from sexton.api.requests.queries import LimitsQuery
 from sexton.api.state import ApiRequest, state_of
@@ -23,15 +23,12 @@ from .pages import by_name
 from .sharing import SettingsByName, operation
 
 
-@operation(
-    "GET /v1/limits",
-    id="listLimits",
-    summary="List limits",
-    description="By key. Each with how many hold it and wait for it, counted to 1,000, but without its holders.",
-    query=LimitsQuery,
-    answers={200: Answer("A page of them.", wire.Page[wire.LimitView])},
-)
+@operation("GET /v1/limits", id="listLimits", query=LimitsQuery, answers=ok("A page of them.", wire.Page[wire.LimitView]))
 async def find(request: ApiRequest) -> Response[bytes]:
+    """List limits.
+
+    By key. Each with how many hold it and wait for it, counted to 1,000, but without its holders.
+    """
     query, state = query_of(request, LimitsQuery), state_of(request)
     prefix, now = query.prefix or "", state.clock.database_now()
 

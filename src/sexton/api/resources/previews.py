@@ -11,7 +11,7 @@ from litestar import Response
 from sexton import wire
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.openapi.description import Operation, body, ok
 from sexton.api.requests.bodies import read
 from sexton.api.requests.faults import checked, refused
 from sexton.api.requests.parameters import within_history
@@ -31,18 +31,16 @@ _BODY_LIMIT = 256 * 1024
 @operation(
     "POST /v1/schedules/preview",
     id="previewSchedule",
-    summary="Show when a schedule fires",
-    description=(
-        "In words and instants: of a schedule as it would be submitted, or of a job by its `job_id`. The fires are "
-        "those strictly after `after` (now, if left out), with their jitter. `H` and jitter are drawn from tenant and "
-        "name."
-    ),
-    body=body(wire.PreviewRequest, **examples.PREVIEWS),
-    body_limit=_BODY_LIMIT,
-    answers={200: Answer("Its next fires.", wire.Preview)},
+    body=body(wire.PreviewRequest, limit=_BODY_LIMIT, **examples.PREVIEWS),
+    answers=ok("Its next fires.", wire.Preview),
     problems=(404,),
 )
 async def preview(request: ApiRequest) -> Response[bytes]:
+    """Show when a schedule fires.
+
+    In words and instants: of a schedule as it would be submitted, or of a job by its `job_id`. The fires are those strictly
+    after `after` (now, if left out), with their jitter. `H` and jitter are drawn from tenant and name.
+    """
     state = state_of(request)
     asked = await read(request, wire.PreviewRequest, check=lambda one: _rule(one, host_now()))
     async with state.database.connection() as connection:

@@ -14,7 +14,7 @@ from litestar.handlers import HTTPRouteHandler
 from sexton import wire
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.openapi.description import Answer, Operation, body, ok
 from sexton.api.requests.bodies import read, read_checked, refuse_unkeepable
 from sexton.api.requests.parameters import name_of
 from sexton.api.state import ApiRequest, caller_of, state_of
@@ -69,7 +69,7 @@ class SettingsByName(Generic[View]):
             id=self._id("list", "s"),
             summary=f"List {self._noun}s",
             description=description,
-            answers={200: Answer("Each with its load and what is set for it.", wire.Page[self._view])},  # type: ignore[name-defined]
+            answers=ok("Each with its load and what is set for it.", wire.Page[self._view]),  # type: ignore[name-defined]
             problems=(422,),
         )
         async def list_(request: ApiRequest) -> Response[bytes]:
@@ -142,7 +142,7 @@ class SettingsByName(Generic[View]):
             id=self._id("remove"),
             summary=summary,
             description=description,
-            answers={200: Answer(done, wire.Removed)},
+            answers=ok(done, wire.Removed),
             problems=(400, 404, 422, *problems),
         )
         async def remove_(request: ApiRequest) -> Response[bytes]:

@@ -12,7 +12,7 @@ from sexton import wire
 from sexton.api.answers import delivery_views
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import examples
-from sexton.api.openapi.description import Answer, Operation, body
+from sexton.api.openapi.description import Answer, Operation, body, ok
 from sexton.api.requests.bodies import read, read_checked
 from sexton.api.requests.parameters import filter_of, id_of, query_of, within_history
 from sexton.api.requests.queries import DeliveriesQuery, SubscriptionsQuery
@@ -30,18 +30,20 @@ from .pages import by_name, newest_first
 
 operation = partial(Operation, tag="subscriptions")
 
-_SUBSCRIPTION = {200: Answer("The subscription as it stands now.", wire.SubscriptionView)}
+_SUBSCRIPTION = ok("The subscription as it stands now.", wire.SubscriptionView)
 
 
 @operation(
     "GET /v1/subscriptions",
     id="listSubscriptions",
-    summary="List subscriptions",
-    description="By name.",
     query=SubscriptionsQuery,
-    answers={200: Answer("A page of them.", wire.Page[wire.SubscriptionView])},
+    answers=ok("A page of them.", wire.Page[wire.SubscriptionView]),
 )
 async def listed(request: ApiRequest) -> Response[bytes]:
+    """List subscriptions.
+
+    By name.
+    """
     query = query_of(request, SubscriptionsQuery)
 
     async def found(connection: Connection, after: str) -> list[store.Known]:
@@ -50,14 +52,9 @@ async def listed(request: ApiRequest) -> Response[bytes]:
     return await by_name(request, query, found, delivery_views.subscription, lambda one: one.name)
 
 
-@operation(
-    "GET /v1/subscriptions/{name:str}",
-    id="getSubscription",
-    summary="Look at a subscription",
-    answers=_SUBSCRIPTION,
-    problems=(404, 422),
-)
+@operation("GET /v1/subscriptions/{name:str}", id="getSubscription", answers=_SUBSCRIPTION, problems=(404, 422))
 async def shown(request: ApiRequest) -> Response[bytes]:
+    """Look at a subscription."""
     async with state_of(request).database.connection() as connection:
         return answer(delivery_views.subscription(await _found(connection, _name(request))))
 
@@ -65,15 +62,15 @@ async def shown(request: ApiRequest) -> Response[bytes]:
 @operation(
     "PUT /v1/subscriptions/{name:str}",
     id="setSubscription",
-    summary="Subscribe to what becomes of runs",
-    description=(
-        "Makes the subscription, or replaces all of it. It holds for runs that end from now on; what is on its way "
-        "goes where it was to go. While it is paused no event is made, nor made up for later."
-    ),
     body=body(wire.SubscriptionSettings, **examples.SUBSCRIPTIONS),
     answers={**_SUBSCRIPTION, 201: Answer("It is new.", wire.SubscriptionView)},
 )
 async def set_(request: ApiRequest) -> Response[bytes]:
+    """Subscribe to what becomes of runs.
+
+    Makes the subscription, or replaces all of it. It holds for runs that end from now on; what is on its way goes where it was
+    to go. While it is paused no event is made, nor made up for later.
+    """
     state, name = state_of(request), checked_name(_name(request))
     given = await read_checked(request, wire.SubscriptionSettings, lambda one: one.to_domain(name))
     async with state.database.transaction() as connection:
@@ -85,12 +82,14 @@ async def set_(request: ApiRequest) -> Response[bytes]:
 @operation(
     "DELETE /v1/subscriptions/{name:str}",
     id="removeSubscription",
-    summary="Remove a subscription",
-    description="What has not been delivered yet is cancelled. What was stays among the jobs, named `webhook:{name}`.",
-    answers={200: Answer("Nothing more is sent.", wire.SubscriptionRemoved)},
+    answers=ok("Nothing more is sent.", wire.SubscriptionRemoved),
     problems=(404, 422),
 )
 async def removed(request: ApiRequest) -> Response[bytes]:
+    """Remove a subscription.
+
+    What has not been delivered yet is cancelled. What was stays among the jobs, named `webhook:{name}`.
+    """
     state, name = state_of(request), _name(request)
     count = await subscriptions.remove(state.database, caller_of(request), name, now=state.clock.database_now())
     if count is None:
@@ -101,12 +100,12 @@ async def removed(request: ApiRequest) -> Response[bytes]:
 @operation(
     "GET /v1/subscriptions/{name:str}/deliveries",
     id="listDeliveries",
-    summary="List what was delivered, and what was not, newest first",
     query=DeliveriesQuery,
-    answers={200: Answer("A page.", wire.Page[wire.Delivery])},
+    answers=ok("A page.", wire.Page[wire.Delivery]),
     problems=(404,),
 )
 async def log(request: ApiRequest) -> Response[bytes]:
+    """List what was delivered, and what was not, newest first."""
     query, name = query_of(request, DeliveriesQuery), _name(request)
 
     async def find(connection: Connection, chosen: JobFilter, **where: Any) -> Found[store.Delivery]:
@@ -119,15 +118,15 @@ async def log(request: ApiRequest) -> Response[bytes]:
 @operation(
     "POST /v1/subscriptions/{name:str}/deliveries/{delivery_id:str}/replay",
     id="replayDelivery",
-    summary="Send a delivery again",
-    description=(
-        "Whether it arrived, failed or was cancelled, with a fresh budget, to where the subscription points now. "
-        "The message keeps its id (`webhook-id`), so a receiver that minds it acts once."
-    ),
-    answers={200: Answer("It is on its way.", wire.DeliveriesReplayed)},
+    answers=ok("It is on its way.", wire.DeliveriesReplayed),
     problems=(409, 422),
 )
 async def replay_one(request: ApiRequest) -> Response[bytes]:
+    """Send a delivery again.
+
+    Whether it arrived, failed or was cancelled, with a fresh budget, to where the subscription points now. The message keeps
+    its id (`webhook-id`), so a receiver that minds it acts once.
+    """
     state, name, wanted = state_of(request), _name(request), id_of(request, "delivery_id", "delivery")
     async with state.database.transaction() as connection:
         await _found(connection, name)
@@ -147,13 +146,15 @@ async def _refuse_replay(connection: Connection, name: str, wanted: UUID) -> Non
 @operation(
     "POST /v1/subscriptions/{name:str}/deliveries/replay",
     id="replayDeliveries",
-    summary="Send many deliveries again",
-    description="All that failed, or those of a range of time, newest first; each as if it were named alone.",
     body=body(wire.DeliveriesReplay, **examples.DELIVERIES_REPLAYS),
-    answers={200: Answer("What is sent again, or after a dry run would be.", wire.DeliveriesReplayed)},
+    answers=ok("What is sent again, or after a dry run would be.", wire.DeliveriesReplayed),
     problems=(404,),
 )
 async def replay_many(request: ApiRequest) -> Response[bytes]:
+    """Send many deliveries again.
+
+    All that failed, or those of a range of time, newest first; each as if it were named alone.
+    """
     state, name, asked = state_of(request), _name(request), await read(request, wire.DeliveriesReplay)
     async with state.database.connection() as connection:
         await _found(connection, name)

@@ -8,7 +8,7 @@ from litestar import Response
 
 from sexton import wire
 from sexton.api.answers.responses import answer
-from sexton.api.openapi.description import Answer, Operation
+from sexton.api.openapi.description import Operation, ok
 from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.operations.explain import explain
@@ -16,17 +16,13 @@ from sexton.operations.explain import explain
 operation = partial(Operation, tag="jobs")
 
 
-@operation(
-    "GET /v1/jobs/{job_id:str}/why",
-    id="explainJob",
-    summary="Tell why a job has or has not run",
-    description=(
-        "An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the "
-        "answer. For one-time and recurring jobs, whatever their status."
-    ),
-    answers={200: Answer("The answer, and how it was found.", wire.Why)},
-)
+@operation("GET /v1/jobs/{job_id:str}/why", id="explainJob", answers=ok("The answer, and how it was found.", wire.Why))
 async def show(request: ApiRequest) -> Response[bytes]:
+    """Tell why a job has or has not run.
+
+    An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the answer. For
+    one-time and recurring jobs, whatever their status.
+    """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.connection() as connection:
         found = await explain(connection, caller_of(request), wanted, now=state.clock.database_now())

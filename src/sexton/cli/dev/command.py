@@ -1,5 +1,5 @@
-"""`sexton dev`: API, scheduler and worker in one process and one event loop, over the embedded PostgreSQL unless a database is
-named. It waits for nothing that a person would have to mend: a mistake is one line and an exit code, at once."""
+"""`sexton dev`: API, scheduler and worker in one process and one event loop, on the embedded PostgreSQL by default. It does
+not wait for problems that the user has to fix: it prints one line and exits at once."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from .embedded_restart import EmbeddedRestart
 from .greeting import Greeting, tell_ended
 
 DEMO = "sexton.demo:app"
-# Whoever presses Ctrl-C waits for it: handlers get this long to end by themselves, and a quarter of the grace once asked.
+# The user waits after Ctrl-C, so handlers get only this long to finish, and a quarter of the grace period after being asked.
 DRAIN_S = 1.5
 GRACE_S = 4.0
 
-Path = Annotated[str | None, typer.Argument(help="Where the app is: module:attribute. Without, the demo app.", metavar="[APP]")]
-NoReload = Annotated[bool, typer.Option("--no-reload", help="Do not start anew when a file of the app changes.")]
+Path = Annotated[str | None, typer.Argument(help="The app, as module:attribute. Default: the demo app.", metavar="[APP]")]
+NoReload = Annotated[bool, typer.Option("--no-reload", help="Do not restart when a file of the app changes.")]
 Lifeline = Annotated[int | None, typer.Option("--lifeline", hidden=True)]
 Again = Annotated[bool, typer.Option("--again", hidden=True)]
 
@@ -57,8 +57,8 @@ def dev(
     lifeline: Lifeline = None,
     again: Again = False,
 ) -> None:
-    """Run everything in one process, for development: API, scheduler and worker, over the embedded PostgreSQL or
-    SEXTON_DATABASE_URL. An app of your own is loaded anew when its files change.
+    """Run everything in one process, for development: API, scheduler and worker, on the embedded PostgreSQL or
+    SEXTON_DATABASE_URL. Your own app is reloaded when its files change.
 
     Example: sexton dev shop.tasks:app
     """
@@ -110,7 +110,7 @@ async def run(stop: asyncio.Event, settings: Settings, registry: Registry, *, ad
 async def _run_all(
     stop: asyncio.Event, on: Ground, registry: Registry, joined: asyncio.Event, greeting: Greeting, *, again: bool
 ) -> None:
-    """The API first: if its port is taken, nothing else should have begun."""
+    """Starts the API first: if its port is in use, nothing else must have started."""
     listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def others() -> None:

@@ -1,5 +1,5 @@
-"""Whatever ends the embedded PostgreSQL under a running `sexton dev`, the kernel short of memory or a person's kill: it is
-started again, and everything else waits for it and goes on."""
+"""Restarts the embedded PostgreSQL of a running `sexton dev` if it ends, for example by the OOM killer. The other services wait
+for it and continue."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ class EmbeddedRestart:
             try:
                 await asyncio.to_thread(self._server.revive)
             except EmbeddedUnavailable as error:
-                raise DatabaseUnavailable(str(error)) from error  # told once, and tried again
+                raise DatabaseUnavailable(str(error)) from error  # logged once, and tried again
             self._emit(EmbeddedRestarted(str(self._server.data_dir)))
         return LOOK_S

@@ -1,4 +1,4 @@
-"""What `sexton dev` says: where everything is, one command to try, and then one quiet line per finished job."""
+"""What `sexton dev` prints: addresses, one command to try, and then one line per finished job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Greeting:
         more = f" and {len(names) - _SHOWN_TASKS} more" if len(names) > _SHOWN_TASKS else ""
         print(
             f"Sexton {version('sexton')} is ready in {self._took_s:.1f} s. Ctrl-C stops it.\n\n"
-            f"  API       {address}, described at {address}/schema\n"
+            f"  API       {address}, documentation at {address}/schema\n"
             f"  database  psql {shlex.quote(without_password(database_url))}\n"
             f"  tasks     {', '.join(names[:_SHOWN_TASKS]) or 'none'}{more}\n\n"
             f"{self._invitation(address)}",
@@ -47,7 +47,7 @@ class Greeting:
     def _invitation(self, address: str) -> str:
         task = self._registry.get(_FAVOURITE) or next(iter(self._registry), None)
         if task is None:
-            return "The app has no tasks yet: decorate a function with @app.task.\n"
+            return "The app has no tasks yet; decorate a function with @app.task.\n"
         return f"Submit a job:\n\n  {curl(address, task)}\n"
 
     @property
@@ -56,7 +56,7 @@ class Greeting:
 
 
 def curl(address: str, task: Definition) -> str:
-    """A command that works as it stands."""
+    """A command that works without changes."""
     body = json.dumps({"handler": task.name, "payload": _example(task)})
     return f"curl -s {address}/v1/jobs -H 'content-type: application/json' -d {shlex.quote(body)}"
 
@@ -84,13 +84,15 @@ def without_password(url: str) -> str:
 
 def tell_ended(event: Event) -> None:
     if isinstance(event, Ended) and event.ending is not None:
-        typer.echo(_line(event))  # without colours where nobody would see them
+        typer.echo(_line(event))  # without colours if the output is not a terminal
 
 
 def _line(event: Ended) -> str:
     ending = typer.style(f"{event.ending:<9}", fg=_COLOURS.get(event.ending or ""))
     took = f"{event.took_s:.2f} s"
-    said = (event.reason or "").strip().partition("\n")[0]
-    reason = f"  {said if len(said) <= _REASON_LIMIT else said[: _REASON_LIMIT - 1] + '…'}" if said else ""
-    # The wall clock is for the eye that looks at the terminal; nothing is decided by it.
+    first_line = (event.reason or "").strip().partition("\n")[0]
+    reason = (
+        f"  {first_line if len(first_line) <= _REASON_LIMIT else first_line[: _REASON_LIMIT - 1] + '…'}" if first_line else ""
+    )
+    # The wall clock is only shown; nothing is decided by it.
     return f"{time.strftime('%H:%M:%S')}  {ending}  {event.task:<16} {took:>8}  {event.job_id}{reason}"

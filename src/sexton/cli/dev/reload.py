@@ -1,8 +1,7 @@
-"""`sexton dev` for an app that is being written: a parent that watches the app's files and starts a child anew when one
-changes.
+"""`sexton dev` with reload: a parent process watches the app's files and restarts a child process when one changes.
 
-The parent also uses the embedded server, so that this one stays while children come and go. Code that does not load is told
-and waited out; a child never outlives its parent.
+The parent also uses the embedded server, so that the server keeps running while children restart. If the app's code cannot be
+imported, the parent reports it and waits for a change. A child must never outlive its parent.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from sexton.client.location import data_dir
 from sexton.settings import Settings
 from sexton.store.embedded.server import EmbeddedPostgres
 
-BROKEN = 65  # the child's way to say that the app's code does not load
+BROKEN = 65  # exit code of the child: the app's code cannot be imported
 LOOK_S = 0.5
 POLL_S = 0.1
 STOP_S = 10.0  # the child drains for less
@@ -32,12 +31,12 @@ Snapshot = dict[str, tuple[int, int]]
 
 
 class Asked(BaseException):
-    """A signal asks to stop."""
+    """A signal asked the process to stop."""
 
 
 def supervise(app: str, options: list[str], settings: Settings) -> int:
-    """Until a signal, or until the very first child ends by itself for another reason than broken code; answers with the exit
-    code."""
+    """Runs until a signal, or until the first child ends for another reason than code that cannot be imported. Returns the
+    exit code."""
     with _signals(), _server(settings):
         folder = watched_folder(app)
         seen = look(folder)
@@ -52,7 +51,7 @@ def supervise(app: str, options: list[str], settings: Settings) -> int:
                     print(f"sexton: waiting for a change in {folder}", file=sys.stderr, flush=True)
                     _until_change(folder, seen)
                 now = look(folder)
-                print(f"{_first_change(folder, seen, now)} has changed: starting anew", flush=True)
+                print(f"{_first_change(folder, seen, now)} has changed: restarting", flush=True)
                 child.stop()
                 is_first = is_first and code == BROKEN
                 seen, child = now, Child(app, options, again=not is_first)
@@ -63,7 +62,7 @@ def supervise(app: str, options: list[str], settings: Settings) -> int:
 
 
 def _until_end_or_change(child: Child, folder: Path, seen: Snapshot) -> int | None:
-    """The child's exit code if it ended, none if a file changed."""
+    """The child's exit code if it ended, `None` if a file changed."""
     while True:
         for _ in range(round(LOOK_S / POLL_S)):
             time.sleep(POLL_S)
@@ -79,7 +78,7 @@ def _until_change(folder: Path, seen: Snapshot) -> None:
 
 
 class Child:
-    """The real `sexton dev`, in a session of its own: Ctrl-C reaches only the parent, which asks it to stop."""
+    """The child `sexton dev`, in its own session: Ctrl-C reaches only the parent, which asks the child to stop."""
 
     def __init__(self, app: str, options: list[str], *, again: bool) -> None:
         held_by_child, self._lifeline = os.pipe()
@@ -96,7 +95,7 @@ class Child:
         return self._process.poll()
 
     def stop(self) -> None:
-        """A second signal to the parent ends its patience."""
+        """A second signal to the parent kills the child."""
         try:
             if self._process.poll() is None:
                 self._process.terminate()
@@ -127,7 +126,7 @@ def watched_folder(app: str) -> Path:
 
 
 def look(folder: Path) -> Snapshot:
-    """Every Python file and when it was changed; not the hidden ones, nor those of virtual environments."""
+    """Every Python file and its modification time, without hidden files and virtual environments."""
     found: Snapshot = {}
     for path, folders, files in os.walk(folder):
         folders[:] = [

@@ -1,4 +1,4 @@
-"""What `sexton doctor` thinks of the facts: a pure function per question, which answers ok, warn or fail and what to do."""
+"""The checks of `sexton doctor`: one pure function per check, which returns ok, warn or fail and what to do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """What one process of each kind takes, by the settings here, and how this machine sees the world."""
+    """The settings and the environment of this machine: connections per process, clock, time zone data."""
 
     pool_size: int
     transaction_pool_size: int
@@ -40,8 +40,8 @@ class Process(msgspec.Struct, frozen=True):
     has_direct_url: bool
     tzdata: str  # the release, such as 2025b
     direct_url_is_direct: bool | None = None
-    hears: bool | None = None  # none: there is no direct way to listen on
-    skew_s: float = 0.0  # the database's clock minus ours
+    hears: bool | None = None  # none: there is no direct connection for LISTEN
+    skew_s: float = 0.0  # the database's clock minus this machine's
     skew_unsure_s: float = 0.0
 
 
@@ -49,7 +49,7 @@ class Facts(msgspec.Struct, frozen=True):
     process: Process
     server: ServerFacts
     schema_fault: str | None
-    schema: SchemaFacts | None  # none: there is no schema that this version knows
+    schema: SchemaFacts | None  # none: the schema is missing or of another version
 
 
 def judge(facts: Facts) -> list[Finding]:
@@ -61,21 +61,19 @@ def judge(facts: Facts) -> list[Finding]:
 
 def version(facts: Facts) -> Finding:
     number = facts.server.version
-    said = f"PostgreSQL {number // 10_000}.{number % 10_000}"
+    detail = f"PostgreSQL {number // 10_000}.{number % 10_000}"
     if number < OLDEST_SERVER:
-        return Finding("version", "fail", said, "Sexton needs 15 or newer: upgrade the server")
-    return Finding("version", "ok", said)
+        return Finding("version", "fail", detail, "Sexton needs 15 or newer; upgrade the server")
+    return Finding("version", "ok", detail)
 
 
 def writable(facts: Facts) -> Finding:
     if facts.server.is_replica:
-        return Finding(
-            "writable", "fail", "this is a standby, which takes no writes", "point SEXTON_DATABASE_URL at the primary"
-        )
+        return Finding("writable", "fail", "this is a standby, which is read-only", "point SEXTON_DATABASE_URL at the primary")
     if facts.server.settings.get("default_transaction_read_only") == "on":
         fix = "ALTER ROLE … or ALTER DATABASE … RESET default_transaction_read_only"
         return Finding("writable", "fail", "transactions are read-only by default for this role or database", fix)
-    return Finding("writable", "ok", "the primary, open for writing")
+    return Finding("writable", "ok", "the primary, writable")
 
 
 def isolation(facts: Facts) -> Finding:
@@ -103,13 +101,13 @@ def connection(facts: Facts) -> Finding:
         return Finding(
             "connection",
             "warn",
-            "through a pooler: wake-ups by polling every 0.25 s, leadership by shares alone",
-            "set SEXTON_DIRECT_URL to the PostgreSQL server itself",
+            "through a pooler: wake-ups by polling every 0.25 s, leadership without advisory locks",
+            "set SEXTON_DIRECT_URL to the URL of the PostgreSQL server itself",
         )
     if not process.direct_url_is_direct:
-        fix = "give SEXTON_DIRECT_URL the address of the PostgreSQL server itself"
-        return Finding("connection", "fail", "SEXTON_DIRECT_URL leads through a pooler as well, or nowhere", fix)
-    return Finding("connection", "ok", "through a pooler, with a direct way for LISTEN and advisory locks")
+        fix = "set SEXTON_DIRECT_URL to the URL of the PostgreSQL server itself"
+        return Finding("connection", "fail", "SEXTON_DIRECT_URL also leads through a pooler, or cannot be reached", fix)
+    return Finding("connection", "ok", "through a pooler, with a direct connection for LISTEN and advisory locks")
 
 
 def listening(facts: Facts) -> Finding:
@@ -117,23 +115,23 @@ def listening(facts: Facts) -> Finding:
         case True:
             return Finding("listen", "ok", "notifications arrive")
         case False:
-            fix = "check what stands between: a proxy or a pooler that drops LISTEN"
-            return Finding("listen", "fail", "a notification sent did not come back", fix)
+            fix = "check for a proxy or a pooler in between that drops LISTEN"
+            return Finding("listen", "fail", "a test notification did not arrive", fix)
         case None:
             return Finding("listen", "ok", "not used without a direct connection; services poll")
 
 
 def clock(facts: Facts) -> Finding:
     skew_s = facts.process.skew_s
-    said = f"this machine and the database differ by {abs(skew_s):.2f} s (± {facts.process.skew_unsure_s:.2f} s)"
+    detail = f"this machine and the database differ by {abs(skew_s):.2f} s (± {facts.process.skew_unsure_s:.2f} s)"
     if abs(skew_s) - facts.process.skew_unsure_s > SKEW_S:
         fix = "run an NTP client on both; jobs follow the database's clock, logs do not"
-        return Finding("clock", "warn", said, fix)
-    return Finding("clock", "ok", said)
+        return Finding("clock", "warn", detail, fix)
+    return Finding("clock", "ok", detail)
 
 
 def connections(facts: Facts) -> Finding:
-    """What the live processes may take at most, by the settings here, against what the server gives to ordinary roles."""
+    """The most connections that the live processes may open, by the settings here, against the server's limit."""
     process, settings, schema = facts.process, facts.server.settings, facts.schema
     nodes = 0 if schema is None else sum(s < NODE_ALIVE_S for s in schema.node_silences_s)
     workers = 0 if schema is None else sum(s < process.lease_s for s in schema.worker_silences_s)
@@ -145,29 +143,31 @@ def connections(facts: Facts) -> Finding:
     )
     limit = int(settings.get("max_connections", "100"))
     given = limit - sum(int(settings.get(name, "0")) for name in ("superuser_reserved_connections", "reserved_connections"))
-    said = (
-        f"{workers} workers, {nodes} schedulers and an API may take {wanted} of {given} "
+    detail = (
+        f"{workers} workers, {nodes} schedulers and an API may open {wanted} of {given} "
         f"(max_connections {limit}); {facts.server.connection_count} are in use"
     )
     if not process.is_direct:
-        return Finding("connections", "ok", f"{said}; behind the pooler it is the pooler's pool that counts")
+        return Finding("connections", "ok", f"{detail}; behind a pooler, only the pool of the pooler counts")
     if wanted > given:
         fix = "raise max_connections, lower SEXTON_POOL_SIZE or SEXTON_TRANSACTION_POOL_SIZE, or put a pooler in between"
-        return Finding("connections", "fail", said, fix)
+        return Finding("connections", "fail", detail, fix)
     if wanted > 0.8 * given or facts.server.connection_count > 0.9 * given:
-        return Finding("connections", "warn", said, "little is left: raise max_connections, or lower SEXTON_POOL_SIZE")
-    return Finding("connections", "ok", said)
+        return Finding(
+            "connections", "warn", detail, "few connections are left; raise max_connections, or lower SEXTON_POOL_SIZE"
+        )
+    return Finding("connections", "ok", detail)
 
 
 def durability(facts: Facts) -> Finding:
     settings = facts.server.settings
     unsafe = [name for name in ("fsync", "full_page_writes") if settings.get(name) == "off"]
     if unsafe:
-        said = f"{' and '.join(unsafe)} off: a crash of the machine may corrupt the database"
-        return Finding("durability", "fail", said, f"set {unsafe[0]} = on, unless the data may be lost")
+        detail = f"{' and '.join(unsafe)} off: a crash of the machine may corrupt the database"
+        return Finding("durability", "fail", detail, f"set {unsafe[0]} = on, unless the data may be lost")
     if settings.get("synchronous_commit") == "off":
-        said = "synchronous_commit is off: jobs answered as submitted may be gone after a crash"
-        return Finding("durability", "warn", said, "set synchronous_commit = on for this database")
+        detail = "synchronous_commit is off: acknowledged jobs may be lost after a crash"
+        return Finding("durability", "warn", detail, "set synchronous_commit = on for this database")
     return Finding("durability", "ok", f"fsync on, synchronous_commit {settings.get('synchronous_commit', 'on')}")
 
 
@@ -177,40 +177,40 @@ def replication(facts: Facts) -> Finding:
     if not names or level in ("off", "local"):
         return Finding("replication", "ok", "no commit waits for a standby")
     if facts.server.sync_standby_count == 0:
-        said = f"commits wait for a synchronous standby ({names}), and none is connected: everything hangs"
-        return Finding("replication", "fail", said, "bring the standby back, or empty synchronous_standby_names")
+        detail = f"commits wait for a synchronous standby ({names}), but none is connected: every commit hangs"
+        return Finding("replication", "fail", detail, "restart the standby, or empty synchronous_standby_names")
     if level == "remote_apply":
-        said = "synchronous_commit is remote_apply: every batch waits until a standby has replayed it"
-        return Finding("replication", "warn", said, "on is enough to lose nothing")
+        detail = "synchronous_commit is remote_apply: every batch waits until a standby has replayed it"
+        return Finding("replication", "warn", detail, "set it to on, which is enough to lose no job")
     return Finding("replication", "ok", f"{facts.server.sync_standby_count} synchronous standby")
 
 
 def autovacuum(facts: Facts) -> Finding:
     settings = facts.server.settings
     if settings.get("autovacuum") == "off" or settings.get("track_counts") == "off":
-        said = "autovacuum is off: the table of live runs grows with every job and claims slow down"
-        return Finding("autovacuum", "fail", said, "set autovacuum = on and track_counts = on")
+        detail = "autovacuum is off: the table of live runs grows with every job and claims slow down"
+        return Finding("autovacuum", "fail", detail, "set autovacuum = on and track_counts = on")
     never = [table.name for table in (facts.schema.tables if facts.schema else ()) if table.is_never_vacuumed]
     if never:
         fix = f"ALTER TABLE sexton.{never[0]} RESET (autovacuum_enabled)"
-        return Finding("autovacuum", "fail", f"switched off for {', '.join(never)}", fix)
+        return Finding("autovacuum", "fail", f"off for {', '.join(never)}", fix)
     naptime_s = int(settings.get("autovacuum_naptime", "60"))
     if naptime_s > NAPTIME_S:
-        said = f"autovacuum looks only every {naptime_s} s"
-        return Finding("autovacuum", "warn", said, "set autovacuum_naptime to 1min or less")
+        detail = f"autovacuum runs only every {naptime_s} s"
+        return Finding("autovacuum", "warn", detail, "set autovacuum_naptime to 1min or less")
     return Finding("autovacuum", "ok", f"on, every {naptime_s} s")
 
 
 def transactions(facts: Facts) -> Finding:
-    """Whoever keeps an old snapshot keeps every dead row since."""
+    """A session with an old snapshot keeps all rows that died since then."""
     held = [f"pid {t.pid} ({t.application or 'unnamed'}, {t.state}) for {t.age_s:,.0f} s" for t in facts.server.transactions]
     if held:
         first = facts.server.transactions[0]
-        fix = f"end what is forgotten: SELECT pg_terminate_backend({first.pid})"
-        return Finding("transactions", "warn", f"open for long: {'; '.join(held)}", fix)
+        fix = f"if it was forgotten, end it: SELECT pg_terminate_backend({first.pid})"
+        return Finding("transactions", "warn", f"open for a long time: {'; '.join(held)}", fix)
     prepared = [f"{p.gid!r} for {p.age_s:,.0f} s" for p in facts.server.prepared]
     if prepared:
-        fix = "COMMIT PREPARED or ROLLBACK PREPARED it"
+        fix = "run COMMIT PREPARED or ROLLBACK PREPARED for it"
         return Finding("transactions", "warn", f"prepared and never ended: {'; '.join(prepared)}", fix)
     return Finding("transactions", "ok", "none open for more than a minute")
 
@@ -218,66 +218,66 @@ def transactions(facts: Facts) -> Finding:
 def slots(facts: Facts) -> Finding:
     idle = [slot.name for slot in facts.server.slots if not slot.active]
     if idle:
-        said = f"replication slots that nobody reads: {', '.join(idle)}; they keep WAL and dead rows for ever"
-        return Finding("slots", "warn", said, f"SELECT pg_drop_replication_slot('{idle[0]}'), if it is not needed")
+        detail = f"replication slots without a reader: {', '.join(idle)}; they keep WAL and dead rows forever"
+        return Finding("slots", "warn", detail, f"if it is not needed: SELECT pg_drop_replication_slot('{idle[0]}')")
     return Finding("slots", "ok", f"{len(facts.server.slots)} in use" if facts.server.slots else "no replication slots")
 
 
 def timeouts(facts: Facts) -> Finding:
-    """Those our own sessions do not override. In milliseconds, 0 is none."""
+    """Timeouts that Sexton's sessions do not override. In milliseconds; 0 means none."""
     settings = facts.server.settings
     reset = "ALTER ROLE … or ALTER DATABASE … RESET {}"
     idle_ms = int(settings.get("idle_session_timeout", "0"))
     if idle_ms:
-        said = f"idle_session_timeout of {idle_ms / 1000:g} s ends listeners and pooled connections again and again"
-        return Finding("timeouts", "warn", said, reset.format("idle_session_timeout"))
+        detail = f"idle_session_timeout of {idle_ms / 1000:g} s repeatedly ends listeners and pooled connections"
+        return Finding("timeouts", "warn", detail, reset.format("idle_session_timeout"))
     whole_ms = int(settings.get("transaction_timeout", "0"))
     if 0 < whole_ms < SHORT_MS:
-        said = f"transaction_timeout of {whole_ms / 1000:g} s ends large batches and handlers in ctx.transaction()"
-        return Finding("timeouts", "warn", said, reset.format("transaction_timeout"))
+        detail = f"transaction_timeout of {whole_ms / 1000:g} s ends large batches and handlers in ctx.transaction()"
+        return Finding("timeouts", "warn", detail, reset.format("transaction_timeout"))
     within_ms = int(settings.get("idle_in_transaction_session_timeout", "0"))
     if not facts.process.is_direct and 0 < within_ms < SHORT_MS:
-        said = f"idle_in_transaction_session_timeout of {within_ms / 1000:g} s ends handlers in ctx.transaction()"
-        return Finding("timeouts", "warn", said, reset.format("idle_in_transaction_session_timeout"))
-    return Finding("timeouts", "ok", "none that would cut a service off")
+        detail = f"idle_in_transaction_session_timeout of {within_ms / 1000:g} s ends handlers in ctx.transaction()"
+        return Finding("timeouts", "warn", detail, reset.format("idle_in_transaction_session_timeout"))
+    return Finding("timeouts", "ok", "none that would end a service's connections")
 
 
 def tzdata(facts: Facts) -> Finding:
     known, newest = facts.process.tzdata, None if facts.schema is None else facts.schema.tzdata
     if newest is not None and tzdata_order(newest) > tzdata_order(known):
-        said = f"time zone data of {known} here, of {newest} elsewhere: a scheduler here leaves planning to others for a while"
-        return Finding("tzdata", "warn", said, "upgrade the tzdata package here")
+        detail = f"time zone data is {known} here and {newest} elsewhere: a scheduler here does not plan for a while"
+        return Finding("tzdata", "warn", detail, "upgrade the tzdata package here")
     if facts.server.now.year - int(known[:4]) >= TZDATA_YEARS:
-        said = f"time zone data of {known} is old: schedules may fire at the wrong hour"
-        return Finding("tzdata", "warn", said, "upgrade the tzdata package")
+        detail = f"time zone data {known} is old: schedules may fire at the wrong hour"
+        return Finding("tzdata", "warn", detail, "upgrade the tzdata package")
     return Finding("tzdata", "ok", known)
 
 
 def home(facts: Facts, schema: SchemaFacts) -> Finding:
     if schema.is_foreign:
-        said = "this database was copied or restored from elsewhere, so nothing fires from it"
-        return Finding("home", "fail", said, "if it is meant to take over, start a service once with --adopt")
+        detail = "this database was copied or restored from another server, so nothing fires from it"
+        return Finding("home", "fail", detail, "if it replaces the original, start a service once with --adopt")
     return Finding("home", "ok", "not a copy of another database")
 
 
 def partitions(facts: Facts, schema: SchemaFacts) -> Finding:
     short = {name: days for name, days in schema.days_ahead.items() if days < DAYS_AHEAD}
     if not schema.days_ahead or any(days <= 0 for days in short.values()):
-        said = f"no partitions for today in {', '.join(short) or 'any table'}; each statement that misses one makes it"
-        return Finding("partitions", "fail", said, "start a scheduler: its janitor makes them ahead")
+        detail = f"no partitions for today in {', '.join(short) or 'any table'}; each statement that needs one creates it"
+        return Finding("partitions", "fail", detail, "start a scheduler: its janitor creates them in advance")
     if short:
-        said = f"{', '.join(f'{name} {days:.1f} days' for name, days in short.items())} ahead"
+        detail = f"{', '.join(f'{name} {days:.1f} days' for name, days in short.items())} ahead"
         return Finding(
-            "partitions", "warn", said, "start a scheduler, or look into its log: its janitor makes them 15 days ahead"
+            "partitions", "warn", detail, "start a scheduler, or check its log: its janitor creates them 15 days ahead"
         )
-    return Finding("partitions", "ok", f"made {min(schema.days_ahead.values()):.0f} days ahead")
+    return Finding("partitions", "ok", f"created {min(schema.days_ahead.values()):.0f} days ahead")
 
 
 def scheduler(facts: Facts, schema: SchemaFacts) -> Finding:
     live = sum(silent_s < NODE_ALIVE_S for silent_s in schema.node_silences_s)
     if live == 0:
-        said = "none is alive: delayed jobs start late, and nobody sees to what dead workers left behind"
-        return Finding("scheduler", "warn", said, f"start one: {_starts(facts, 'sexton scheduler')}")
+        detail = "none is alive: delayed jobs start late, and the runs of dead workers are not recovered"
+        return Finding("scheduler", "warn", detail, f"start one: {_starts(facts, 'sexton scheduler')}")
     return Finding("scheduler", "ok", f"{live} alive")
 
 
@@ -286,12 +286,12 @@ def workers(facts: Facts, schema: SchemaFacts) -> Finding:
     live = sum(silent_s < lease_s for silent_s in schema.worker_silences_s)
     unserved = [queue for queue in schema.ready_queues if schema.served.get(queue, float("inf")) >= lease_s]
     if unserved:
-        said = f"ready work in {', '.join(unserved[:5])}, and no live worker serves it"
+        detail = f"ready runs in {', '.join(unserved[:5])}, but no live worker serves them"
         fix = f"start one: {_starts(facts, f'SEXTON_WORKER_QUEUES={unserved[0]} sexton worker module:app')}"
-        return Finding("workers", "fail" if live == 0 else "warn", said, fix)
+        return Finding("workers", "fail" if live == 0 else "warn", detail, fix)
     if live == 0:
         return Finding("workers", "warn", "none is alive", f"start one: {_starts(facts, 'sexton worker module:app')}")
-    return Finding("workers", "ok", f"{live} alive; every queue with ready work is served")
+    return Finding("workers", "ok", f"{live} alive; every queue with ready runs is served")
 
 
 def _starts(facts: Facts, command: str) -> str:
@@ -302,11 +302,11 @@ def dead_rows(facts: Facts, schema: SchemaFacts) -> Finding:
     table = next((table for table in schema.tables if table.name == "runs"), None)
     if table is None:
         return Finding("dead rows", "ok", "no statistics yet")
-    said = f"{table.dead_count:,} dead beside {table.live_count:,} live rows in runs"
+    detail = f"{table.dead_count:,} dead and {table.live_count:,} live rows in runs"
     if table.dead_count > DEAD_ROWS and table.dead_count > 2 * table.live_count:
         fix = "find what holds an old snapshot (transactions, slots); then VACUUM sexton.runs"
-        return Finding("dead rows", "warn", said, fix)
-    return Finding("dead rows", "ok", said)
+        return Finding("dead rows", "warn", detail, fix)
+    return Finding("dead rows", "ok", detail)
 
 
 _SERVER: Sequence[Callable[[Facts], Finding]] = (

@@ -1,4 +1,4 @@
-"""`sexton doctor`: gathers the facts, lets the checks judge them, and says what to do."""
+"""`sexton doctor`: collects the facts, runs the checks, and prints what to do."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ INSUFFICIENT_PRIVILEGE = "42501"
 
 
 def doctor(url: Url = None, as_json: AsJson = False) -> None:
-    """Check the database and the cluster for what would hurt. Changes nothing; exit code 1 if a check fails.
+    """Check the database and the cluster for problems. Changes nothing; exit code 1 if a check fails.
 
-    With --url the API is asked too whether it is ready. The database itself is looked at from here.
+    With --url it also checks that the API is ready. The database is always checked from this machine.
 
-    Example: sexton doctor --json
+        Example: sexton doctor --json
     """
     findings = asyncio.run(examine(url))
     if as_json:
@@ -52,7 +52,7 @@ async def examine(api_url: str | None) -> list[Finding]:
     try:
         facts = await _gather(settings)
     except SextonError as error:
-        fix = "check SEXTON_DATABASE_URL, the network, and that PostgreSQL runs and lets this role in"
+        fix = "check SEXTON_DATABASE_URL, the network, and that PostgreSQL runs and accepts this role"
         return [*findings, Finding("reachable", "fail", str(error), fix)]
     except Exception as error:
         if getattr(error, "sqlstate", None) != INSUFFICIENT_PRIVILEGE:
@@ -72,7 +72,7 @@ async def _api(url: str) -> Finding:
         async with AsyncClient(url, retries=0) as client:
             readiness = await client.ready()
     except SextonError as error:
-        return Finding("api", "fail", str(error), "start it: sexton api")
+        return Finding("api", "fail", str(error), "start the API: sexton api")
     wrong = [check.detail for check in readiness.checks.values() if not check.ok]
     if not readiness.ready:
         return Finding("api", "fail", "; ".join(wrong) or "it is not ready")
@@ -86,7 +86,7 @@ async def _gather(settings: Settings) -> Facts:
     given = settings.database_url
     url = (await embedded(settings)).url() if given is None else given.get_secret_value()
     with address("SEXTON_DATABASE_URL"):
-        database = await Postgres.open(url, size=2, writable=False)  # that it is not is one of the findings
+        database = await Postgres.open(url, size=2, writable=False)  # a read-only server is one of the findings
     try:
         return await facts_of(database, settings)
     finally:
@@ -100,7 +100,7 @@ async def facts_of(database: Postgres, settings: Settings) -> Facts:
     from .checks import Facts
 
     async with database.connection() as connection:
-        await diagnosis.server(connection)  # warms the connection: its cost is not the clocks' difference
+        await diagnosis.server(connection)  # warms up the connection, so that its cost does not count as clock skew
         before = host_now()
         server = await diagnosis.server(connection)
         after = host_now()

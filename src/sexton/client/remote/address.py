@@ -1,4 +1,4 @@
-"""Where the API is, and how long it may take to answer."""
+"""The URL of the API, and its timeouts."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import httpx
 from sexton.errors import ApiUnavailable
 
 DEFAULT_URL = "http://127.0.0.1:8474"
-TIMEOUT_S = 35.0  # beyond the statement timeout behind the API, so that its own word comes first
+TIMEOUT_S = 35.0  # longer than the statement timeout of the API, so that the API answers first
 CONNECT_TIMEOUT_S = 5.0
 
 
 def validated(url: str) -> str:
-    """`ApiUnavailable` without a word of what was given: it may hold a password."""
+    """`ApiUnavailable` does not show the given URL: it may contain a password."""
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):
         parsed = httpx.URL("")
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ApiUnavailable(f"the API's address is not one; write it as {DEFAULT_URL}")
+        raise ApiUnavailable(f"the URL of the API is not valid; write it as {DEFAULT_URL}")
     return url
 
 
 def is_local(url: str) -> bool:
-    """No proxy stands between a program and its own machine, whatever HTTP_PROXY says."""
+    """Calls to the same machine ignore HTTP_PROXY."""
     return httpx.URL(url).host in ("localhost", "127.0.0.1", "::1")
 
 

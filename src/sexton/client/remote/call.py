@@ -1,4 +1,4 @@
-"""One call of the API as a value: what is sent, and as what the answer is read. How it travels is up to the clients."""
+"""One call of the API as a value: the request, and the type of the response. The clients send it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Call(Generic[T]):
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    repeatable: bool = False  # twice is as once: it may be sent again when the reply was lost
-    expects: frozenset[int] = frozenset()  # answers beyond 2xx that are none the less answers
+    repeatable: bool = False  # idempotent: it may be sent again if the reply was lost
+    expects: frozenset[int] = frozenset()  # statuses other than 2xx that are not errors
 
     def request(self) -> dict[str, Any]:
         """The arguments of httpx's `request`."""
@@ -46,14 +46,14 @@ class Call(Generic[T]):
         }
 
     def read(self, response: httpx.Response) -> T:
-        """The answer, or one of our errors."""
+        """The response, or an error of Sexton."""
         if not response.is_success and response.status_code not in self.expects:
             raise error_in(response)
         try:
             answer: T = _decoder(cast(Any, self.answer)).decode(response.content)
         except msgspec.MsgspecError as error:
             raise ApiError(
-                f"{response.request.url.path} answered what this version does not understand ({error}); is it Sexton's API?",
+                f"{response.request.url.path} sent a response that this version cannot read ({error}); is it Sexton's API?",
                 status=response.status_code,
             ) from error
         return answer
@@ -75,12 +75,12 @@ def get(path: str, answer: type[T], **given: Any) -> Call[T]:
 
 
 def query(**given: Any) -> dict[str, str]:
-    """What is given, as HTTP spells it."""
+    """The given parameters, in the format of the API."""
     return {name: _spelled(value) for name, value in given.items() if value is not None}
 
 
 def part(value: UUID | str) -> str:
-    """One part of a path, whatever characters it has."""
+    """One part of a path, percent-encoded."""
     return quote(str(value), safe="") or "-"
 
 
@@ -88,7 +88,7 @@ def encoded(document: msgspec.Struct) -> bytes:
     try:
         return msgspec.json.encode(document)
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InvalidSubmission("", f"cannot be written as JSON: {error}") from error
+        raise InvalidSubmission("", f"cannot be encoded as JSON: {error}") from error
 
 
 def _spelled(value: Any) -> str:

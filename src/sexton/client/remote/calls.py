@@ -1,4 +1,4 @@
-"""Submissions and edits, from the words that a caller writes to what is sent."""
+"""Submissions and edits: turns the caller's options into requests."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from sexton.ids import request_key
 from .call import Call, encoded
 
 CHUNK_BYTES = 8 * 1024 * 1024  # of a bulk submission: jobs with large payloads go in smaller chunks
-OWN_KEY_TTL = "1h"  # far longer than we try
+OWN_KEY_TTL = "1h"  # much longer than all retries take
 
 
 def request(handler: str | Target, payload: Any = None, **options: Unpack[Options]) -> wire.JobRequest:
-    """A job to be submitted, from the words that `App.submit` takes."""
+    """A job to be submitted, with the options of `App.submit`."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for name in ("submitted_by", "trace"):
         if given.pop(name, None) is not None:
-            raise InvalidSubmission(f"/{name}", "the API itself says who submits; leave it out")
+            raise InvalidSubmission(f"/{name}", "the API sets it; remove it")
     with submission_faults():
         body = encoded_payload({} if payload is None else payload)
     retry, unique, limit = given.pop("retry", None), given.pop("unique", None), given.pop("limit", None)
@@ -49,15 +49,15 @@ def request(handler: str | Target, payload: Any = None, **options: Unpack[Option
 
 
 def schedule_request(handler: str | Target, payload: Any = None, **options: Unpack[ScheduleOptions]) -> wire.JobRequest:
-    """A recurring job to be submitted, from the words that `App.schedule` takes."""
+    """A recurring job to be submitted, with the options of `App.schedule`."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     rule = {name: timing(name, given.pop(name)) for name in (RULE | BEHAVIOUR) & given.keys()}
     return msgspec.structs.replace(request(handler, payload, **given), **rule)
 
 
 def submit(asked: wire.JobRequest, *, own_key: bool, on_name: OnName = "refuse") -> Call[wire.Submitted]:
-    """With `own_key` a one-time job without a key gets a random one, so that sending it again cannot double it. A recurring job
-    has none: it is sent again only if its name makes that harmless."""
+    """With `own_key`, a one-time job without a key gets a random one, so that sending it again cannot make a second job. A
+    recurring job has no key: it is sent again only if its name makes it idempotent."""
     if asked.is_recurring:
         twice = _is_harmless_twice(asked, on_name)
         return Call("POST", "/v1/jobs", wire.Submitted, query=_on_name(on_name), body=encoded(asked), repeatable=twice)
@@ -70,7 +70,7 @@ def submit(asked: wire.JobRequest, *, own_key: bool, on_name: OnName = "refuse")
 def batches(
     requests: Iterable[wire.JobRequest], *, partial: bool, on_name: OnName = "refuse"
 ) -> Iterator[tuple[int, Call[wire.Batch]]]:
-    """In chunks that the API takes, each with the number of its first job. Sent again only if twice is as once for each job."""
+    """In chunks that the API accepts, each with the number of its first job. Sent again only if every job is idempotent."""
     lines: list[bytes] = []
     size, first, keyed = 0, 0, True
     for asked in requests:
@@ -101,7 +101,7 @@ def shifted_fault(error: InvalidSubmission, first: int) -> InvalidSubmission:
 
 
 def changes(given: Mapping[str, Any]) -> wire.JobEdit:
-    """What is named is changed; `None` goes back to the default."""
+    """Only the given fields are changed; `None` restores the default."""
     known = {name: timing(name, value) if name in RULE | BEHAVIOUR else span(value) for name, value in given.items()}
     if "payload" in known:
         with submission_faults():
@@ -115,7 +115,7 @@ def changes(given: Mapping[str, Any]) -> wire.JobEdit:
     except TypeError:
         wrong = next(name for name in known if name not in wire.JobEdit.__struct_fields__)
         may = ", ".join(wire.JobEdit.__struct_fields__)
-        raise InvalidSubmission(f"/{wrong}", f"cannot be changed; what may be: {may}") from None
+        raise InvalidSubmission(f"/{wrong}", f"cannot be changed; these fields can: {may}") from None
 
 
 def _is_harmless_twice(asked: wire.JobRequest, on_name: OnName) -> bool:
@@ -127,7 +127,7 @@ def _on_name(on_name: OnName) -> dict[str, str]:
 
 
 def timing(name: str, value: Any) -> Any:
-    """A part of a schedule or of how it behaves, as the wire spells it."""
+    """A field of a schedule or of its policies, in the format of the API."""
     if name == "exclude" and value is not None:
         return tuple(one if isinstance(one, str) else _converted(name, one, wire.Stretch) for one in value)
     kind = _KINDS.get(name)
@@ -153,7 +153,7 @@ def _converted(name: str, value: Any, kind: type) -> Any:
 
 
 def _on_one_line(document: bytes) -> bytes:
-    """A payload is passed on as it was written, and may have been written over many."""
+    """A payload is sent unchanged, and may contain line breaks."""
     return msgspec.json.format(document, indent=-1) if b"\n" in document else document
 
 
@@ -170,23 +170,23 @@ def _batch(lines: Sequence[bytes], partial: bool, keyed: bool, on_name: OnName) 
 
 
 def _limit(given: Any) -> wire.LimitRule | str | None:
-    """Checked here, since a caller's mapping has names of its own."""
+    """Checked here, because a mapping may contain unknown names."""
     if given is None or isinstance(given, str):
         return given
     with submission_faults():
         checked = limit_of(given)
     if checked is None:
         return None
-    said = {name: getattr(checked, name) for name in ("key", "running", "count", "burst", "ordered")}
-    return wire.LimitRule(**said, per=checked.per_s)
+    fields = {name: getattr(checked, name) for name in ("key", "running", "count", "burst", "ordered")}
+    return wire.LimitRule(**fields, per=checked.per_s)
 
 
 def policy(retry: Retry) -> wire.RetryPolicy:
     if retry.rules:
-        raise InvalidSubmission("/retry/rules", "rules by exception belong to the task's own code; the API does not take them")
+        raise InvalidSubmission("/retry/rules", "the API does not accept rules by exception; define them in the task's code")
     usual = Retry()
-    said = {name: getattr(retry, name) for name in Retry.__struct_fields__ if getattr(retry, name) != getattr(usual, name)}
-    return wire.RetryPolicy(**{name.removesuffix("_s"): value for name, value in said.items()})
+    fields = {name: getattr(retry, name) for name in Retry.__struct_fields__ if getattr(retry, name) != getattr(usual, name)}
+    return wire.RetryPolicy(**{name.removesuffix("_s"): value for name, value in fields.items()})
 
 
 def _rule(unique: Unique) -> wire.UniqueRule:

@@ -32,7 +32,7 @@ class Client(Operations, Blocking):
     """The API from Python: `with Client("http://127.0.0.1:8474") as client: …`. Safe to share between threads.
 
     Reads and submissions are tried again (`retries` times) when the connection breaks or the server is busy. A submission
-    without a key gets a random one for that, so it cannot become two jobs; `retries=0` sends neither key nor repetition.
+    without a key gets a random one for that, so it cannot become two jobs. `retries=0` sends no such key and tries once.
     """
 
     def __init__(

@@ -43,12 +43,12 @@ class ClusterCalls(Sender):
 
     @call
     def ready(self) -> Call[wire.Readiness]:
-        """Not ready is an answer too."""
+        """ "Not ready" is a normal response too."""
         return Call("GET", "/readyz", wire.Readiness, repeatable=True, expects=_NOT_READY)
 
     @Stream
     async def events(self, **filters: Unpack[EventFilters]) -> AsyncGenerator[wire.Event, None]:
-        """One per transition, as they happen; after a broken connection it goes on where it was. Ends when you stop it."""
+        """One event per transition, live. After a lost connection it continues where it was. Ends when you stop it."""
         stream = EventStream(query(**filters))
         asked = Call("GET", "/v1/events", wire.Event, query=stream.query, repeatable=True)
         persistence = self._persistence(asked)
@@ -64,7 +64,7 @@ class ClusterCalls(Sender):
                     else:
                         stream.opened()
                         async for line in lines:
-                            event = stream.heard(line)
+                            event = stream.feed(line)
                             if event is not None:
                                 persistence = self._persistence(asked)
                                 yield event

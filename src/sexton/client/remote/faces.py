@@ -1,6 +1,6 @@
-"""One body for both clients. An operation is written once, as a coroutine, and a descriptor gives it the type that each client
-needs. `AsyncClient` has the coroutine as it is. On `Client` the same coroutine runs to its end inside the call: what it awaits
-there (`client.py`) blocks instead of suspending, so it needs no event loop."""
+"""One implementation for both clients. An operation is written once, as a coroutine, and a descriptor gives it the type that
+each client needs. `AsyncClient` has the coroutine unchanged. On `Client` the same coroutine runs to its end inside the call:
+what it awaits there (`client.py`) blocks instead of suspending, so it needs no event loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Awaited:
 
 
 class _TwoFaced:
-    """Looks up the function for the class that is asked."""
+    """Chooses the function for the class of the client."""
 
     _blocking: Callable[..., Any]
     _awaited: Callable[..., Any]
@@ -40,7 +40,7 @@ class _TwoFaced:
 
 
 class Operation(_TwoFaced, Generic[P, T]):
-    """One answer."""
+    """An operation with one result."""
 
     def __init__(self, awaited: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
         @wraps(awaited)
@@ -62,7 +62,7 @@ class Operation(_TwoFaced, Generic[P, T]):
 
 
 class Stream(_TwoFaced, Generic[P, T]):
-    """Answers one by one."""
+    """An operation with many results, one by one."""
 
     def __init__(self, awaited: Callable[Concatenate[Any, P], AsyncGenerator[T, None]]) -> None:
         def blocking(face: Any, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -93,7 +93,7 @@ def call(build: Callable[Concatenate[Any, P], Call[T]]) -> Operation[P, T]:
 
 
 def pages(build: Callable[Concatenate[Any, P], Pages[T]]) -> Stream[P, T]:
-    """Walks over all pages of what `build` returns."""
+    """Iterates over all pages of what `build` returns."""
 
     def walked(face: Any, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
         walk: AsyncGenerator[T, None] = face._walk(build(face, *args, **kwargs))
@@ -103,14 +103,14 @@ def pages(build: Callable[Concatenate[Any, P], Pages[T]]) -> Stream[P, T]:
 
 
 def finished(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What it returns, for one that never suspends."""
+    """The result of a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         answer: T = end.value
         return answer
     coroutine.close()
-    raise RuntimeError("an operation of the blocking client waits for an event loop")
+    raise RuntimeError("an operation of the blocking client must not wait for an event loop")
 
 
 def _stepped(source: AsyncGenerator[T, None]) -> Iterator[T]:
@@ -134,6 +134,6 @@ def _signed(function: Callable[P, T], source: Callable[..., Any], returns: str) 
 
 
 def _inner(function: Callable[..., Any]) -> str:
-    """`wire.Job` of `Call[wire.Job]`: annotations are texts here."""
+    """`wire.Job` from `Call[wire.Job]`: annotations are texts here."""
     written: str = function.__annotations__["return"]
     return written.partition("[")[2].removesuffix("]").removesuffix(", None")

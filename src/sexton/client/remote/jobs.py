@@ -50,7 +50,7 @@ class JobCalls(Sender):
         self, handler: str | Target, payload: Any = None, *, on_name: OnName = "refuse", **options: Unpack[ScheduleOptions]
     ) -> Call[wire.Submitted]:
         """A recurring job: `client.schedule("report", cron="0 9 * * MON-FRI", timezone="America/New_York", name="report")`. If
-        its name already exists it is refused (`AlreadyExists`), or with `on_name="update"` brought up to date."""
+        its name already exists it is rejected (`AlreadyExists`), or with `on_name="update"` updated."""
         return calls.submit(calls.schedule_request(handler, payload, **options), own_key=False, on_name=on_name)
 
     def schedule_request(
@@ -67,9 +67,9 @@ class JobCalls(Sender):
     async def submit_many(
         self, requests: Iterable[wire.JobRequest], *, partial: bool = False, on_name: OnName = "refuse"
     ) -> list[wire.BatchItem]:
-        """In order. All or none for up to 10,000 jobs and 8 MiB; beyond that each such chunk by itself. With `partial` what is
-        wrong with one job stops no other, and is said in its item. With `on_name="update"` named schedules are created or
-        brought up to date."""
+        """In order. All or none for up to 10,000 jobs and 8 MiB; more are split into such chunks. With `partial`, an error
+        in one job does not stop the others, and its item contains the error. With `on_name="update"` named schedules are
+        created or updated."""
         return [item async for chunk in self._chunks(requests, partial, on_name) for item in chunk]
 
     @Stream
@@ -90,19 +90,19 @@ class JobCalls(Sender):
 
     @call
     def edit(self, /, job_id: UUID | str, *, version: int | None = None, **changes: Any) -> Call[wire.Job]:
-        """Changes a job that has not begun. With `version`, only if it was not edited since: `VersionMismatch` otherwise."""
+        """Changes a job that has not started. With `version`, only if it was not edited since: `VersionMismatch` otherwise."""
         body = encoded(calls.changes(changes))
         return Call("PATCH", _path(job_id), wire.Job, body=body, headers=_if_match(version))
 
     @call
     def preview_edit(self, /, job_id: UUID | str, **changes: Any) -> Call[wire.EditPreview]:
-        """Which fires of a recurring job such an edit would add and remove; nothing is changed."""
+        """The fires that this edit of a recurring job would add and remove. Changes nothing."""
         body = encoded(calls.changes(changes))
         return Call("PATCH", _path(job_id), wire.EditPreview, query={"preview": "true"}, body=body, repeatable=True)
 
     @call
     def pause(self, job_id: UUID | str, *, note: str | None = None, resume_at: datetime | None = None) -> Call[wire.Job]:
-        """A recurring job may go on by itself at `resume_at`."""
+        """A recurring job resumes automatically at `resume_at`."""
         change = wire.StatusChange(status="paused", note=note, resume_at=resume_at)
         return Call("PATCH", _path(job_id, "/status"), wire.Job, body=encoded(change))
 
@@ -112,7 +112,7 @@ class JobCalls(Sender):
 
     @call
     def preview_resume(self, job_id: UUID | str) -> Call[wire.ResumePreview]:
-        """What a paused recurring job would fire if it were resumed now; nothing is changed."""
+        """The fires of a paused recurring job if it were resumed now. Changes nothing."""
         path, query = _path(job_id, "/status"), {"preview": "true"}
         return Call("PATCH", path, wire.ResumePreview, query=query, body=encoded(_ACTIVE), repeatable=True)
 
@@ -126,8 +126,8 @@ class JobCalls(Sender):
 
     @call
     def run(self, job_id: UUID | str, payload: Any = None) -> Call[wire.Job]:
-        """A recurring job fires now, beside its schedule; a pending one-time job is due now. A `payload` is of that run of a
-        recurring job alone: of its retries, its dead letter and the replay of that."""
+        """A recurring job fires now, in addition to its schedule; a pending one-time job is due now. A `payload` applies only
+        to this run of a recurring job: to its retries, its dead letter and the replay of that."""
         if payload is None:
             return Call("POST", _path(job_id, "/run"), wire.Job)
         with submission_faults():
@@ -153,7 +153,7 @@ class JobCalls(Sender):
 
     @call
     def stop_backfill(self, job_id: UUID | str) -> Call[wire.BackfillStopped]:
-        """What of it waits never starts; what runs goes on."""
+        """Its waiting runs never start; running ones continue."""
         return Call("DELETE", _path(job_id, "/backfill"), wire.BackfillStopped)
 
     @call
@@ -165,13 +165,13 @@ class JobCalls(Sender):
     def preview(
         self, /, job_id: UUID | str | None = None, *, after: datetime | None = None, count: int = 10, **schedule: Any
     ) -> Call[wire.Preview]:
-        """The next fires of a job, or of a schedule that need not exist: `client.preview(cron="0 9 * * *")`."""
+        """The next fires of a job, or of a rule without a job: `client.preview(cron="0 9 * * *")`."""
         rule = {name: calls.timing(name, value) for name, value in schedule.items() if value is not None}
         try:
             asked = wire.PreviewRequest(job_id=job_id, after=after, count=count, **rule)  # type: ignore[arg-type]
         except TypeError:
             wrong = next(name for name in rule if name not in wire.PreviewRequest.__struct_fields__)
-            raise InvalidSubmission(f"/{wrong}", "is no part of a schedule") from None
+            raise InvalidSubmission(f"/{wrong}", "is not a field of a schedule") from None
         return Call("POST", "/v1/schedules/preview", wire.Preview, body=encoded(asked), repeatable=True)
 
     @Operation
@@ -181,14 +181,14 @@ class JobCalls(Sender):
 
     @Operation
     async def ended(self, job_id: UUID | str, timeout: Duration | None = None) -> wire.Job:  # noqa: ASYNC109
-        """The job once it has ended, however it did."""
+        """Waits until the job has ended, with any status, and returns it."""
         return await self._ended(job_id, timeout)
 
     @pages
     def executions(
         self, job_id: UUID | str | None = None, *, limit: int | None = None, **filters: Unpack[ExecutionFilters]
     ) -> Pages[wire.Execution]:
-        """The tries of one job, or of all that match."""
+        """The executions of one job, or all that match."""
         if job_id is not None:
             return Pages(get(_path(job_id, "/executions"), wire.Page[wire.Execution]), limit)
         return Pages(get("/v1/executions", wire.Page[wire.Execution], **filters), limit)
@@ -226,7 +226,7 @@ _ACTIVE = wire.StatusChange(status="active")
 
 
 def _job(job_id: UUID | str, *, wait_s: float = 0.0) -> Call[wire.Job]:
-    """With `wait_s` answered when the job has ended, or when that time is up."""
+    """With `wait_s`, the API answers when the job has ended or that time has passed."""
     return get(_path(job_id), wire.Job, wait=f"{wait_s:.3f}s" if wait_s >= 0.001 else None)
 
 

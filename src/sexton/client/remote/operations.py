@@ -1,4 +1,4 @@
-"""Every operation of the API, as both clients have it."""
+"""Every operation of the API, for both clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SubmittedJob:
 
     @Operation
     async def result(self, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109  (a wait that ends is not a cancelled one)
-        """What the handler returned, as `Client.result` has it."""
+        """What the handler returned, as `Client.result`."""
         return await self._client._result(self.id, timeout)
 
     @property

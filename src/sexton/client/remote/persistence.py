@@ -1,5 +1,5 @@
-"""What is tried again, and when. Reads and keyed submissions are, after a lost connection or a busy server; whatever else only
-if it certainly never arrived."""
+"""The retry policy of calls. Reads and submissions with a key are retried after a lost connection or a busy server. Other calls
+are retried only if they certainly did not reach the server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BUSY = frozenset({429, 502, 503, 504})
 
 
 class Persistence:
-    """The tries of one call. Each answer is the pause before the next, or an error that says what to do."""
+    """The tries of one call. Returns the pause before the next try, or raises an error that says what to do."""
 
     def __init__(self, call: Call[Any], retries: int, dice: Rng, address: str) -> None:
         self._call, self._left, self._dice, self._address = call, retries, dice, address
@@ -33,14 +33,14 @@ class Persistence:
         return self._next()
 
     def after_answer(self, response: httpx.Response) -> float | None:
-        """None: this is the answer."""
+        """`None`: do not retry; this is the response."""
         status = response.status_code
         is_passing = status in _BUSY or (
             status == _CONFLICT and "Retry-After" in response.headers
-        )  # our first try holds the key
+        )  # the first try of this client holds the key
         if not is_passing or status in self._call.expects or self._left == 0 or not self._call.repeatable:
             return None
-        if status == _OVER_A_LIMIT and _asked_for(response) > PAUSE_S_MAX:  # the caller knows better what to do until then
+        if status == _OVER_A_LIMIT and _asked_for(response) > PAUSE_S_MAX:  # too long to wait here: the caller decides
             return None
         return max(self._next(), min(_asked_for(response), PAUSE_S_MAX))
 
@@ -53,8 +53,8 @@ class Persistence:
 def unreachable(address: str, error: httpx.RequestError) -> ApiUnavailable:
     why = str(error) or type(error).__name__
     if isinstance(error, _NEVER_ARRIVED):
-        return ApiUnavailable(f"no API at {address} ({why}); is `sexton api` or `sexton dev` running there?")
-    return ApiUnavailable(f"{address} broke off ({why}); what was asked may have been done")
+        return ApiUnavailable(f"cannot reach the API at {address} ({why}); is `sexton api` or `sexton dev` running there?")
+    return ApiUnavailable(f"the connection to {address} was lost ({why}); the request may have been processed")
 
 
 def _asked_for(response: httpx.Response) -> float:

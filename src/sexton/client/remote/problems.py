@@ -8,8 +8,8 @@ import msgspec
 from sexton import errors
 from sexton.wire import Problem
 
-# Those whose only argument is their message.
-_TOLD: dict[str, type[errors.SextonError]] = {
+# Errors whose only argument is their message.
+_BY_CODE: dict[str, type[errors.SextonError]] = {
     kind.code: kind
     for kind in (
         errors.KeyReused,
@@ -25,7 +25,7 @@ _TOLD: dict[str, type[errors.SextonError]] = {
         errors.ForeignDatabase,
     )
 }
-_TOLD["not_ready"] = errors.SchemaMismatch
+_BY_CODE["not_ready"] = errors.SchemaMismatch
 _INVALID = frozenset({400, 413, 422})
 _BUSY = frozenset({429, 502, 503, 504})
 
@@ -44,9 +44,9 @@ def _error(problem: Problem) -> errors.SextonError:
     if problem.code == errors.LimitExceeded.code:
         wait_s = problem.retry_after_s
         return errors.LimitExceeded(problem.detail, limit=problem.limit, max=problem.max, retry_after_s=wait_s)
-    told = _TOLD.get(problem.code)
-    if told is not None:
-        return told(problem.detail)
+    kind = _BY_CODE.get(problem.code)
+    if kind is not None:
+        return kind(problem.detail)
     if problem.code == errors.NotAllowedIn.code:
         return errors.NotAllowedIn("change", "in another state", problem.detail)
     if problem.status in _INVALID:
@@ -58,8 +58,8 @@ def _error(problem: Problem) -> errors.SextonError:
 
 
 def _without_a_document(response: httpx.Response) -> errors.SextonError:
-    """A proxy speaks, or something else listens there."""
-    said = f"{response.request.url.path} answered {response.status_code} {response.reason_phrase}"
+    """The response comes from a proxy, or from another server."""
+    message = f"{response.request.url.path} answered {response.status_code} {response.reason_phrase}"
     if response.status_code in _BUSY:
-        return errors.ApiUnavailable(f"{said}; try again shortly")
-    return errors.ApiError(f"{said}; is it Sexton's API?", status=response.status_code)
+        return errors.ApiUnavailable(f"{message}; try again shortly")
+    return errors.ApiError(f"{message}; is it Sexton's API?", status=response.status_code)

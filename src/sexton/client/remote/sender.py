@@ -1,5 +1,5 @@
-"""What `Client` and `AsyncClient` share below their operations: a call is sent until it is answered or given up, a list is read
-page by page. The few things that touch the network or the clock are left to them."""
+"""What `Client` and `AsyncClient` share: sending a call with retries, and reading a list page by page. The clients implement
+the few methods that use the network or the clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sender(ABC):
 
     @abstractmethod
     def _opened(self, **request: Any) -> AbstractAsyncContextManager[tuple[httpx.Response, AsyncIterator[str]]]:
-        """An answer that is read line by line; one that is no success has been read whole."""
+        """A response that is read line by line. The body of an error is already read."""
 
     @abstractmethod
     async def _sleep(self, seconds: float) -> None: ...
@@ -66,7 +66,7 @@ class Sender(ABC):
                 return
 
     async def _listed(self, path: str, page: type[wire.Page[T]]) -> list[T]:
-        """A list that the API answers whole."""
+        """A list that the API returns in one response."""
         return list((await self._send(get(path, page))).items)
 
     def _persistence(self, call: Call[Any]) -> Persistence:

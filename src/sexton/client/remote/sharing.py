@@ -50,27 +50,27 @@ class SharingCalls(Sender):
 
     @call
     def set_tenant(self, name: str, **settings: Unpack[TenantOptions]) -> Call[wire.TenantView]:
-        """Replaces what was set for it: its weight, and its limits."""
+        """Replaces its settings: its weight and its limits."""
         return _put(_tenant(name), wire.TenantView, wire.TenantSettings, settings)
 
     @call
     def set_limit(self, key: str, **numbers: Unpack[LimitOptions]) -> Call[wire.LimitView]:
-        """Makes it or replaces its numbers: `running` at once, or `count` starts `per` span, or both."""
+        """Creates the limit or replaces its numbers: `running` at once, or `count` starts `per` duration, or both."""
         return _put(_limit(key), wire.LimitView, wire.LimitSettings, numbers)
 
     @call
     def set_queue(self, name: str, **settings: Unpack[QueueOptions]) -> Call[wire.QueueView]:
-        """Replaces what was set for it: its pace, ageing, and the defaults of its jobs."""
+        """Replaces its settings: its release rate, ageing, and the defaults of its jobs."""
         return _put(_queue(name), wire.QueueView, wire.QueueSettings, settings)
 
     @call
     def pause_tenant(self, name: str, *, note: str | None = None) -> Call[wire.TenantView]:
-        """None of its runs starts before it is resumed; what runs goes on."""
+        """None of its runs starts until it is resumed; running ones continue."""
         return _status(_tenant(name), wire.TenantView, "paused", note)
 
     @call
     def pause_queue(self, name: str, *, note: str | None = None) -> Call[wire.QueueView]:
-        """Nothing in it starts before it is resumed; what runs goes on."""
+        """No run in it starts until it is resumed; running ones continue."""
         return _status(_queue(name), wire.QueueView, "paused", note)
 
     @call
@@ -110,14 +110,14 @@ def _limit(key: str) -> str:
 
 
 def _put(path: str, answer: type[T], kind: Any, given: Mapping[str, Any]) -> Call[T]:
-    """Twice is as once."""
+    """Idempotent."""
     settings = {name: policy(value) if isinstance(value, Retry) else span(value) for name, value in given.items()}
     try:
         asked = kind(**{name: value for name, value in settings.items() if value is not None})
     except TypeError:
         wrong = next((name for name in settings if name not in kind.__struct_fields__), "")
         may = ", ".join(kind.__struct_fields__)
-        raise InvalidSubmission(f"/{wrong}", f"cannot be set; what may be: {may}") from None
+        raise InvalidSubmission(f"/{wrong}", f"cannot be set; these fields can: {may}") from None
     return Call("PUT", path, answer, body=msgspec.json.encode(asked), repeatable=True)
 
 

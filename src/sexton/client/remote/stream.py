@@ -1,4 +1,4 @@
-"""Server-sent events: a parser fed line by line, and what is needed to go on where a broken stream ended."""
+"""Server-sent events: a parser that reads line by line, and the state to resume a broken stream."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class EventStream:
         return {"Accept": "text/event-stream", **resume}
 
     def opened(self) -> None:
-        """What a broken connection left half said is said again."""
+        """Drops an incomplete event of a broken connection: the server sends it again."""
         self._data, self._id = [], None
 
-    def heard(self, line: str) -> Event | None:
+    def feed(self, line: str) -> Event | None:
         """The event that this line completes."""
         if line == "":
             return self._complete()

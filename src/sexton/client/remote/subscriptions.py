@@ -24,7 +24,7 @@ from .sender import Sender
 
 
 class SubscriptionWords(TypedDict, total=False):
-    """Whose runs: `tenant`, `run_queue`, `job_id`; `queue` is where the deliveries wait."""
+    """`tenant`, `run_queue` and `job_id` filter runs; `queue` is the queue of the deliveries."""
 
     kinds: Sequence[Kind]
     tenant: str | None
@@ -48,17 +48,17 @@ class DeliveryFilters(TypedDict, total=False):
 class SubscriptionCalls(Sender):
     @call
     def set_subscription(self, name: str, url: str, **settings: Unpack[SubscriptionWords]) -> Call[wire.SubscriptionView]:
-        """Makes it or replaces all of it: the URL is told what becomes of runs. `tenant`, `run_queue` and `job_id` say of
-        which."""
+        """Creates or replaces the subscription: Sexton calls the URL when runs end. `tenant`, `run_queue` and `job_id` filter
+        the runs."""
         given: dict[str, Any] = {field: span(value) for field, value in settings.items() if value is not None}
-        whose = {_WHOSE[field]: given.pop(field) for field in _WHOSE if field in given}
+        filters = {_FILTERS[field]: given.pop(field) for field in _FILTERS if field in given}
         if isinstance(given.get("retry"), Retry):
             given["retry"] = policy(given["retry"])
         wrong = next((field for field in given if field not in wire.SubscriptionSettings.__struct_fields__), None)
         if wrong is not None:
             may = ", ".join(SubscriptionWords.__annotations__)
-            raise InvalidSubmission(f"/{wrong}", f"cannot be set; what may be: {may}")
-        body = msgspec.json.encode({"url": url, "filter": whose, **given})
+            raise InvalidSubmission(f"/{wrong}", f"cannot be set; these fields can: {may}")
+        body = msgspec.json.encode({"url": url, "filter": filters, **given})
         return Call("PUT", _path(name), wire.SubscriptionView, body=body, repeatable=True)
 
     @pages
@@ -72,7 +72,7 @@ class SubscriptionCalls(Sender):
 
     @call
     def remove_subscription(self, name: str) -> Call[wire.SubscriptionRemoved]:
-        """What it has not delivered yet is cancelled."""
+        """Cancels its pending deliveries."""
         return Call("DELETE", _path(name), wire.SubscriptionRemoved)
 
     @pages
@@ -82,7 +82,7 @@ class SubscriptionCalls(Sender):
 
     @call
     def replay_delivery(self, name: str, delivery_id: UUID | str) -> Call[wire.DeliveriesReplayed]:
-        """Sends it again, under the id the message had. `NotAllowedIn` while it is on its way."""
+        """Sends it again with the same message id. `NotAllowedIn` while it is being delivered."""
         return Call("POST", _path(name, f"/deliveries/{part(delivery_id)}/replay"), wire.DeliveriesReplayed)
 
     @call
@@ -96,13 +96,13 @@ class SubscriptionCalls(Sender):
         dry_run: bool = False,
         limit: int = 1_000,
     ) -> Call[wire.DeliveriesReplayed]:
-        """Sends those again that ended so, the newest first; with `status=None` all that have ended."""
+        """Sends the deliveries with this status again, newest first; with `status=None` all that have ended."""
         asked = wire.DeliveriesReplay(status=status, from_at=from_at, until=until, dry_run=dry_run, limit=limit)
         path = _path(name, "/deliveries/replay")
         return Call("POST", path, wire.DeliveriesReplayed, body=msgspec.json.encode(asked), repeatable=dry_run)
 
 
-_WHOSE = {"tenant": "tenant", "run_queue": "queue", "job_id": "job_id"}
+_FILTERS = {"tenant": "tenant", "run_queue": "queue", "job_id": "job_id"}
 
 
 def _path(name: str, below: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What both faces need to wait for a job's end: how often to look, and what an ended job means to whoever awaited it."""
+"""Waiting for the end of a job, for both clients: how often to ask, and what an ended job means to the caller."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sexton.errors import JobFailed, ResultTimeout
 from sexton.wire import Job
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
-WAIT_S_MAX = 20.0  # of one call; the server answers at the job's end
+WAIT_S_MAX = 20.0  # of one call; the server answers when the job ends
 BREATH_S = 0.05  # between two calls: a server that is about to stop answers at once
 
 
 class Patience:
-    """How long somebody waits for one job, by their monotonic clock."""
+    """How long a caller waits for one job, by its monotonic clock."""
 
     def __init__(self, job_id: UUID | str, within: Duration | None, now_s: float, *, patience_s: float = 40.0) -> None:
-        """`patience_s` is how long a call waits for its answer: the server has to give one well before."""
+        """`patience_s` is the timeout of one call: the server must answer well before it."""
         self._job_id, self._wait_s_max = job_id, min(WAIT_S_MAX, patience_s / 2)
         with submission_faults():
             self._within_s = float("inf") if within is None else seconds(within, field="timeout")
@@ -30,7 +30,7 @@ class Patience:
         return max(0.0, min(self._give_up_s - now_s, self._wait_s_max))
 
     def check(self, now_s: float) -> None:
-        """`ResultTimeout` when the time is up."""
+        """`ResultTimeout` when the time has passed."""
         if now_s >= self._give_up_s:
             raise ResultTimeout(f"job {self._job_id} has not ended after {self._within_s:g} s")
 

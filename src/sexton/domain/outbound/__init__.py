@@ -1,4 +1,4 @@
-"""Where jobs may call: which addresses are nobody's business, which of them are opened by name, and on which ports. Pure."""
+"""Which hosts, addresses and ports jobs may call: private addresses are closed unless the allow-list opens them. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which addresses a job may not call unless they are opened by name: all that is not plainly a host of the public internet.
+"""Which addresses a job may call only if the allow-list opens them: all that are not public internet addresses.
 
-An IPv6 address that carries an IPv4 one is judged by what it carries, for that is where the packets end up.
+An IPv6 address that contains an IPv4 address is judged by the IPv4 address, because the packets go there.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-METADATA = "a metadata service of a cloud"
-LINK_LOCAL = "link-local, where clouds keep their metadata services"
+METADATA = "the metadata service of a cloud provider"
+LINK_LOCAL = "link-local, the range of cloud metadata services"
 MULTICAST = "multicast"
 UNSPECIFIED = "this host on this network"
 
@@ -47,7 +47,7 @@ _IPV6: tuple[tuple[IPv6Network, str], ...] = tuple(
         ("fe80::/10", LINK_LOCAL),
         ("fec0::/10", "site-local, which is private"),
         ("ff00::/8", MULTICAST),
-        ("::/96", "an IPv4 address in disguise"),
+        ("::/96", "an embedded IPv4 address"),
         ("64:ff9b:1::/48", "a translation to IPv4"),
         ("2001::/32", "a Teredo tunnel"),
         ("2001::/23", "reserved for protocols"),
@@ -56,14 +56,14 @@ _IPV6: tuple[tuple[IPv6Network, str], ...] = tuple(
         ("5f00::/16", "for segment routing"),
     )
 )
-_GLOBAL = IPv6Network("2000::/3")  # all that is given out as the public internet
+_GLOBAL = IPv6Network("2000::/3")  # all that is allocated as public internet
 _NAT64 = IPv6Network("64:ff9b::/96")
 _SIX_TO_FOUR = IPv6Network("2002::/16")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def literal(host: str) -> Address | None:
-    """The address that a host is, if it is one in its usual form."""
+    """The address, if the host is an IP address in its usual notation."""
     try:
         return ip_address(host)
     except ValueError:
@@ -71,7 +71,7 @@ def literal(host: str) -> Address | None:
 
 
 def refused_because(address: Address) -> str | None:
-    """What is wrong with an address; `None` if it is public."""
+    """Why an address may not be called; `None` if it is public."""
     if isinstance(address, IPv4Address):
         return next((why for network, why in _IPV4 if address in network), None)
     if address.scope_id is not None:
@@ -79,9 +79,9 @@ def refused_because(address: Address) -> str | None:
     carried = _carried(address)
     if carried is not None:
         why = refused_because(carried)
-        return None if why is None else f"{carried} in disguise, which is {why}"
+        return None if why is None else f"an embedded {carried}, which is {why}"
     why = next((why for network, why in _IPV6 if address in network), None)
-    return why or (None if address in _GLOBAL else "not given out as a public address")
+    return why or (None if address in _GLOBAL else "not allocated as a public address")
 
 
 def _carried(address: IPv6Address) -> IPv4Address | None:

@@ -1,4 +1,4 @@
-"""The rules by which a call out is let through: its host, its port, and every address that the host turns out to have."""
+"""The rules that allow or reject an outbound call: its host, its port, and every address that the host resolves to."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from .addresses import LINK_LOCAL, METADATA, MULTICAST, UNSPECIFIED, Address, Ne
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"(?P<first>\d{1,5})(-(?P<last>\d{1,5}))?")
-# A name on the allow-list opens what it resolves to, but whoever holds that zone must not reach these: only a CIDR opens them.
+# A name on the allow-list opens the addresses it resolves to, except these: the owner of the DNS zone could choose them.
+# Only a CIDR opens them.
 _ONLY_BY_CIDR = (LINK_LOCAL, METADATA, MULTICAST, UNSPECIFIED)
-# What resolves to the machine or the network it is asked on. Addresses tell, but behind a proxy nobody here sees them.
+# Names that resolve to the local machine or network. Usually the address shows that, but a proxy hides the address.
 _LOCAL_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa")
 
 
@@ -34,7 +35,7 @@ class Ports:
             first = int(found["first"]) if found else 0
             last = int(found["last"] or first) if found else 0
             if not 1 <= first <= last <= 65_535:
-                raise Invalid(field, f"{word!r} is no port; write 443 or 8000-8999")
+                raise Invalid(field, f"{word!r} is not a port; write 443 or 8000-8999")
             ranges.append((first, last))
         return cls(tuple(ranges))
 
@@ -47,8 +48,8 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """One entry of the allow-list: `10.1.0.0/16`, `billing.internal`, `*.svc.cluster.local`, `[fd00::1]:8443`. A port narrows
-    it to that one, which need not be among `outbound_ports`; `:*` opens all."""
+    """One entry of the allow-list: `10.1.0.0/16`, `billing.internal`, `*.svc.cluster.local`, `[fd00::1]:8443`. A port limits
+    it to that port, which need not be in `outbound_ports`; `:*` opens all ports."""
 
     network: Network | None
     name: str | None  # `.svc.cluster.local` for `*.svc.cluster.local`
@@ -61,7 +62,7 @@ class Allowed:
             return cls(ip_network(host), None, port)
         except ValueError as error:
             if "has host bits set" in str(error):
-                raise Invalid(field, f"{entry!r} names no network: {error}") from None
+                raise Invalid(field, f"{entry!r} is not a network: {error}") from None
         name = host.removeprefix("*.")
         if not _NAME.fullmatch(name) or _ends_in_a_number(name):
             raise Invalid(field, f"{entry!r} is neither a network (10.1.0.0/16) nor a host (billing.internal, *.example.com)")
@@ -81,7 +82,7 @@ class Allowed:
 
 
 def _split(entry: str, given: str, field: str) -> tuple[str, int | None]:
-    """Host or network, and port. Brackets tell an IPv6 address from its port."""
+    """Host or network, and port. Brackets separate an IPv6 address from its port."""
     bracketed = re.fullmatch(r"\[([^\]]*)\](?::(\*|\d+))?", entry)
     plain = re.fullmatch(r"([^:\[\]]*)(?::(\*|\d+))?", entry)
     found = bracketed or plain
@@ -91,7 +92,7 @@ def _split(entry: str, given: str, field: str) -> tuple[str, int | None]:
     if port is None:
         return host, None
     if port != "*" and not 1 <= int(port) <= 65_535:
-        raise Invalid(field, f"{given!r} names no port between 1 and 65535")
+        raise Invalid(field, f"{given!r} has no port between 1 and 65535")
     return host, 0 if port == "*" else int(port)
 
 
@@ -101,30 +102,30 @@ class Rules:
     ports: Ports = Ports(((80, 80), (443, 443)))
 
     def against_host(self, host: str, port: int) -> str | None:
-        """What speaks against a host as it is written, before anybody has looked up where it is; `None` if nothing does."""
+        """Why a host may not be called, before it is resolved; `None` if it may."""
         host = host.lower()
         address = literal(host)
         if address is not None:
             return self.against_address(host, address, port)
         if not _NAME.fullmatch(host) or len(host) > 253:
-            return f"{host!r} is not the name of a host"
+            return f"{host!r} is not a valid host name"
         if _ends_in_a_number(host):
-            return f"{host!r} is an address in an odd notation; write it as 203.0.113.7 or [2001:db8::7]"
+            return f"{host!r} is an address in an unusual notation; write it as 203.0.113.7 or [2001:db8::7]"
         opening = [entry for entry in self.allowed if entry.network is not None or entry.opens_name(_plain(host))]
         return None if self._opens(opening, port) or port in self.ports else self._wrong_port(port)
 
     def against_name(self, host: str, port: int) -> str | None:
-        """The same where nobody here will see the address, because a proxy looks it up."""
+        """As `against_host`, for calls through a proxy: the proxy resolves the name, so the worker never sees the address."""
         refusal = self.against_host(host, port)
         if refusal is not None or literal(host) is not None:
             return refusal
         name = _plain(host)
         is_local = name in _LOCAL_NAMES or name.endswith(tuple(f".{local}" for local in _LOCAL_NAMES))
         is_opened = any(entry.opens_name(name) for entry in self.allowed)
-        return f"{host!r} is a name of a private network" if is_local and not is_opened else None
+        return f"{host!r} is the name of a private network" if is_local and not is_opened else None
 
     def against_address(self, host: str, address: Address, port: int) -> str | None:
-        """What speaks against calling this address, to which `host` has led."""
+        """Why this address, to which `host` resolved, may not be called; `None` if it may."""
         why, name = refused_because(address), _plain(host)
         opening = [
             entry
@@ -135,8 +136,8 @@ class Rules:
             return None
         if why is None:
             return None if port in self.ports else self._wrong_port(port)
-        if opening:  # but not on this port, and what is private has no other
-            return f"port {port} of {host} is not opened"
+        if opening:  # an entry matches, but not on this port; private addresses have no other ports
+            return f"port {port} of {host} is not open"
         return f"{address} is {why}" if host == str(address) else f"{host} is at {address}, which is {why}"
 
     def _opens(self, opening: Iterable[Allowed], port: int) -> bool:
@@ -151,5 +152,5 @@ def _plain(host: str) -> str:
 
 
 def _ends_in_a_number(host: str) -> bool:
-    """Then whatever connects takes it for an IPv4 address, in notations that nobody means: 2130706433, 0x7f.1, 127.1."""
+    """Such a host is an IPv4 address in an unusual notation: 2130706433, 0x7f.1, 127.1. The operating system accepts them."""
     return _NUMBER.fullmatch(_plain(host).rpartition(".")[2]) is not None

@@ -1,4 +1,4 @@
-"""Schedules: values in, instants out. No clock, no database; the caller says what time it is."""
+"""Schedules: values in, instants out. No clock, no database; the caller passes the current time."""
 
 from __future__ import annotations
 

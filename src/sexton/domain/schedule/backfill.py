@@ -1,4 +1,4 @@
-"""Which past fires a backfill is about: those of the job's own rule in a range, at a bounded cost."""
+"""Which past fires a backfill covers: those of the job's own rule in a range, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Fires = Literal["missing", "all"]
 Overlap = Literal["queue", "parallel"]
 
 LIMIT = 1_000  # fires that one call may write
-SEARCH_LIMIT = 10_000  # fires of the rule that one call may look through
-SEARCH_S = 0.25  # a walk through the rule that takes longer is refused; each single step is bounded by itself
+SEARCH_LIMIT = 10_000  # fires of the rule that one call may examine
+SEARCH_S = 0.25  # a longer search through the rule is rejected; each single step has its own bound
 SPACING_S = 1.0
 SPACING_S_MAX = 86_400.0
 _TICK = timedelta(microseconds=1)
@@ -27,30 +27,30 @@ _TICK = timedelta(microseconds=1)
 def spacing_s(spacing: Duration) -> float:
     span_s = seconds(spacing, field="spacing")
     if span_s > SPACING_S_MAX:
-        raise Invalid("spacing", "at most 24h")
+        raise Invalid("spacing", "must be at most 24h")
     return span_s
 
 
 def end_of(from_at: datetime, until: datetime | None, now: datetime) -> datetime:
-    """Where the range ends, itself not included: now, if nothing was said. Only the past."""
+    """The end of the range, not included: by default now. It must be in the past."""
     for field, at in (("from", from_at), ("until", until)):
         if at is not None and at.tzinfo is None:
             raise Invalid(field, "give an instant with an offset, such as 2026-03-01T09:00:00Z")
         if at is not None and at > now:
-            raise Invalid(field, "lies in the future; only the past can be backfilled")
+            raise Invalid(field, "is in the future; only the past can be backfilled")
     if from_at < EPOCH:
-        raise Invalid("from", "lies before 1970")
+        raise Invalid("from", "is before 1970")
     end = now if until is None else until
     if from_at >= end:
-        raise Invalid("until", "must lie after from, and is not included")
+        raise Invalid("until", "must be after from; until is not included")
     return end
 
 
 def nominal(
     schedule: Schedule, seed: str, from_at: datetime, until: datetime, monotonic: Callable[[], float]
 ) -> list[datetime]:
-    """From `from_at` to before `until`, with zone, exclusions, start and end. `max_fires` counts what the schedule itself
-    fires, so it does not matter here."""
+    """From `from_at` to before `until`, with zone, exclusions, start and end. `max_fires` is ignored: it counts only the
+    schedule's own fires."""
     found: list[datetime] = []
     begun_s = monotonic()
     for at in takewhile(lambda fire_at: fire_at < until, unlimited_fires(schedule, after=from_at - _TICK, seed=seed)):
@@ -58,7 +58,7 @@ def nominal(
             raise too_many("fires", SEARCH_LIMIT, at)
         found.append(at)
         if monotonic() - begun_s > SEARCH_S:
-            raise too_many("fires that are found in time", len(found) - 1, at)
+            raise too_many("fires, and the search takes too long", len(found) - 1, at)
     return found
 
 

@@ -1,5 +1,5 @@
 """Which fires are planned and which are missed, when the planner looks at one recurring job. Pure, and bounded: a year of
-downtime of a schedule that fires every second costs a few milliseconds, and missed fires are told as gaps, never one by one."""
+downtime of a schedule that fires every second costs a few milliseconds. Missed fires are recorded as gaps, never one by one."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Reason = Literal["skipped", "beyond_window", "superseded", "over_limit"]
 WINDOW_S = 1800.0
 MAX_CATCH_UP = 100
 MAX_CATCH_UP_LIMIT = 1_000
-ON_TIME = timedelta(seconds=10)  # a fire no later than this is not missed: it is planned whatever the policy
+ON_TIME = timedelta(seconds=10)  # a fire that is late by at most this is not missed: every policy plans it
 _TICK = timedelta(microseconds=1)
-_COUNT_LIMIT = 1_000  # missed fires counted one by one; beyond, "at least"
+_COUNT_LIMIT = 1_000  # missed fires counted one by one; above it, the count is "at least"
 
 
 class CatchUp(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What becomes of the fires that nobody planned in time. Those older than the window are missed in any case."""
+    """What happens to fires that were not planned in time. Fires older than the window are always missed."""
 
     policy: Policy = "latest"
     window_s: float = msgspec.field(default=WINDOW_S, name="window")
-    max_catch_up: int = MAX_CATCH_UP  # of `all`: the newest so many
+    max_catch_up: int = MAX_CATCH_UP  # for `all`: only this many, the newest
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ def catch_up(policy: str = "latest", *, window: Duration = WINDOW_S, max_catch_u
     if policy not in ("skip", "latest", "all"):
         raise Invalid("catch_up.policy", f"{policy!r} is unknown; use skip, latest or all")
     if type(max_catch_up) is not int or not 1 <= max_catch_up <= MAX_CATCH_UP_LIMIT:
-        raise Invalid("catch_up.max_catch_up", f"{max_catch_up!r} must lie between 1 and {MAX_CATCH_UP_LIMIT:,}")
+        raise Invalid("catch_up.max_catch_up", f"{max_catch_up!r} must be between 1 and {MAX_CATCH_UP_LIMIT:,}")
     return CatchUp(
         policy="skip" if policy == "skip" else "latest" if policy == "latest" else "all",
         window_s=seconds(window, field="catch_up.window"),
@@ -77,10 +77,10 @@ def plan(
     lead: timedelta = timedelta(0),
     ahead_limit: int = 100,
 ) -> Plan:
-    """Decides everything after the cursor up to the horizon; and the next fire, unless one waits further ahead than `lead`.
+    """Decides every fire after the cursor up to the horizon, and the next fire, unless one is already planned beyond `lead`.
 
-    `fired_count` of `max_fires` are spent: planned fires count, missed ones do not. On resuming a paused job give
-    `on_time=timedelta(0)`, so that nothing of the pause fires by itself.
+    `fired_count` of `max_fires` are used: planned fires count, missed ones do not. To resume a paused job, pass
+    `on_time=timedelta(0)`, so that no fire of the pause is planned automatically.
     """
     left = _left(schedule, fired_count)
     if left == 0:
@@ -114,7 +114,7 @@ def _left(schedule: Schedule, fired_count: int) -> int | None:
 
 
 def _is_next(taken: list[datetime], cursor_at: datetime, beyond: datetime) -> bool:
-    """No fire waits beyond this instant yet. A cursor beyond it is one that does."""
+    """True while no fire is planned beyond this instant. A cursor beyond it means that one is."""
     return cursor_at <= beyond and (not taken or taken[-1] <= beyond)
 
 
@@ -128,7 +128,7 @@ def _late(
     *,
     any_later: bool,
 ) -> tuple[tuple[datetime, ...], tuple[Gap, ...]]:
-    """The fires in (cursor, until], of which there is one: those to run after all, and the gaps."""
+    """The fires in (cursor, until] that still run, and the gaps. The caller knows that the range holds a fire."""
     opens = min(max(cursor_at, now - timedelta(seconds=policy.window_s) - _TICK), until)
     match policy.policy:
         case "skip":
@@ -150,7 +150,7 @@ def _late(
 def _newest(
     schedule: Schedule, after: datetime, until: datetime, seed: str, count: int
 ) -> tuple[datetime, tuple[datetime, ...]]:
-    """The last `count` fires in (after, until], which holds more, and an instant that parts them from the others."""
+    """The last `count` fires in (after, until], which holds more, and an instant that separates them from the others."""
     while True:
         middle = after + (until - after) / 2
         found = _between(schedule, middle, until, seed, count + 1)

@@ -1,5 +1,5 @@
-"""Makes a schedule from what a user wrote, and refuses at submission what could not work: `Invalid` names the field and the
-fix. `schedule(now=…, **msgspec.to_builtins(stored))` gives the stored one again."""
+"""Makes a schedule from user input. A rule that cannot work is rejected at submission: `Invalid` names the field and the fix.
+`schedule(now=…, **msgspec.to_builtins(stored))` gives back a stored schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .rule import DstRule, Jitter, Schedule, Window
 from .spacing import least_spacing_s
 from .zone import Gap, Overlap, zone
 
-JITTER_LIMIT_S = 1_800.0  # what is taken back looks no further for a run that began ahead of its nominal time
+JITTER_LIMIT_S = 1_800.0  # a rollback searches no further for a run that started before its nominal time
 EXCLUDE_LIMIT = 500
 MAX_FIRES_LIMIT = 2**31 - 1
 
@@ -76,14 +76,14 @@ def _check(made: Schedule, now: datetime, seed: str, min_spacing_s: float) -> No
     if made.cron is not None:
         cron_text.parse(made.cron, dialect=made.dialect, seed=seed)
     if made.end_at is not None and made.start_at is not None and made.end_at < made.start_at:
-        raise Invalid("end_at", "lies before start_at")
+        raise Invalid("end_at", "is before start_at")
     if made.end_at is not None and made.end_at <= now:
-        raise Invalid("end_at", "lies in the past")
+        raise Invalid("end_at", "is in the past")
     spacing_s = least_spacing_s(made, seed)
     if spacing_s < min_spacing_s:
-        raise Invalid(made.kind, f"fires every {spacing_s:g} s; the limit is one fire in {min_spacing_s:g} s")
+        raise Invalid(made.kind, f"fires every {spacing_s:g} s; the minimum is {min_spacing_s:g} s between two fires")
     if next_fire(made, after=now, seed=seed) is None:
-        raise Invalid(made.kind, f"never fires after {now:%Y-%m-%d %H:%M} UTC{_never(made)}; ask for a preview of its fires")
+        raise Invalid(made.kind, f"never fires after {now:%Y-%m-%d %H:%M} UTC{_never(made)}; check the rule with a preview")
 
 
 def _never(made: Schedule) -> str:
@@ -92,7 +92,7 @@ def _never(made: Schedule) -> str:
         for name, given in (("end_at", made.end_at), ("exclude", made.exclude), ("COUNT or UNTIL", made.rrule))
         if given and (name != "COUNT or UNTIL" or "COUNT=" in str(given).upper() or "UNTIL=" in str(given).upper())
     ]
-    return f" within {' and '.join(limits)}" if limits else ", because no such day and time comes within reach"
+    return f" within {' and '.join(limits)}" if limits else ", because no date in the supported years matches"
 
 
 def _one_zone(field: str, named: str | None, given: str | None) -> str | None:
@@ -117,7 +117,7 @@ def _every(given: Duration | None) -> float | None:
     if given is None:
         return None
     if (every_s := seconds(given, field="every")) < 0.001:
-        raise Invalid("every", f'{given!r} is no interval; write a span such as "15m"')
+        raise Invalid("every", f'{given!r} is not an interval; write a duration such as "15m"')
     return every_s
 
 
@@ -155,7 +155,7 @@ def _jitter(given: Jitter | Mapping[str, Any] | Duration | None) -> Jitter | Non
 def _checked_jitter(span: Duration, *, both: bool) -> Jitter | None:
     max_s = seconds(span, field="jitter")
     if max_s > JITTER_LIMIT_S:
-        raise Invalid("jitter", "at most 30 minutes")
+        raise Invalid("jitter", "must be at most 30 minutes")
     return Jitter(max_s, both) if max_s else None
 
 
@@ -182,7 +182,7 @@ def _exclusion(field: str, entry: object) -> str | Window:
             raise Invalid(field, 'write {"from": "2026-12-24T00:00:00Z", "to": "2026-12-27T00:00:00Z"}')
         entry = Window(_instant(f"{field}.from", entry["from"]), _instant(f"{field}.to", entry["to"]))
     if not isinstance(entry, Window) or entry.from_at >= entry.to_at:
-        raise Invalid(field, "from must lie before to")
+        raise Invalid(field, "from must be before to")
     return entry
 
 
@@ -203,5 +203,5 @@ def _instant(field: str, given: object) -> datetime:
     except OverflowError:
         at = datetime.max.replace(tzinfo=UTC)
     if not 1970 <= at.year <= 2199:
-        raise Invalid(field, f"{at.year} must lie between 1970 and 2199")
+        raise Invalid(field, f"the year {at.year} must be between 1970 and 2199")
     return at

@@ -1,5 +1,5 @@
-"""A cron rule as sets of numbers, and the wall times it names. Iteration jumps from one matching unit to the next and
-ends with `LAST_YEAR`; it never walks minute by minute. Knows nothing of zones: `zone` turns wall times into instants."""
+"""A cron rule as sets of numbers, and the wall times it produces. Iteration jumps from one matching unit to the next and
+ends with `LAST_YEAR`; it never goes minute by minute. Does not handle time zones: `zone` turns wall times into instants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-# Any combination of day, month and weekday comes round within 40 years; nobody plans beyond.
+# Any combination of day, month and weekday repeats within 40 years, so a longer search finds nothing new.
 LAST_YEAR = 2150
 
 
@@ -25,7 +25,7 @@ class Days(msgspec.Struct, frozen=True):
     weekdays: frozenset[int] = frozenset()
     nth_weekdays: frozenset[tuple[int, int]] = frozenset()  # FRI#2
     last_weekdays: frozenset[int] = frozenset()  # FRIL
-    either: bool = False  # both fields are restricted: a day that matches one of them will do
+    either: bool = False  # both fields are restricted: a day that matches one of them is enough
 
     def of(self, year: int, month: int) -> tuple[int, ...]:
         monday_first, length = monthrange(year, month)
@@ -91,7 +91,7 @@ class Cron(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def _days(days: Days, first_weekday: int, length: int) -> tuple[int, ...]:
-    """A month is known by the weekday of its first and by its length: 28 kinds in all."""
+    """A month is determined by the weekday of its first day and by its length: 28 cases in total."""
     by_date = set(days.plain)
     by_date |= {length - before for before in days.before_last}
     by_date |= {_working(day, first_weekday, length) for day in days.near if day <= length}

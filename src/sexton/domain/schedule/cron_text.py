@@ -1,6 +1,6 @@
-"""Reads a cron expression: five fields, six (seconds first) or seven (a year last), names, ranges that may wrap around,
-lists, steps, `H`, and Quartz's `L W # ?`. Every fault is `Invalid` with the field, the position and the fix. Work is
-bounded by the length of the text, which is limited."""
+"""Parses a cron expression: five fields, six (seconds first) or seven (a year last), names, ranges that may wrap around,
+lists, steps, `H`, and Quartz's `L W # ?`. Every error is `Invalid` and names the field, the position and the fix. The length
+of the text is limited, and so is the work."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class _Field(NamedTuple):
     names: dict[str, int]
     hint: str
     wraps: bool = True
-    hash_high: int | None = None  # where H stops by itself, so that it hits every month
+    hash_high: int | None = None  # the highest value of H without a range, so that it exists in every month
 
 
 class _Part(NamedTuple):
-    """One field of the expression, in capitals, and where it begins."""
+    """One field of the expression, in capitals, and its position."""
 
     field: _Field
     text: str
@@ -79,13 +79,13 @@ def split_zone(text: object) -> tuple[str | None, str]:
     if not isinstance(text, str):
         raise Invalid("cron", f'give a text such as "0 9 * * MON-FRI", not {type(text).__name__}')
     if len(text) > TEXT_LIMIT:
-        raise Invalid("cron", f"{len(text)} characters, the limit is {TEXT_LIMIT}")
+        raise Invalid("cron", f"has {len(text)} characters; the limit is {TEXT_LIMIT}")
     found = _PREFIX.match(text)
     return (found[1], text[found.end() :]) if found else (None, text)
 
 
 def parse(text: str, *, dialect: Dialect = "cron", seed: str = "") -> Cron:
-    """The rule; `seed` decides what `H` stands for."""
+    """The rule; `seed` decides the value of `H`."""
     is_hashed = ("H" in text or "h" in text) and _HASHED.search(text)
     return _parsed(text, dialect, seed if is_hashed else "")
 
@@ -106,7 +106,7 @@ def _parsed(text: str, dialect: Dialect, seed: str) -> Cron:
 
 
 def expanded(text: str) -> str:
-    """The five fields behind an alias; any other text as it is."""
+    """The five fields of an alias; any other text unchanged."""
     word = text.strip().lower()
     if word in _ALIASES:
         return _ALIASES[word]
@@ -124,11 +124,11 @@ def _parts(text: str, dialect: Dialect) -> tuple[_Part | None, _Part, _Part, _Pa
     if len(words) not in (5, 6, 7):
         raise Invalid(
             "cron",
-            f"{len(words)} fields; write five (minute hour day-of-month month day-of-week), six (second first) "
+            f"has {len(words)} fields; write five (minute hour day-of-month month day-of-week), six (second first) "
             "or seven (year last)",
         )
     if dialect == "quartz" and len(words) == 5:
-        raise Invalid("cron", "five fields; the quartz dialect begins with the second, such as 0 0 9 ? * MON-FRI")
+        raise Invalid("cron", "has five fields; the quartz dialect starts with the second, such as 0 0 9 ? * MON-FRI")
     if len(words) >= 6:
         layout = (_SECOND, *layout)
     if len(words) == 7:
@@ -150,7 +150,7 @@ def _items(part: _Part) -> list[tuple[str, int]]:
     items, offset = [], 0
     for item in part.text.split(","):
         if not item:
-            raise part.fault(part.text, "an empty item; remove the comma", offset)
+            raise part.fault(part.text, "is an empty item; remove the comma", offset)
         items.append((item, offset))
         offset += len(item) + 1
     return items
@@ -167,13 +167,13 @@ def _item(part: _Part, item: str, offset: int, seed: str) -> set[int]:
     field = part.field
     match = _ITEM.fullmatch(item)
     if match is None:
-        raise part.fault(item, f"not understood; use {field.hint}, a range 1-5, a list 1,3 or a step */2", offset)
+        raise part.fault(item, f"is not valid; use {field.hint}, a range 1-5, a list 1,3 or a step */2", offset)
     if match["every"] == "?" and field.name not in ("day-of-month", "day-of-week"):
-        raise part.fault(item, "? stands only for a day; use *", offset)
+        raise part.fault(item, "? is allowed only for a day; use *", offset)
     size = field.high - field.low + 1
     step = int(match["step"] or 1)
     if not 1 <= step <= size:
-        raise part.fault(item, f"a step is 1 to {size} here" + _longer(field, step), offset)
+        raise part.fault(item, f"a step must be 1 to {size} here" + _longer(field, step), offset)
     if match["hash"]:
         return _hashed(part, match, offset, seed, step)
     if match["every"]:
@@ -196,7 +196,7 @@ def _hashed(part: _Part, match: re.Match[str], offset: int, seed: str, step: int
     if match["from"]:
         low, high = _number(part, match["from"], offset), _number(part, match["to"], offset)
         if low > high:
-            raise part.fault(match[0], f"write the smaller first, H({high}-{low})", offset)
+            raise part.fault(match[0], f"write the smaller value first: H({high}-{low})", offset)
     if not match["step"]:
         return {low + pick(seed, field.name, high - low + 1)}
     return set(range(low + pick(seed, field.name, min(step, high - low + 1)), high + 1, step))
@@ -222,14 +222,14 @@ def _span(part: _Part, item: str, offset: int, low: int, high: int, step: int) -
     if low <= high:
         return range(low, high + 1, step)
     if not field.wraps:
-        raise part.fault(item, f"write the smaller first, {high}-{low}", offset)
+        raise part.fault(item, f"write the smaller value first: {high}-{low}", offset)
     size = field.high - field.low + 1
     return [field.low + (low - field.low + passed) % size for passed in range(0, (high - low) % size + 1, step)]
 
 
 def _days(day: _Part, weekday: _Part, dialect: Dialect, seed: str) -> Days:
     if dialect == "quartz" and (day.text == "?") == (weekday.text == "?"):
-        raise Invalid("cron", "in the quartz dialect exactly one of day-of-month and day-of-week is ?")
+        raise Invalid("cron", "in the quartz dialect exactly one of day-of-month and day-of-week must be ?")
     plain, before_last, near, last_working = _month_days(day, seed)
     weekdays, nth, last = _week_days(weekday, dialect, seed)
     return Days(
@@ -275,7 +275,7 @@ def _week_days(part: _Part, dialect: Dialect, seed: str) -> tuple[set[int], set[
             plain |= {(day - first) % 7 for day in _item(part, item, offset, seed)}
         elif match["saturday"]:
             if dialect != "quartz":
-                raise part.fault(item, "the last of which day? Write FRIL, or L in day-of-month", offset)
+                raise part.fault(item, "L needs a weekday; write FRIL, or use L in day-of-month", offset)
             plain.add(6)
         elif match["last"]:
             last.add((_number(part, match["day"], offset) - first) % 7)

@@ -17,7 +17,7 @@ OnName = Literal["refuse", "update"]
 
 
 class ScheduleDocument(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is left out comes from the task's options, then from the defaults."""
+    """A field that is left out comes from the task's options, then from the defaults."""
 
     task: str
     schedule: Schedule | msgspec.Raw
@@ -38,7 +38,7 @@ class ScheduleDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def document(job: Submission, schedule: Schedule, recurrence: Recurrence, *, on_name: OnName = "update") -> ScheduleDocument:
-    """What a job says of one time only (when, its key, its equals) is left out."""
+    """Leaves out what only a one-time job has (its time, its idempotency key, its unique key)."""
     return ScheduleDocument(
         task=job.task,
         schedule=schedule,

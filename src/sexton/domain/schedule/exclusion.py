@@ -1,5 +1,5 @@
-"""When a schedule is told to be silent: a date or a daily window of its zone's wall time, or a stretch between two instants.
-Answers with the end of the silence, so that nobody has to walk through it."""
+"""When a schedule must not fire: a date or a daily window in the wall time of its zone, or a range between two instants.
+Returns the end of the exclusion, so that the caller can skip it in one step."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _DAY = timedelta(days=1)
 
 
 class Daily(NamedTuple):
-    """From one time of day to another, which is not included; `22:00-06:00` goes through midnight."""
+    """From one time of day to another, which is not included; `22:00-06:00` crosses midnight."""
 
     begins: time
     ends: time
 
 
-class Silence(NamedTuple):
+class Exclusions(NamedTuple):
     dates: frozenset[date]
     daily: tuple[Daily, ...]
     windows: tuple[Window, ...]
@@ -43,15 +43,15 @@ def read(text: str, *, field: str) -> date | Daily:
             pass
     elif match := _DAILY.fullmatch(text):
         hour, minute, second, *end = (int(number or 0) for number in match.groups()[:6])
-        begins, ends = time(hour, minute, second), time(end[0], end[1], end[2])  # 24:00 is the midnight that follows
+        begins, ends = time(hour, minute, second), time(end[0], end[1], end[2])  # 24:00 is the next midnight
         if begins == ends:
-            raise Invalid(field, f"{text!r} is empty or the whole day; pause the job instead")
+            raise Invalid(field, f"{text!r} starts and ends at the same time; to exclude whole days, pause the job")
         return Daily(begins, ends)
     raise Invalid(field, f'{text[:30]!r} is neither a date "2026-12-25" nor a daily window "22:00-06:00"')
 
 
 @lru_cache(maxsize=1024)
-def silence(entries: tuple[str | Window, ...]) -> Silence:
+def exclusions(entries: tuple[str | Window, ...]) -> Exclusions:
     dates: set[date] = set()
     daily: list[Daily] = []
     windows: list[Window] = []
@@ -67,19 +67,19 @@ def silence(entries: tuple[str | Window, ...]) -> Silence:
                         dates.add(day)
             case _:
                 assert_never(entry)
-    return Silence(frozenset(dates), tuple(daily), tuple(windows))
+    return Exclusions(frozenset(dates), tuple(daily), tuple(windows))
 
 
-def silent_until(silent: Silence, where: ZoneInfo, instant: datetime) -> datetime | None:
-    """The first instant that the exclusions found here allow again; `None` if this one is allowed."""
-    ends: list[datetime] = [window.to_at for window in silent.windows if window.from_at <= instant < window.to_at]
-    if silent.dates or silent.daily:
+def excluded_until(excluded: Exclusions, where: ZoneInfo, instant: datetime) -> datetime | None:
+    """The end of the exclusions that hold at this instant; `None` if the instant is allowed."""
+    ends: list[datetime] = [window.to_at for window in excluded.windows if window.from_at <= instant < window.to_at]
+    if excluded.dates or excluded.daily:
         wall = wall_of(where, instant)
         midnight = wall.replace(hour=0, minute=0, second=0, microsecond=0)
-        if wall.date() in silent.dates:
+        if wall.date() in excluded.dates:
             ends.append(_instant(where, midnight + _DAY, instant))
-        quiet = (_daily_end(window, midnight, wall.time()) for window in silent.daily)
-        ends += [_instant(where, until, instant) for until in quiet if until is not None]
+        excluded_until = (_daily_end(window, midnight, wall.time()) for window in excluded.daily)
+        ends += [_instant(where, until, instant) for until in excluded_until if until is not None]
     return max(max(ends), instant + _TICK) if ends else None
 
 
@@ -93,6 +93,6 @@ def _daily_end(window: Daily, midnight: datetime, shown: time) -> datetime | Non
 
 
 def _instant(where: ZoneInfo, wall: datetime, after: datetime) -> datetime:
-    """In the hour that the clocks repeat, a silence has an end in each pass."""
+    """In the hour that repeats when clocks go back, an exclusion has an end in each pass."""
     found = instants(where, wall, Dst(overlap="both"))
     return next((at for at in found if at > after), found[-1])

@@ -1,5 +1,5 @@
 """When a schedule fires: its nominal instants in UTC, increasing and distinct. The same arguments give the same fires on every
-node, so nothing about them needs to be kept but the last one planned."""
+node, so only the last planned fire has to be stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sexton.domain.fault import Invalid
 
 from . import cron_text, rrule_text
 from .cron import LAST_YEAR
-from .exclusion import silence, silent_until
+from .exclusion import excluded_until, exclusions
 from .rrule import Budget
 from .rule import Schedule
 from .spread import fraction
@@ -21,11 +21,11 @@ from .zone import SPACED, resolve, zone
 _TICK = timedelta(microseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime(LAST_YEAR + 1, 1, 1, tzinfo=UTC)
-_SILENCE_LIMIT = 1_000  # excluded stretches in a row before a schedule counts as over
+_EXCLUSION_LIMIT = 1_000  # excluded ranges in a row before a schedule counts as ended
 
 
 def fires(schedule: Schedule, *, after: datetime, seed: str = "", fired_count: int = 0) -> Iterator[datetime]:
-    """The nominal fires strictly after `after`; `fired_count` of `max_fires` are spent already. Jitter is not in them."""
+    """The nominal fires strictly after `after`; `fired_count` of `max_fires` are already used. Jitter is not included."""
     found = unlimited_fires(schedule, after=after, seed=seed)
     return found if schedule.max_fires is None else islice(found, max(0, schedule.max_fires - fired_count))
 
@@ -35,7 +35,7 @@ def next_fire(schedule: Schedule, *, after: datetime, seed: str = "", fired_coun
 
 
 def unlimited_fires(schedule: Schedule, *, after: datetime, seed: str = "") -> Iterator[datetime]:
-    """As `fires`, whatever `max_fires` says."""
+    """As `fires`, but ignores `max_fires`."""
     if after.tzinfo is None:
         raise Invalid("after", "give an instant with an offset, such as 2026-03-01T09:00:00Z")
     after = max(after.astimezone(UTC), EPOCH - _TICK)
@@ -47,7 +47,7 @@ def unlimited_fires(schedule: Schedule, *, after: datetime, seed: str = "") -> I
 
 
 def jitter_of(schedule: Schedule, seed: str) -> timedelta:
-    """What is added to each nominal fire: always the same for one seed, evenly spread over seeds."""
+    """The shift of each nominal fire: constant for one seed, evenly distributed over seeds."""
     if schedule.jitter is None:
         return timedelta(0)
     share = fraction(seed, "jitter")
@@ -55,7 +55,7 @@ def jitter_of(schedule: Schedule, seed: str) -> timedelta:
 
 
 def last_fire(schedule: Schedule, *, after: datetime, until: datetime, seed: str = "") -> datetime | None:
-    """The latest nominal fire in (after, until], found by halving: some 50 searches however many fires lie between."""
+    """The latest nominal fire in (after, until], found by bisection: about 50 searches for any number of fires."""
     latest = next(unlimited_fires(schedule, after=after, seed=seed), None)
     if latest is None or latest > until:
         return None
@@ -78,26 +78,28 @@ def _allowed(schedule: Schedule, after: datetime, seed: str) -> Iterator[datetim
     if not schedule.exclude:
         yield from takewhile(lambda instant: instant <= end, _nominal(schedule, after, seed))
         return
-    where, silent = zone(schedule.timezone), silence(schedule.exclude)
+    where, excluded = zone(schedule.timezone), exclusions(schedule.exclude)
     in_vain = 0
-    looks = Budget(total=True)  # one for all searches up to the next fire, or a thousand silences would take a minute
-    while in_vain < _SILENCE_LIMIT:
-        for instant in _nominal(schedule, after, seed, looks):
+    search_budget = Budget(
+        total=True
+    )  # shared by all searches up to the next fire: otherwise a thousand exclusions take a minute
+    while in_vain < _EXCLUSION_LIMIT:
+        for instant in _nominal(schedule, after, seed, search_budget):
             if instant > end:
                 return
-            until = silent_until(silent, where, instant)
+            until = excluded_until(excluded, where, instant)
             if until is not None:
                 after = until - _TICK
                 in_vain += 1
                 break
             in_vain = 0
-            looks.refill()
+            search_budget.refill()
             yield instant
         else:
             return
 
 
-def _nominal(schedule: Schedule, after: datetime, seed: str, looks: Budget | None = None) -> Iterator[datetime]:
+def _nominal(schedule: Schedule, after: datetime, seed: str, search_budget: Budget | None = None) -> Iterator[datetime]:
     if schedule.every_s is not None:
         return _every(schedule, after)
     where = zone(schedule.timezone)
@@ -105,11 +107,13 @@ def _nominal(schedule: Schedule, after: datetime, seed: str, looks: Budget | Non
         cron = cron_text.parse(schedule.cron, dialect=schedule.dialect, seed=seed)
         return resolve(cron.walls, where, SPACED if cron.spaced else schedule.dst_pair, after)
     recurrence = rrule_text.parse(schedule.rrule or "", timezone=schedule.timezone, anchor_at=schedule.anchor_at or EPOCH)
-    return resolve(partial(recurrence.walls, budget=looks), where, SPACED if recurrence.spaced else schedule.dst_pair, after)
+    return resolve(
+        partial(recurrence.walls, budget=search_budget), where, SPACED if recurrence.spaced else schedule.dst_pair, after
+    )
 
 
 def _every(schedule: Schedule, after: datetime) -> Iterator[datetime]:
-    """Anchor plus a whole number of intervals, in whole microseconds: exact for ever."""
+    """Anchor plus a whole number of intervals, in whole microseconds, so that no rounding error adds up."""
     interval = timedelta(seconds=schedule.every_s or 0.0)
     anchor = schedule.anchor_at or EPOCH
     instant = anchor + ((after - anchor) // interval + 1) * interval

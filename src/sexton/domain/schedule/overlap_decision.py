@@ -1,6 +1,6 @@
-"""Settles all the runs of one job that want to live at the same moment: what may start, what waits, what is dropped.
+"""Decides about all runs of one job that are alive or due at the same time: which start, which wait, which are dropped.
 
-Pure: the caller holds the lock of the partition and has looked (rule "lock, then decide")."""
+Pure: the caller holds the lock of the partition and has read the runs (rule "lock, then decide")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Settled(NamedTuple):
     start: list[UUID]
     block: list[UUID]
     skip: list[tuple[UUID, str]]  # with the reason
-    cancel: list[UUID]  # running ones, asked to stop
+    cancel: list[UUID]  # running runs that are asked to stop
 
 
 def settle(
@@ -28,11 +28,11 @@ def settle(
     backfill: Collection[UUID] = (),
     alone: Collection[UUID] = (),
 ) -> Settled:
-    """`live` from promotion to end; `queued` blocked so far; `due` now, each in order of due time. Those `kept` were asked for
-    by a person: they wait their turn where a fire would be skipped, and take nobody's place.
+    """`live` runs are between promotion and end, `queued` runs are blocked, `due` runs are due now; each in order of due time.
+    A user asked for the `kept` runs: they wait where a fire would be skipped, and they replace no other run.
 
-    A fire is decided about as if there were no `backfill`: because of that it is never dropped, it only waits for the one that
-    lives to end, and goes before the rest. Of those `alone` one lives at a time, whatever the policy."""
+    Fires are decided as if there were no `backfill`. A backfill never drops a fire: the fire waits for the live run of the
+    backfill to end and goes before the rest. Of the `alone` runs only one is live at a time, under every policy."""
     beside = [one for one in live if one in backfill]
     running, waiting = [one for one in live if one not in backfill], [one for one in queued if one not in backfill]
     settled = Settled([], [], [], [])
@@ -43,7 +43,7 @@ def settle(
         running.append(run_id)
         settled.start.append(run_id)
     for run_id in (one for one in due if one not in backfill):
-        held = admit(policy, Live(running, waiting))  # they would be running, were it not for the backfill
+        held = admit(policy, Live(running, waiting))  # without the backfill, these would be running
         decision = decide(policy, Live([*running, *held], [one for one in waiting if one not in held]))
         match decision:
             case Start() if len(admit(policy, Live([*beside, *running], [*waiting, run_id]))) <= len(waiting):
@@ -73,7 +73,7 @@ def settle(
 
 
 def _begun(policy: Overlap, live: Sequence[UUID], waiting: Sequence[UUID], alone: Collection[UUID]) -> list[UUID]:
-    """What of a backfill finds room, oldest first."""
+    """The runs of a backfill that may start, oldest first."""
     begun: list[UUID] = []
     for run_id in waiting:
         if not admit(policy, Live([*live, *begun], [run_id])):

@@ -1,5 +1,5 @@
-"""How a recurring job behaves around its rule: beside itself, after downtime, after a pause. Only what differs from the
-default is stored."""
+"""The policies of a recurring job besides its rule: overlapping runs, downtime, pauses. Only what differs from the default is
+stored."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .overlap import Overlap
 class Recurrence(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     overlap: Overlap = Overlap()
     catch_up: CatchUp = CatchUp()
-    on_resume: CatchUpPolicy = "skip"  # what becomes of the fires of a pause
-    pause_after: int | None = None  # failures in a row after which it pauses by itself
+    on_resume: CatchUpPolicy = "skip"  # what happens to the fires of a pause
+    pause_after: int | None = None  # failures in a row after which the job is paused
 
     @property
     def lanes(self) -> int:
-        """How its runs are kept apart: 1 for one at a time, 2 for at most so many."""
+        """How parallel runs are limited: 1 for one at a time, 2 for at most `max_parallel`."""
         return 2 if self.overlap.policy == "parallel" else 1
 
 
@@ -31,5 +31,5 @@ def recurrence_of(text: str | None) -> Recurrence:
 
 
 def seed_of(tenant: str, name: str | None, job_id: UUID) -> str:
-    """What jitter and `H` are drawn from: stable for a named schedule whatever becomes of its id."""
+    """The seed of jitter and `H`. For a named schedule it does not depend on the job's id."""
     return str(job_id) if name is None else f"{tenant}/{name}"

@@ -1,6 +1,6 @@
-"""An RFC 5545 recurrence as sets of numbers, and the wall times it names. Iteration goes month by month from any start, not
-from DTSTART on, and each search has a budget: a rule that can never fire ends, which python-dateutil's does not do
-(ADR 012). Knows nothing of zones: `zone` turns wall times into instants."""
+"""An RFC 5545 recurrence as sets of numbers, and the wall times it produces. Iteration goes month by month from any start, not
+from DTSTART. Each search has a budget, so the search of a rule that can never fire ends; in python-dateutil it does not
+(ADR 012). Does not handle time zones: `zone` turns wall times into instants."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sexton.domain.fault import Invalid
 from .cron import LAST_YEAR
 
 COUNT_LIMIT = 10_000
-_SEARCH_LIMIT = 20_000  # days or steps looked at in vain before a rule counts as over: 54 years of days, about 25 ms
-_SET_LIMIT = 19_000  # occurrences in one period from which BYSETPOS picks: a search sees two of them
+_SEARCH_LIMIT = 20_000  # days or steps without a match before a rule counts as ended: 54 years of days, about 25 ms
+_SET_LIMIT = 19_000  # occurrences in one period from which BYSETPOS picks: a search set_budget at two periods
 
 
 class Freq(IntEnum):
@@ -35,8 +35,8 @@ class Freq(IntEnum):
 
 
 class Budget:
-    """Looks in vain that a search may still take. A hit fills it up again, unless `total`: then whoever has the budget says
-    what counts as one."""
+    """How many steps without a match a search may still take. A match refills it, unless `total`: then the owner of the budget
+    calls `refill`."""
 
     def __init__(self, limit: int = _SEARCH_LIMIT, *, total: bool = False) -> None:
         self._limit = self.left = limit
@@ -55,7 +55,7 @@ class Budget:
 
 
 class Recurrence(msgspec.Struct, frozen=True):
-    """Weekdays count from Monday, 0, as in RFC 5545; what the text leaves out has been filled in from `start`."""
+    """Weekdays count from Monday, 0, as in RFC 5545; what the text leaves out is filled in from `start`."""
 
     freq: Freq
     start: datetime
@@ -77,7 +77,7 @@ class Recurrence(msgspec.Struct, frozen=True):
 
     @property
     def spaced(self) -> bool:
-        """Counts hours, minutes or seconds, so its spacing in real time survives a change of the clocks."""
+        """Counts hours, minutes or seconds, so its spacing in real time stays the same across a DST change."""
         return self.freq <= Freq.HOURLY
 
     def walls(self, start: datetime, budget: Budget | None = None) -> Iterator[datetime]:
@@ -94,7 +94,7 @@ class Recurrence(msgspec.Struct, frozen=True):
         if end is None and self.count is not None:
             return
         skipped = frozenset[datetime | date]()
-        if not self.positions or self.freq <= Freq.DAILY:  # otherwise a day left out still counts as a position
+        if not self.positions or self.freq <= Freq.DAILY:  # otherwise an excluded day still counts as a position
             skipped = self.left_out
         for wall in self._unbounded(max(start, self.start), budget, skipped):
             if end is not None and wall > end:
@@ -109,7 +109,7 @@ class Recurrence(msgspec.Struct, frozen=True):
                 return
             yield wall
         if budget.left <= 0:
-            raise Invalid("rrule", "COUNT: takes too long to count; use UNTIL, or max_fires beside the rrule")
+            raise Invalid("rrule", "COUNT: takes too long to count; use UNTIL, or max_fires next to the rrule")
 
     def _unbounded(
         self, start: datetime, budget: Budget, skipped: frozenset[datetime | date] = frozenset()
@@ -121,22 +121,22 @@ class Recurrence(msgspec.Struct, frozen=True):
                 yield wall
 
     def _picked(self, start: datetime, budget: Budget, skipped: frozenset[datetime | date]) -> Iterator[datetime]:
-        """BYSETPOS: only some of each period's occurrences; the period that holds `start` is looked at from its beginning."""
-        looks = Budget(total=True)  # from one occurrence to the next: a period that has begun is seen to its end
-        for _, members in groupby(self._every(self._period_start(start), looks, skipped), self._period):
+        """BYSETPOS: only some of each period's occurrences; the period that holds `start` is read from its beginning."""
+        set_budget = Budget(total=True)  # from one occurrence to the next: a started period is read to its end
+        for _, members in groupby(self._every(self._period_start(start), set_budget, skipped), self._period):
             if budget.left <= 0:
                 return
             found = []
             for wall in members:
                 found.append(wall)
-                budget.left -= 1 + looks.spent
-                looks.refill()
+                budget.left -= 1 + set_budget.spent
+                set_budget.refill()
                 if len(found) > _SET_LIMIT:
                     raise Invalid("rrule", f"BYSETPOS: more than {_SET_LIMIT:,} occurrences to choose from in one period")
             size = len(found)
             chosen = {place - 1 if place > 0 else size + place for place in self.positions}
             yield from (found[place] for place in sorted(chosen) if 0 <= place < size)
-        budget.left -= looks.spent
+        budget.left -= set_budget.spent
 
     def _every(self, start: datetime, budget: Budget, skipped: frozenset[datetime | date]) -> Iterator[datetime]:
         first_day, first_time = start.date(), start.replace(microsecond=0)
@@ -219,9 +219,9 @@ class Recurrence(msgspec.Struct, frozen=True):
                     yield 3600 * hour + 60 * minute + second
 
     def _stepped(self, midnight: datetime, earliest: int, budget: Budget) -> Iterator[int]:
-        """Seconds of this day that lie a whole number of intervals of hours, minutes or seconds from the start."""
+        """Seconds of this day that are a whole number of intervals (hours, minutes or seconds) away from the start."""
         unit = int(self.freq)
-        budget.left -= 1  # a day in which nothing falls costs as much as a look
+        budget.left -= 1  # a day without an occurrence costs one step
         passed = self._period(midnight) - self._period(self.start)
         place = earliest // unit
         while True:
@@ -279,7 +279,7 @@ class Recurrence(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def _last_counted(recurrence: Recurrence) -> datetime | None:
-    """COUNT as an UNTIL: counted once per process, so that a search may begin anywhere."""
+    """COUNT as an UNTIL: counted once per process, so that a search may start anywhere."""
     last = None
     for wall in recurrence.counted():
         last = wall
@@ -292,8 +292,8 @@ def _week_of(ordinal: int, week_start: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _weeks(weeks: tuple[int, ...], year: int, week_start: int) -> frozenset[int]:
-    """The weeks so numbered that have days in this year. Week 1 is the first with at least four days in its year, so it
-    may begin in the year before, and a year may end in week 1 of the next."""
+    """The weeks with these numbers that have days in this year. Week 1 is the first week with at least four days in its year.
+    It may start in the previous year, and a year may end in week 1 of the next year."""
     found = set()
     for owner in (year - 1, year, year + 1):
         first = _week_of(date(owner, 1, 4).toordinal(), week_start)

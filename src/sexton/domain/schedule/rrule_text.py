@@ -1,5 +1,5 @@
-"""Reads an RFC 5545 recurrence: `RRULE`, `DTSTART`, `EXDATE` and `RDATE` lines, or a bare `FREQ=…`. Every fault is `Invalid`
-with the part and the fix."""
+"""Parses an RFC 5545 recurrence: `RRULE`, `DTSTART`, `EXDATE` and `RDATE` lines, or only `FREQ=…`. Every error is `Invalid`
+and names the part and the fix."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KNOWN = ("FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_NUMBERS)
 
 
 class Lines(NamedTuple):
-    """A recurrence, cut up but not yet read."""
+    """A recurrence, split into lines but not yet parsed."""
 
     rule: str
     zone: str | None
@@ -56,18 +56,18 @@ class _Moment(NamedTuple):
 
 
 def split(text: object) -> Lines:
-    """The lines of a recurrence and the zone that it names: a `TZID`, or UTC for a `DTSTART` that ends in Z."""
+    """The lines of a recurrence and its zone: a `TZID`, or UTC for a `DTSTART` that ends in Z."""
     if not isinstance(text, str):
         raise Invalid("rrule", f'give a text such as "FREQ=DAILY;BYHOUR=9", not {type(text).__name__}')
     if len(text) > TEXT_LIMIT:
-        raise Invalid("rrule", f"{len(text)} characters, the limit is {TEXT_LIMIT}")
+        raise Invalid("rrule", f"has {len(text)} characters; the limit is {TEXT_LIMIT}")
     values, zones = _gathered(text.strip())
     if len(values["RRULE"]) != 1 or len(values["DTSTART"]) > 1:
         raise Invalid("rrule", "give one RRULE and at most one DTSTART")
     if len(zones) > 1:
         raise Invalid("rrule", f"names several time zones ({', '.join(sorted(zones)[:3])}); use one")
     if len(values["RDATE"]) + len(values["EXDATE"]) > DATES_LIMIT:
-        raise Invalid("rrule", f"more than {DATES_LIMIT} dates in RDATE and EXDATE")
+        raise Invalid("rrule", f"has more than {DATES_LIMIT} dates in RDATE and EXDATE")
     return Lines(
         rule=values["RRULE"][0],
         zone=zones.pop() if zones else None,
@@ -78,7 +78,7 @@ def split(text: object) -> Lines:
 
 
 def _gathered(text: str) -> tuple[dict[str, list[str]], set[str]]:
-    """The values of each kind of line, and the zones they name."""
+    """The values of each kind of line, and the zones in them."""
     zones: set[str] = set()
     if prefix := _TZID.match(text):
         zones.add(prefix[1])
@@ -102,14 +102,14 @@ def _cut(line: str) -> tuple[str, Mapping[str, str], str]:
         return "RRULE", {}, line
     match = _LINE.fullmatch(line)
     if match is None:
-        raise Invalid("rrule", f"{line[:30]!r} is not understood; use RRULE:, DTSTART:, EXDATE: and RDATE: lines")
+        raise Invalid("rrule", f"{line[:30]!r} is not a known line; use RRULE:, DTSTART:, EXDATE: and RDATE: lines")
     pairs = (parameter.partition("=") for parameter in match["parameters"].split(";")[1:])
     return match["name"].upper(), {key.upper(): value for key, _, value in pairs}, match["value"]
 
 
 @lru_cache(maxsize=1024)
 def parse(text: str, *, timezone: str, anchor_at: datetime) -> Recurrence:
-    """The recurrence in the wall time of its zone. Without a `DTSTART` it begins at the anchor."""
+    """The recurrence in the wall time of its zone. Without a `DTSTART` it starts at the anchor."""
     lines = split(text)
     parts = _parts(lines.rule)
     freq = _freq(parts)
@@ -143,7 +143,7 @@ def parse(text: str, *, timezone: str, anchor_at: datetime) -> Recurrence:
 
 
 def default_start(now: datetime) -> datetime:
-    """Where a recurrence without DTSTART begins: the next whole second, so that the first of its COUNT is not lost."""
+    """The start of a recurrence without DTSTART: the next whole second, so that its first occurrence is not lost."""
     return now.replace(microsecond=0) + timedelta(seconds=1)
 
 
@@ -170,7 +170,7 @@ def _freq(parts: Mapping[str, str]) -> Freq:
 
 def _whole(part: str, value: str, limit: int) -> int:
     if not (value.isascii() and value.isdigit() and len(value) <= 9 and 1 <= int(value) <= limit):
-        fix = "; beyond, use UNTIL, or max_fires beside the rrule" if part == "COUNT" else ""
+        fix = "; for more, use UNTIL, or max_fires next to the rrule" if part == "COUNT" else ""
         raise Invalid("rrule", f"{part}: {value[:20]!r} must be a number from 1 to {limit:,}{fix}")
     return int(value)
 
@@ -184,7 +184,7 @@ def _numbers(part: str, value: str) -> tuple[int, ...]:
             digits = digits.removeprefix("-")
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 3 and low <= int(digits) <= high):
             reach = f"{low} to {high}" + (f" or -{high} to -{low}" if may_be_negative else "")
-            raise Invalid("rrule", f"{part}: {word[:20]!r} must lie in {reach}")
+            raise Invalid("rrule", f"{part}: {word[:20]!r} must be in {reach}")
         found.add(-int(digits) if word.startswith("-") else int(digits))
     return tuple(sorted(found))
 
@@ -208,15 +208,15 @@ def _weekday_number(part: str, value: str) -> int:
 def _check_table(freq: Freq, numbers: Mapping[str, tuple[int, ...]], weekdays: tuple[tuple[int, int], ...]) -> None:
     """What RFC 5545 forbids (page 44)."""
     if any(which for _, which in weekdays) and (freq < Freq.MONTHLY or "BYWEEKNO" in numbers):
-        raise Invalid("rrule", "BYDAY: a number before the day goes only with FREQ=MONTHLY or YEARLY, without BYWEEKNO")
+        raise Invalid("rrule", "BYDAY: a number before the day is allowed only with FREQ=MONTHLY or YEARLY, without BYWEEKNO")
     if "BYWEEKNO" in numbers and freq != Freq.YEARLY:
-        raise Invalid("rrule", "BYWEEKNO: goes only with FREQ=YEARLY")
+        raise Invalid("rrule", "BYWEEKNO: is allowed only with FREQ=YEARLY")
     if "BYYEARDAY" in numbers and freq in (Freq.DAILY, Freq.WEEKLY, Freq.MONTHLY):
-        raise Invalid("rrule", "BYYEARDAY: goes only with FREQ=YEARLY, or HOURLY and finer")
+        raise Invalid("rrule", "BYYEARDAY: is allowed only with FREQ=YEARLY, HOURLY, MINUTELY or SECONDLY")
     if "BYMONTHDAY" in numbers and freq == Freq.WEEKLY:
-        raise Invalid("rrule", "BYMONTHDAY: does not go with FREQ=WEEKLY")
+        raise Invalid("rrule", "BYMONTHDAY: is not allowed with FREQ=WEEKLY")
     if "BYSETPOS" in numbers and freq < Freq.DAILY:
-        raise Invalid("rrule", "BYSETPOS: goes only with FREQ=DAILY and longer")
+        raise Invalid("rrule", "BYSETPOS: is allowed only with FREQ=DAILY, WEEKLY, MONTHLY or YEARLY")
     if "BYSETPOS" in numbers and not weekdays and len(numbers) == 1:
         raise Invalid("rrule", "BYSETPOS: needs another BY part to choose from")
 
@@ -224,7 +224,7 @@ def _check_table(freq: Freq, numbers: Mapping[str, tuple[int, ...]], weekdays: t
 def _dates_of(
     freq: Freq, start: datetime, numbers: Mapping[str, tuple[int, ...]], weekdays: tuple[tuple[int, int], ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """Months, days and weekdays; where the text names no day, that of the start."""
+    """Months, days and weekdays. If the text has no day, the day of the start."""
     months, month_days = numbers.get("BYMONTH", ()), numbers.get("BYMONTHDAY", ())
     if not (month_days or weekdays or "BYYEARDAY" in numbers or "BYWEEKNO" in numbers):
         match freq:
@@ -244,7 +244,7 @@ def _dates_of(
 def _times_of(
     freq: Freq, start: datetime, numbers: Mapping[str, tuple[int, ...]]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Hours, minutes and seconds; where the text names none, all that the frequency runs through, or that of the start."""
+    """Hours, minutes and seconds. If the text has none: all values of a unit that the frequency counts, else the start's."""
 
     def chosen(part: str, size: int, of_start: int, unit: Freq) -> tuple[int, ...]:
         return numbers.get(part) or (tuple(range(size)) if freq <= unit else (of_start,))
@@ -266,7 +266,7 @@ def _moment(part: str, value: str) -> _Moment:
     except ValueError:
         raise Invalid("rrule", f"{part}: {value[:20]!r} is not a time; write 20260131T090000, with a Z for UTC") from None
     if not 1900 <= wall.year <= 2200:
-        raise Invalid("rrule", f"{part}: {value[:20]!r} must lie between 1900 and 2200")
+        raise Invalid("rrule", f"{part}: {value[:20]!r} must be between 1900 and 2200")
     return _Moment(wall, is_date=match[4] is None, is_utc=bool(match[7]))
 
 

@@ -1,5 +1,5 @@
-"""A schedule as it is stored and sent: what a recurring job says about when it fires. `check.schedule` makes one from what a
-user wrote; reading one back checks nothing."""
+"""A schedule as it is stored and sent: when a recurring job fires. `check.schedule` makes one from user input. Reading a stored
+one does not check it again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = Literal["cron", "rrule", "every"]
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stretch of time without fires, `to` not included."""
+    """A time range without fires; `to` is not included."""
 
     from_at: datetime = msgspec.field(name="from")
     to_at: datetime = msgspec.field(name="to")
@@ -29,7 +29,7 @@ class DstRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 class Jitter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How far a job's fires are moved, always by the same span: later, or with `both` earlier or later."""
+    """How far a job's fires are shifted, always by the same amount: later, or with `both` earlier or later."""
 
     max_s: float = msgspec.field(name="max")
     both: bool = False
@@ -49,7 +49,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     max_fires: int | None = None
     exclude: tuple[str | Window, ...] = ()
     dialect: Dialect = "cron"
-    anchor_at: datetime | None = None  # where `every` counts from and an rrule without DTSTART begins
+    anchor_at: datetime | None = None  # `every` counts from here; an rrule without DTSTART starts here
 
     @property
     def dst_pair(self) -> Dst:

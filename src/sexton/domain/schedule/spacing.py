@@ -1,4 +1,4 @@
-"""How dense a schedule is: the least span between two of its fires, read off the rule without walking it."""
+"""How dense a schedule is: the shortest time between two fires, computed from the rule without listing its fires."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DAY_S = 86_400
 
 
 def least_spacing_s(schedule: Schedule, seed: str = "") -> float:
-    """A lower bound, exact for rules that fire within an hour. A change of the clocks may squeeze it once."""
+    """A lower bound, exact for rules that fire within an hour. A DST change may shorten it once."""
     if schedule.every_s is not None:
         return schedule.every_s
     if schedule.cron is not None:
@@ -29,7 +29,7 @@ def least_spacing_s(schedule: Schedule, seed: str = "") -> float:
 
 
 def _product(period: tuple[int, Sequence[int]], *levels: tuple[int, Sequence[int]]) -> float:
-    """The least step in a period that repeats, of all combinations of the values, from the coarsest unit to the finest."""
+    """The smallest step between all combinations of the values in a repeating period, from the largest unit to the smallest."""
     least = float(period[0])
     reach = 0  # from the first to the last within one value of the unit above
     for unit, values in reversed(levels):

@@ -1,4 +1,4 @@
-"""Stable chance: the same seed gives the same number on every node, in every process and version, evenly spread."""
+"""Deterministic hashing: the same seed gives the same number on every node, in every process and version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 
 def fraction(seed: str, salt: str) -> float:
-    """A number in [0, 1) that depends on nothing but the two texts."""
+    """A number in [0, 1) that depends only on the two texts."""
     return (_number(seed, salt) >> 11) / 2**53
 
 

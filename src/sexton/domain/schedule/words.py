@@ -1,4 +1,4 @@
-"""A schedule in words, for people who do not read cron. Says what will happen, not how it was written."""
+"""Describes a schedule in words, for readers who do not know cron: what will happen, not how the rule was written."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ _TIMES_LISTED = 6
 def describe(schedule: Schedule, seed: str = "") -> str:
     """Such as "At 09:00 on Monday to Friday, New York time; 30 s of jitter"."""
     if schedule.cron is not None:
-        said = f"{_cron(cron_text.parse(schedule.cron, dialect=schedule.dialect, seed=seed))}, {_place(schedule.timezone)}"
+        parts = f"{_cron(cron_text.parse(schedule.cron, dialect=schedule.dialect, seed=seed))}, {_place(schedule.timezone)}"
     elif schedule.rrule is not None:
         anchor = schedule.anchor_at or EPOCH
         rule = rrule_text.parse(schedule.rrule, timezone=schedule.timezone, anchor_at=anchor)
-        said = f"{_recurrence(rule)}, {_place(schedule.timezone)}"
+        parts = f"{_recurrence(rule)}, {_place(schedule.timezone)}"
     else:
-        said = f"Every {_span(schedule.every_s or 0)}, counted from {_moment(schedule.anchor_at or EPOCH)} UTC"
-    return "; ".join([said, *_limits(schedule)])
+        parts = f"Every {_span(schedule.every_s or 0)}, counted from {_moment(schedule.anchor_at or EPOCH)} UTC"
+    return "; ".join([parts, *_limits(schedule)])
 
 
 def _limits(schedule: Schedule) -> list[str]:
-    said = []
+    parts = []
     if schedule.start_at is not None:
-        said.append(f"from {_moment(schedule.start_at)} UTC")
+        parts.append(f"from {_moment(schedule.start_at)} UTC")
     if schedule.end_at is not None:
-        said.append(f"until {_moment(schedule.end_at)} UTC")
+        parts.append(f"until {_moment(schedule.end_at)} UTC")
     if schedule.max_fires is not None:
-        said.append("once" if schedule.max_fires == 1 else f"at most {schedule.max_fires:,} times")
+        parts.append("once" if schedule.max_fires == 1 else f"at most {schedule.max_fires:,} times")
     if schedule.exclude:
-        shown = [_silence(entry) for entry in schedule.exclude[:3]]
+        shown = [_exclusion(entry) for entry in schedule.exclude[:3]]
         more = len(schedule.exclude) - len(shown)
-        said.append(f"not on or in {_listed([*shown, f'{more} more']) if more else _listed(shown)}")
+        parts.append(f"not on or in {_listed([*shown, f'{more} more']) if more else _listed(shown)}")
     if schedule.jitter is not None:
-        said.append(f"{_span(schedule.jitter.max_s)} of jitter" + (" either way" if schedule.jitter.both else ""))
-    return said
+        parts.append(f"{_span(schedule.jitter.max_s)} of jitter" + (" either way" if schedule.jitter.both else ""))
+    return parts
 
 
-def _silence(entry: str | Window) -> str:
+def _exclusion(entry: str | Window) -> str:
     return entry if isinstance(entry, str) else f"{_moment(entry.from_at)} to {_moment(entry.to_at)} UTC"
 
 
@@ -107,7 +107,7 @@ def _each(values: Sequence[int], size: int, unit: str) -> str:
 
 
 def _step(values: Sequence[int], size: int) -> int | None:
-    """The even step that goes on round the end of the dial, if there is one."""
+    """The constant step that also holds across the end of the range, if there is one."""
     steps = {later - earlier for earlier, later in pairwise(values)} | {values[0] + size - values[-1]}
     return steps.pop() if len(steps) == 1 and len(values) > 1 else None
 
@@ -122,24 +122,24 @@ def _on_days(days: Days) -> str:
 def _month_days(days: Days) -> str:
     if len(days.plain) == 31:
         return ""
-    said = [f"the {_runs(sorted(days.plain), _ordinal)}"] if days.plain else []
-    said += [f"the day {before} before the last" if before else "the last day" for before in sorted(days.before_last)]
-    said += [f"the working day nearest the {_ordinal(day)}" for day in sorted(days.near)]
-    said += ["the last working day"] * days.last_working
-    return f"{_listed(said)} of the month"
+    parts = [f"the {_runs(sorted(days.plain), _ordinal)}"] if days.plain else []
+    parts += [f"the day {before} before the last" if before else "the last day" for before in sorted(days.before_last)]
+    parts += [f"the working day nearest the {_ordinal(day)}" for day in sorted(days.near)]
+    parts += ["the last working day"] * days.last_working
+    return f"{_listed(parts)} of the month"
 
 
 def _week_days(days: Days) -> str:
     if len(days.weekdays) == 7:
         return ""
-    said = [_weekdays(days.weekdays)] if days.weekdays else []
-    said += [f"the {_NTH[nth]} {_WEEKDAYS[day]} of the month" for day, nth in sorted(days.nth_weekdays)]
-    said += [f"the last {_WEEKDAYS[day]} of the month" for day in sorted(days.last_weekdays)]
-    return _listed(said)
+    parts = [_weekdays(days.weekdays)] if days.weekdays else []
+    parts += [f"the {_NTH[nth]} {_WEEKDAYS[day]} of the month" for day, nth in sorted(days.nth_weekdays)]
+    parts += [f"the last {_WEEKDAYS[day]} of the month" for day in sorted(days.last_weekdays)]
+    return _listed(parts)
 
 
 def _weekdays(days: frozenset[int]) -> str:
-    """The week begins on Monday here, so that a weekend stays together."""
+    """Weeks start on Monday here, so that Saturday and Sunday stay together."""
     return _runs(sorted((day - 1) % 7 for day in days), lambda day: _WEEKDAYS[(day + 1) % 7])
 
 
@@ -149,23 +149,23 @@ def _in_months(months: Sequence[int]) -> str:
 
 def _recurrence(rule: Recurrence) -> str:
     period = _PERIODS[rule.freq]
-    said = f"Every {period}" if rule.interval == 1 else f"Every {rule.interval:,} {period}s"
+    parts = f"Every {period}" if rule.interval == 1 else f"Every {rule.interval:,} {period}s"
     weekdays = [_rule_weekday(day, which) for day, which in rule.weekdays]
-    said += f" on {_listed(weekdays)}" if weekdays else ""
-    said += f" on the {_listed([_ordinal(day) for day in rule.month_days])} of the month" if rule.month_days else ""
-    said += f" on day {_listed([str(day) for day in rule.year_days])} of the year" if rule.year_days else ""
-    said += f" in week {_listed([str(week) for week in rule.weeks])}" if rule.weeks else ""
-    said += _in_months(rule.months) if rule.months else ""
+    parts += f" on {_listed(weekdays)}" if weekdays else ""
+    parts += f" on the {_listed([_ordinal(day) for day in rule.month_days])} of the month" if rule.month_days else ""
+    parts += f" on day {_listed([str(day) for day in rule.year_days])} of the year" if rule.year_days else ""
+    parts += f" in week {_listed([str(week) for week in rule.weeks])}" if rule.weeks else ""
+    parts += _in_months(rule.months) if rule.months else ""
     if rule.freq >= Freq.DAILY:
         times = _times(rule.hours, rule.minutes, rule.seconds)
-        said += f" {times[0].lower()}{times[1:]}"
+        parts += f" {times[0].lower()}{times[1:]}"
     if rule.positions:
-        said += f", of these only number {_listed([str(place) for place in rule.positions])}"
-    said += f" from {_moment(rule.start)}"
-    said += f" until {_moment(rule.until)}" if rule.until else ""
-    said += f", {rule.count:,} times" if rule.count else ""
-    said += f", and {len(rule.extra)} more" if rule.extra else ""
-    return said + (f", except {len(rule.left_out)}" if rule.left_out else "")
+        parts += f", of these only number {_listed([str(place) for place in rule.positions])}"
+    parts += f" from {_moment(rule.start)}"
+    parts += f" until {_moment(rule.until)}" if rule.until else ""
+    parts += f", {rule.count:,} times" if rule.count else ""
+    parts += f", and {len(rule.extra)} more" if rule.extra else ""
+    return parts + (f", except {len(rule.left_out)}" if rule.left_out else "")
 
 
 def _rule_weekday(day: int, which: int) -> str:
@@ -190,13 +190,13 @@ def _runs(values: Sequence[int], name: Callable[[int], str]) -> str:
             groups[-1].append(value)
         else:
             groups.append([value])
-    said: list[str] = []
+    parts: list[str] = []
     for group in groups:
         if len(group) > 2:
-            said.append(f"{name(group[0])} to {name(group[-1])}")
+            parts.append(f"{name(group[0])} to {name(group[-1])}")
         else:
-            said += [name(value) for value in group]
-    return _listed(said)
+            parts += [name(value) for value in group]
+    return _listed(parts)
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
-"""Wall time to instants. A wall time may exist once, not at all (clocks jump over it) or twice (clocks go back); the
-schedule's DST rule says what it means then. Zones come from the `tzdata` package and never from the machine, so that all
-nodes of one version agree and `tzdata_version` is the truth."""
+"""Turns wall times into instants. A wall time may exist once, not at all (clocks go forward) or twice (clocks go back); the
+schedule's DST rule decides what it means then. Zones come from the `tzdata` package and never from the machine, so that all
+nodes of one version agree and `tzdata_version` is correct."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Dst(NamedTuple):
     overlap: Overlap = "first"
 
 
-# What a rule that counts minutes or hours gets, as in Debian's cron: it fires whenever the clock on the wall shows a
-# matching time, so its spacing in real time survives both changes.
+# For a rule that counts minutes or hours, as in Debian's cron: it fires at every instant whose wall time matches, so its
+# spacing in real time stays the same across both changes.
 SPACED = Dst("skip", "both")
 
 
 class Release(Protocol):
-    """One release of the IANA database. A process has one for all its life; tests bring their own."""
+    """One release of the IANA database. A process uses one for its whole lifetime; tests pass their own."""
 
     @property
     def version(self) -> str: ...
@@ -50,7 +50,7 @@ class Release(Protocol):
 
 
 class PackagedRelease:
-    """That of the `tzdata` package."""
+    """The release in the `tzdata` package."""
 
     @cached_property
     def version(self) -> str:
@@ -86,12 +86,12 @@ def names() -> frozenset[str]:
 
 
 def rules(name: str) -> bytes:
-    """A zone as the release in use knows it, in the format of RFC 8536: to be kept, and compared with by a later one."""
+    """A zone of the release in use, in the format of RFC 8536. It is stored, and a later release is compared with it."""
     return _rules(release, name)
 
 
 def zone_of_rules(name: str, rules: bytes) -> ZoneInfo:
-    """A zone as another release knew it."""
+    """A zone as another release defines it."""
     return ZoneInfo.from_file(BytesIO(rules), key=name)
 
 
@@ -130,7 +130,7 @@ def _suggestion(name: object) -> str:
 
 
 def wall_of(where: ZoneInfo, instant: datetime) -> datetime:
-    """What the clock on the wall shows, without a zone."""
+    """The local wall time of an instant, without a zone."""
     return instant.astimezone(where).replace(tzinfo=None, fold=0)
 
 
@@ -151,8 +151,8 @@ def instants(where: ZoneInfo, wall: datetime, dst: Dst) -> tuple[datetime, ...]:
 
 
 def resolve(walls: Walls, where: ZoneInfo, dst: Dst, after: datetime) -> Iterator[datetime]:
-    """The instants of increasing wall times, strictly after `after`, increasing and distinct: wall times that meet in
-    one instant (a gap) are one fire."""
+    """The instants of increasing wall times, strictly after `after`, increasing and distinct: wall times that map to
+    one instant (in a gap) are one fire."""
     last = after
     returning: deque[datetime] = deque()  # the second pass through an overlap, until the first is over
     for wall in walls(_first_wall(where, after)):
@@ -169,8 +169,8 @@ def resolve(walls: Walls, where: ZoneInfo, dst: Dst, after: datetime) -> Iterato
 
 
 def _first_wall(where: ZoneInfo, after: datetime) -> datetime:
-    """The earliest wall time of which an instant may lie after `after`: in the first pass of an overlap its beginning,
-    because all of it will be seen again."""
+    """The earliest wall time that may have an instant after `after`. In the first pass of an overlap this is the start of the
+    overlap, because all of its wall times come again."""
     wall = wall_of(where, after)
     earlier, later = _offsets(where, wall)
     if earlier <= later or after.astimezone(where).fold:
@@ -180,7 +180,7 @@ def _first_wall(where: ZoneInfo, after: datetime) -> datetime:
 
 
 def _offsets(where: ZoneInfo, wall: datetime) -> tuple[timedelta, timedelta]:
-    """Before and after a change, if the wall time lies within one; otherwise twice the same."""
+    """The offsets before and after a change, if the wall time is within one; otherwise the same offset twice."""
     local = wall.replace(tzinfo=where)
     return local.utcoffset() or _NEVER, local.replace(fold=1).utcoffset() or _NEVER
 

@@ -1,5 +1,5 @@
-"""What newer time zone data mean for a schedule that was planned with older: whether what waits is still right, and where a
-wall time lies now, so that one that has fired does not fire again and one that has not is not forgotten
+"""What newer time zone data change for a schedule that was planned with older data: whether the planned fires are still
+correct, and at which instant a wall time is now, so that no wall time fires twice and none is lost
 (rule "one instant, one fire"). Pure."""
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .zone import Dst, instants, wall_of, zone
 
 
 def is_as_planned(schedule: Schedule, planned: Sequence[datetime], *, after: datetime, until: datetime, seed: str = "") -> bool:
-    """Whether the data in use give the very fires that are planned in (after, until]."""
+    """True if the data in use give exactly the fires that are planned in (after, until]."""
     found = takewhile(lambda instant: instant <= until, unlimited_fires(schedule, after=after, seed=seed))
     return list(islice(found, len(planned) + 1)) == list(planned)
 
 
 def moved(schedule: Schedule, fire_at: datetime, was: ZoneInfo, *, seed: str = "") -> tuple[datetime, datetime]:
-    """The first and the last instant at which the clock shows, by the data in use, what it was believed to show at a fire. A
-    rule that keeps real-time spacing fires whatever the clock shows: there it is the fire itself."""
+    """The first and the last instant that have, by the data in use, the wall time that the older data gave for a fire. For a
+    rule that keeps real-time spacing, both are the fire itself."""
     where = zone(schedule.timezone)
     if was.utcoffset(fire_at.astimezone(was)) == where.utcoffset(fire_at.astimezone(where)) or _is_spaced(schedule, seed):
         return fire_at, fire_at

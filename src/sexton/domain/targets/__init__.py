@@ -1,7 +1,7 @@
 """What a job calls instead of a Python function: a URL, a gRPC method, an allowed command.
 
-A target is part of a job's policy, so it travels with every version of the job and every claim of its runs. The task of such a
-job is reserved. By rule "claim only known tasks", only workers that can reach a target claim its runs.
+A target is part of a job's policy, so every version of the job and every claim of its runs contains it. The task name of such
+a job is reserved. By rule "claim only known tasks", only workers that can call a target claim its runs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .secret import SecretRef
 
 Target = HttpTarget | GrpcTarget | ScriptTarget
 
-RESERVED = "sexton."  # no Python task is named like this
+RESERVED = "sexton."  # no Python task has a name that starts with this
 HTTP_TASK = "sexton.http"
 GRPC_TASK = "sexton.grpc"
-SCRIPT_TASK = "sexton.script:"  # and the command's name: a worker knows those on its own list
+SCRIPT_TASK = "sexton.script:"  # followed by the command's name: a worker knows the commands of its own list
 
 
 def task_of(target: Target) -> str:
@@ -32,9 +32,9 @@ def task_of(target: Target) -> str:
 
 
 def in_place_of(old: Target | None, new: Target | None) -> Target:
-    """What an edited job calls from now on. Who claims its runs goes by its task, so that stays."""
+    """The target of an edited job. The task decides which workers claim its runs, so the task cannot change."""
     if old is None or new is None or task_of(old) != task_of(new):
-        raise Invalid("handler", "a job keeps its kind of handler, and the name of its task or script; submit a new job")
+        raise Invalid("handler", "the kind of handler and the name of the task or script cannot be changed; submit a new job")
     return new
 
 

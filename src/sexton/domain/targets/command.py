@@ -1,7 +1,6 @@
-"""What a worker's allow-list says of one command, and how a job's payload fills the places of its argument list.
+"""One command of a worker's allow-list, and how a job's payload fills the placeholders of its argument list.
 
-Nothing here is ever read by a shell. A place fills its own argument and no other, and turns it neither into an option nor into
-code.
+No shell ever reads any of it. A placeholder fills its own argument and no other. It never becomes an option or code.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from sexton.domain.fault import Invalid
 from .script import check_command_name
 from .secret import SecretRef, check_name
 
-ARGUMENT_BYTES_LIMIT = 128 * 1024 - 1  # of one argument, as Linux has it
-OWN_VARIABLES = ("SEXTON_", "TRACEPARENT")  # what the worker says itself
+ARGUMENT_BYTES_LIMIT = 128 * 1024 - 1  # of one argument; the limit of Linux
+OWN_VARIABLES = ("SEXTON_", "TRACEPARENT")  # set by the worker itself
 
 Count = Annotated[int, Meta(ge=1)]
 Code = Annotated[int, Meta(ge=1, le=255)]
 Account = str | Annotated[int, Meta(ge=0)]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PLACE = re.compile(r"\{payload\.(?P<path>[^{}]+)\}|\{payload\b")  # other braces are awk's or a shell's own
-# A program and the option after which it takes code. The common ones: whoever allows others has to look himself.
+_PLACE = re.compile(r"\{payload\.(?P<path>[^{}]+)\}|\{payload\b")  # other braces belong to awk or a shell
+# A program and the option after which it takes code. Only common programs: for others, the operator has to check the list.
 _TAKES_CODE = re.compile(
     r"(([a-z]{0,4}sh|busybox|python[\d.]*|psql) (-[A-Za-z]*c|--command)"
     r"|(perl|ruby|lua)[\d.]* -[A-Za-z]*[eE]"
@@ -47,23 +46,23 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     user: Account | None = None  # none: the worker's
     group: Account | None = None  # none: the user's own
     retry_codes: tuple[Code, ...] = (75,)  # EX_TEMPFAIL
-    retry_after_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0  # no sooner, after one of them
+    retry_after_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0  # the shortest wait after one of retry_codes
     permanent_codes: tuple[Code, ...] | Literal["others"] = ()
     memory_mib: Count | None = None  # address space of each of its processes
     cpu_s: Count | None = None  # of each of its processes
     files: Count | None = None  # open at once in each of its processes
-    processes: Count | None = None  # of its user, whoever started them
+    processes: Count | None = None  # of its user, including processes that others started
 
     def __repr__(self) -> str:
-        return f"Command({self.argv[0]!r})"  # neither arguments nor environment: somebody will put a password there
+        return f"Command({self.argv[0]!r})"  # without arguments and environment: they may contain a password
 
     def is_permanent(self, code: int) -> bool:
         if self.permanent_codes == "others":
-            return code > 0 and code not in self.retry_codes  # being killed is none of its own saying
+            return code > 0 and code not in self.retry_codes  # negative: killed by a signal, never permanent
         return code in self.permanent_codes
 
     def filled(self, payload: Any) -> list[str]:
-        """The argument list for one call; `Invalid` names the place that cannot be filled."""
+        """The argument list for one call; `Invalid` names the placeholder that cannot be filled."""
         answer: list[str] = []
         for position, template in enumerate(self.argv):
             answer.append(_filled(template, payload, may_begin_with_dash="--" in self.argv[:position]))
@@ -89,11 +88,11 @@ def _command(field: str, table: Any) -> Command:
         raise Invalid(field + place.rstrip("`"), message) from None
     for name, path in (("argv[0]", made.argv[0]), ("directory", made.directory)):
         if not path.startswith("/"):
-            raise Invalid(f"{field}.{name}", f"{path!r} must be an absolute path: nothing is searched for")
+            raise Invalid(f"{field}.{name}", f"{path!r} must be an absolute path; PATH is not searched")
     _check_argv(f"{field}.argv", made.argv)
     _check_environment(f"{field}.environment", made.environment)
     if made.permanent_codes != "others" and (both := set(made.permanent_codes) & set(made.retry_codes)):
-        raise Invalid(f"{field}.permanent_codes", f"{min(both)} is one of retry_codes, too")
+        raise Invalid(f"{field}.permanent_codes", f"{min(both)} is also in retry_codes; remove it from one of them")
     return made
 
 
@@ -101,17 +100,17 @@ def _check_argv(field: str, argv: Sequence[str]) -> None:
     for position, template in enumerate(argv):
         place = f"{field}[{position}]"
         if "\x00" in template:
-            raise Invalid(place, "no argument can hold a NUL character")
+            raise Invalid(place, "an argument cannot contain a NUL character")
         if all(path is None for _, path in _pieces(template, field=place)):
             continue
         if position == 0:
-            raise Invalid(place, "the program is fixed; a payload fills only its arguments")
+            raise Invalid(place, "the program is fixed; a payload can fill only arguments")
         if _is_code(argv, position):
-            raise Invalid(place, "a payload would become code here; give it as an argument of its own, which the code reads")
+            raise Invalid(place, "the payload would run as code here; pass it as a separate argument that the code reads")
 
 
 def _is_code(argv: Sequence[str], position: int) -> bool:
-    """True where a program before it would take this argument for code: `sh -c …`, also behind `env` or `nice`."""
+    """True if a program before it would run this argument as code: `sh -c …`, also after `env` or `nice`."""
     option = argv[position - 1]
     return any(_TAKES_CODE.fullmatch(f"{program.rpartition('/')[2]} {option}") for program in argv[: position - 1])
 
@@ -119,21 +118,21 @@ def _is_code(argv: Sequence[str], position: int) -> bool:
 def _check_environment(field: str, environment: Mapping[str, str | SecretRef]) -> None:
     for name, value in environment.items():
         if not _VARIABLE.fullmatch(name):
-            raise Invalid(f"{field}.{name}", "a variable's name is made of letters, digits and '_'")
+            raise Invalid(f"{field}.{name}", "the name of a variable consists of letters, digits and '_'")
         if name.startswith(OWN_VARIABLES):
-            raise Invalid(f"{field}.{name}", "this name is the worker's own; choose another")
+            raise Invalid(f"{field}.{name}", "this name is reserved for the worker; choose another")
         if isinstance(value, SecretRef):
             check_name(value.secret, field=f"{field}.{name}")
         elif "\x00" in value:
-            raise Invalid(f"{field}.{name}", "no variable can hold a NUL character")
+            raise Invalid(f"{field}.{name}", "a variable cannot contain a NUL character")
 
 
 def _pieces(template: str, *, field: str = "argv") -> Iterator[tuple[str, str | None]]:
-    """Plain text, or the path of a place: one of the two each time."""
+    """Yields plain text, or the path of a placeholder: one of the two each time."""
     end = 0
     for match in _PLACE.finditer(template):
         if match["path"] is None:
-            raise Invalid(field, "a place is written {payload.name}; the payload as a whole is on the command's standard input")
+            raise Invalid(field, "write a placeholder as {payload.name}; the whole payload is on the command's standard input")
         yield template[end : match.start()], None
         yield "", match["path"]
         end = match.end()
@@ -149,9 +148,9 @@ def _filled(template: str, payload: Any, *, may_begin_with_dash: bool) -> str:
         was_empty = not argument
         argument += _text_of(payload, path)
         if was_empty and argument.startswith("-") and not may_begin_with_dash:
-            raise Invalid(f"payload.{path}", 'begins with "-" and would be read as an option of the command')
+            raise Invalid(f"payload.{path}", 'starts with "-", so the command would read it as an option')
     if len(argument.encode("utf-8", "surrogatepass")) > ARGUMENT_BYTES_LIMIT:
-        raise Invalid("payload", f"too long for an argument, which has {ARGUMENT_BYTES_LIMIT:,} bytes at most")
+        raise Invalid("payload", f"is too long for an argument; the limit is {ARGUMENT_BYTES_LIMIT:,} bytes")
     return argument
 
 
@@ -167,13 +166,13 @@ def _text_of(payload: Any, path: str) -> str:
         case float() if math.isfinite(value):
             return msgspec.json.encode(value).decode()
         case str() if "\x00" in value:
-            raise Invalid(f"payload.{path}", "holds a NUL character, which no argument can")
+            raise Invalid(f"payload.{path}", "contains a NUL character, which an argument cannot contain")
         case str():
             return value
         case None:
-            raise Invalid(f"payload.{path}", "is null, and the command needs it as an argument")
+            raise Invalid(f"payload.{path}", "is null, but the command needs it as an argument")
         case _:
-            raise Invalid(f"payload.{path}", "must be a text, a number, true or false to become an argument of the command")
+            raise Invalid(f"payload.{path}", "must be a text, a number, true or false: the command takes it as an argument")
 
 
 def _step(value: Any, step: str, path: str) -> Any:
@@ -181,4 +180,4 @@ def _step(value: Any, step: str, path: str) -> Any:
         return value[step]
     if isinstance(value, list) and step.isascii() and step.isdigit() and len(step) < 10 and int(step) < len(value):
         return value[int(step)]
-    raise Invalid(f"payload.{path}", "is missing, and the command needs it as an argument")
+    raise Invalid(f"payload.{path}", "is missing, but the command needs it as an argument")

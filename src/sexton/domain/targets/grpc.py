@@ -1,4 +1,4 @@
-"""One unary gRPC call, as a job describes it, and what may not be said of one. The payload is the request, as JSON."""
+"""One unary gRPC call, as a job describes it, and its checks. The payload is the request, as JSON."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/@\s\x00-
 _METHOD = re.compile(r"(?P<service>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)/(?P<method>[A-Za-z_]\w*)", re.ASCII)
 _KEY = re.compile(r"[a-z0-9_.-]{1,100}")
 _PRINTABLE = re.compile(r"[\x20-\x7e]*")
-# Ours, or the protocol's: a job that could set them could lie about who calls.
+# Set by Sexton or by gRPC: a job that could set them could give a false identity of the caller.
 _RESERVED = frozenset(["connection", "content-type", "host", "idempotency-key", "te", "traceparent", "tracestate"])
 _RESERVED_PREFIXES = ("grpc-", "sexton-")
 
 
 class GrpcTarget(msgspec.Struct, tag_field="type", tag="grpc", frozen=True, omit_defaults=True):
-    """`method` in full: `package.Service/Method`. `descriptors` names a registered descriptor set; without one, the server is
-    asked by reflection."""
+    """`method` in full: `package.Service/Method`. `descriptors` names a registered descriptor set; without one, the worker
+    asks the server by reflection."""
 
     address: str  # host:port
     method: str
@@ -35,10 +35,10 @@ class GrpcTarget(msgspec.Struct, tag_field="type", tag="grpc", frozen=True, omit
     descriptors: str | None = None
 
     def check(self) -> None:
-        """`Invalid` names the field and the fix. Not done on reading: what an older version wrote must stay readable."""
+        """`Invalid` names the field and the fix. Not called for stored targets, which may come from an older version."""
         _ = self.host_and_port, self.service_and_method
         if len(self.metadata) > METADATA_LIMIT:
-            raise Invalid("metadata", f"{len(self.metadata)} entries, the limit is {METADATA_LIMIT}")
+            raise Invalid("metadata", f"has {len(self.metadata)} entries; the limit is {METADATA_LIMIT}")
         for key, value in self.metadata.items():
             _check_entry(key, value)
 
@@ -46,29 +46,29 @@ class GrpcTarget(msgspec.Struct, tag_field="type", tag="grpc", frozen=True, omit
     def host_and_port(self) -> tuple[str, int]:
         found = _ADDRESS.fullmatch(self.address)
         if found is None or not 1 <= int(found["port"]) <= 65_535 or len(self.address) > ADDRESS_LIMIT:
-            raise Invalid("address", f"{self.address[:100]!r} is no address; write host:port, such as billing.example:443")
+            raise Invalid("address", f"{self.address[:100]!r} is not an address; write host:port, such as billing.example:443")
         return found["v6"] or found["host"], int(found["port"])
 
     @property
     def service_and_method(self) -> tuple[str, str]:
         found = _METHOD.fullmatch(self.method.removeprefix("/"))
         if found is None:
-            raise Invalid("method", f"{self.method!r} is no method; write it in full: package.Service/Method")
+            raise Invalid("method", f"{self.method!r} is not a method; write its full name: package.Service/Method")
         return found["service"], found["method"]
 
 
 def _check_entry(key: str, value: str | SecretRef) -> None:
     field = f"metadata.{key}"
     if not _KEY.fullmatch(key):
-        raise Invalid("metadata", f"{key!r} is no key; use small letters, digits, '-', '_' and '.'")
+        raise Invalid("metadata", f"{key!r} is not a valid key; use lowercase letters, digits, '-', '_' and '.'")
     if key in _RESERVED or key.startswith(_RESERVED_PREFIXES):
-        raise Invalid(field, "is set by Sexton or by gRPC; leave it out")
+        raise Invalid(field, "is set by Sexton or by gRPC; remove it")
     if key.endswith("-bin"):
-        raise Invalid(field, "binary metadata cannot be sent; leave it out")
+        raise Invalid(field, "binary metadata is not supported; remove it")
     if isinstance(value, SecretRef):
         check_name(value.secret, field=field)
     text = value.prefix if isinstance(value, SecretRef) else value
     if not _PRINTABLE.fullmatch(text):
-        raise Invalid(field, "holds a character that is not printable ASCII")
+        raise Invalid(field, "contains a character that is not printable ASCII")
     if len(text) > VALUE_LIMIT:
-        raise Invalid(field, f"{len(text):,} characters, the limit is {VALUE_LIMIT:,}")
+        raise Invalid(field, f"has {len(text):,} characters; the limit is {VALUE_LIMIT:,}")

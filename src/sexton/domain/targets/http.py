@@ -1,4 +1,4 @@
-"""One HTTP call, as a job describes it, and what may not be said of one."""
+"""One HTTP call, as a job describes it, and its checks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sexton.domain.fault import Invalid
 from .secret import SecretRef, check_name
 
 URL_LIMIT = 2_048
-BODY_BYTES_LIMIT = 16 * 1024  # it travels with every claim; what is larger is a payload
+BODY_BYTES_LIMIT = 16 * 1024  # every claim carries it; anything larger belongs in the payload
 HEADER_LIMIT = 50
 HEADER_BYTES_LIMIT = 4_096
 REDIRECT_LIMIT = 20
-KEPT_BYTES_LIMIT = 48 * 1024  # of the 64 KiB that a result may have
+KEPT_BYTES_LIMIT = 48 * 1024  # a result has at most 64 KiB
 SECRET_LIMIT = 5
 CONNECT_TIMEOUT_S_MAX = 300.0
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")  # they carry no payload; a body only if it is given
+BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")  # they send no payload, and a body only if the job gives one
 
-# Ours, or the connection's: a job that could set them could lie about who calls, or smuggle a second request.
+# Set by Sexton or by the connection: a job that could set them could give a false identity or smuggle a second request.
 _RESERVED = frozenset(
     (
         "connection",
@@ -49,8 +49,8 @@ _STATUS = re.compile(r"[1-5](\d\d|xx)")
 
 
 class HttpTarget(msgspec.Struct, tag_field="type", tag="http", frozen=True, omit_defaults=True):
-    """`body` is sent as it is; without one, the payload is, as JSON. `signed_with` names the secrets that sign the call:
-    several while one is being replaced by another."""
+    """`body` is sent unchanged; without one, the payload is sent as JSON. `signed_with` names the secrets that sign the call:
+    more than one while a secret is being rotated."""
 
     url: str
     method: str = "POST"
@@ -60,12 +60,12 @@ class HttpTarget(msgspec.Struct, tag_field="type", tag="http", frozen=True, omit
     retries_on: tuple[str, ...] = ("408", "425", "429", "5xx")
     connect_timeout_s: float = 5.0
     redirects: int = 0
-    keeps_bytes: int = 16_384  # of the answer's body
+    keeps_bytes: int = 16_384  # of the response body
     signed_with: tuple[str, ...] = ()
-    calls_back: bool = True  # a target that answers 202 may end the run later; else 202 is an answer like any other
+    calls_back: bool = True  # a target that answers 202 may end the run later; otherwise 202 has no special meaning
 
     def check(self) -> None:
-        """`Invalid` names the field and the fix. Not done on reading: what an older version wrote must stay readable."""
+        """`Invalid` names the field and the fix. Not called for stored targets, which may come from an older version."""
         check_url(self.url)
         if self.method not in METHODS:
             raise Invalid("method", f"{self.method!r} is not one of {', '.join(METHODS)}")
@@ -85,26 +85,26 @@ class HttpTarget(msgspec.Struct, tag_field="type", tag="http", frozen=True, omit
 
 @lru_cache(maxsize=1024)
 def check_url(url: str) -> None:
-    """A URL that nobody could call is refused here. Where it may lead is for the worker to say, which knows what is allowed."""
+    """Rejects a URL that cannot be called. The worker decides which hosts are allowed."""
     if len(url) > URL_LIMIT:
-        raise Invalid("url", f"{len(url):,} characters, the limit is {URL_LIMIT:,}")
+        raise Invalid("url", f"has {len(url):,} characters; the limit is {URL_LIMIT:,}")
     if _NOT_IN_A_URL.search(url):
-        raise Invalid("url", "holds a space, a control character or a backslash; write them percent-encoded")
+        raise Invalid("url", "contains a space, a control character or a backslash; percent-encode it")
     try:
         parts = urlsplit(url)
         has_host, _ = bool(parts.hostname), parts.port
     except ValueError as error:
-        raise Invalid("url", f"cannot be read: {error}") from None
+        raise Invalid("url", f"is not a valid URL: {error}") from None
     if parts.scheme not in ("http", "https"):
-        raise Invalid("url", "begins with http:// or https://")
+        raise Invalid("url", "must start with http:// or https://")
     if not has_host:
-        raise Invalid("url", "names no host; write https://host/path")
+        raise Invalid("url", "has no host; write https://host/path")
     if parts.username is not None or parts.password is not None:
-        raise Invalid("url", 'holds a user or a password; send them as a header: {"Authorization": {"secret": "name"}}')
+        raise Invalid("url", 'contains a user or a password; send them as a header: {"Authorization": {"secret": "name"}}')
 
 
 def has_status(patterns: Sequence[str], status: int) -> bool:
-    """`204` means itself, `2xx` all of its class."""
+    """`204` matches itself, `2xx` matches its whole class."""
     return f"{status // 100}xx" in patterns or str(status) in patterns
 
 
@@ -118,35 +118,35 @@ def _check_headers(headers: Mapping[str, str | SecretRef]) -> None:
     for name, value in headers.items():
         field = f"headers.{name}"
         if not _TOKEN.fullmatch(name):
-            raise Invalid("headers", f"{name!r} is not the name of a header")
+            raise Invalid("headers", f"{name!r} is not a valid header name")
         if is_reserved(name):
-            raise Invalid(field, "is set by Sexton or by the connection; leave it out")
+            raise Invalid(field, "is set by Sexton or by the connection; remove it")
         if name.lower() in seen:
             raise Invalid(field, "is given twice")
         seen.add(name.lower())
         if isinstance(value, SecretRef):
             check_name(value.secret, field=field)
         text = value.prefix if isinstance(value, SecretRef) else value
-        if not _PRINTABLE.fullmatch(text):  # no line may end here: what follows it would be a header of its own
-            raise Invalid(field, "holds a line break or another character that is not printable ASCII")
+        if not _PRINTABLE.fullmatch(text):  # a line break would start another header
+            raise Invalid(field, "contains a line break or another character that is not printable ASCII")
         if len(text) > HEADER_BYTES_LIMIT:
-            raise Invalid(field, f"{len(text):,} characters, the limit is {HEADER_BYTES_LIMIT:,}")
+            raise Invalid(field, f"has {len(text):,} characters; the limit is {HEADER_BYTES_LIMIT:,}")
 
 
 def _check_body(body: str) -> None:
     if "\x00" in body:
-        raise Invalid("body", "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+        raise Invalid("body", "contains a NUL character (U+0000), which PostgreSQL cannot store")
     size = len(body.encode("utf-8", "surrogatepass"))
     if size > BODY_BYTES_LIMIT:
-        raise Invalid("body", f"{size:,} bytes, the limit is {BODY_BYTES_LIMIT:,}; what is larger is sent as the payload")
+        raise Invalid("body", f"has {size:,} bytes; the limit is {BODY_BYTES_LIMIT:,}. Send larger content as the payload")
 
 
 def _check_statuses(field: str, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         if not _STATUS.fullmatch(pattern):
-            raise Invalid(field, f"{pattern!r} is no status; write 204, or 2xx for all of a class")
+            raise Invalid(field, f"{pattern!r} is not a status; write 204, or 2xx for a whole class")
 
 
 def _check_range(field: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        raise Invalid(field, f"{value:g} must lie between {least:g} and {most:,g}")
+        raise Invalid(field, f"{value:g} must be between {least:g} and {most:,g}")

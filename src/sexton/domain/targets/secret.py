@@ -1,4 +1,4 @@
-"""A secret by its name: the job holds the name, only the worker that calls knows the value."""
+"""A reference to a secret: the job stores the name, only the worker that makes the call knows the value."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 
 from sexton.domain.fault import Invalid
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # a file of that name, and a variable
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # also the name of a file and of a variable
 
 
 class SecretRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`{"secret": "stripe"}`; with `prefix`, what stands before it, such as `"Bearer "`."""
+    """`{"secret": "stripe"}`; `prefix` is put before the value, such as `"Bearer "`."""
 
     secret: str
     prefix: str = ""
@@ -20,7 +20,7 @@ class SecretRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def check_name(name: str, *, field: str) -> None:
     if not is_name(name):
-        raise Invalid(field, f"{name!r} is not the name of a secret; use small letters, digits, - and _, such as stripe")
+        raise Invalid(field, f"{name!r} is not a valid secret name; use lowercase letters, digits, - and _, such as stripe")
 
 
 def is_name(name: str) -> bool:

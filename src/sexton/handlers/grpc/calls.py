@@ -1,4 +1,4 @@
-"""The handler of jobs that call a gRPC method: one unary call per attempt, its request and its answer as JSON."""
+"""The handler of jobs that call a gRPC method: one unary call per attempt, with request and response as JSON."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from .channels import Channels, Where
 from .methods import Method, Methods
 from .statuses import DOWN, failure
 
-DEADLINE_SLACK_S = 0.5  # the server hears of the run's timeout, but the worker is the one to end it
+DEADLINE_SLACK_S = 0.5  # the server gets the run's timeout plus this, so that the worker times out first
 BREAKER_LIMIT = 10_000
 PLACE_LIMIT = 1_000
-REMEMBERED_S = 10.0  # where a host is
+REMEMBERED_S = 10.0  # resolved addresses of a host
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '%"')  # the rest of a key is percent-encoded
 
 
 class WayOut(Protocol):
     def vet(self, host: str, port: int) -> None:
-        """Judges a host as it is written."""
+        """Checks a host before it is resolved."""
 
     def addresses(self, host: str, port: int) -> Awaitable[Sequence[str]]:
-        """Where it is; only what may be called."""
+        """Its addresses; only those that may be called."""
 
 
 class Revealing(Protocol):
@@ -50,7 +50,7 @@ class Revealing(Protocol):
 
 
 class GrpcCalls:
-    """`descriptors` are files that jobs may name, `roots` the certificates that vouch for servers."""
+    """`descriptors` are files that jobs may name, `roots` the CA certificates for servers."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class GrpcCalls:
     def start(self, call: Call, context: Context) -> Handle:
         target = call.target
         if not isinstance(target, GrpcTarget):
-            raise PermanentError("the job names no gRPC method")
+            raise PermanentError("the job has no gRPC method")
         try:
             target.check()
         except Invalid as fault:
@@ -102,7 +102,7 @@ class GrpcCalls:
             raise failure(what, error, _bare(target, secrets)) from None
         except OSError as error:
             breaker.failed(self._clock.monotonic())
-            raise TargetFailed(f"{what}: the host cannot be looked up: {error.strerror}") from None
+            raise TargetFailed(f"{what}: the host name cannot be resolved: {error.strerror}") from None
         except BaseException:
             breaker.undecided()
             raise
@@ -121,7 +121,7 @@ class GrpcCalls:
             return await stub(request, timeout=limit_s, metadata=metadata), method
 
     async def _where(self, target: GrpcTarget) -> Where:
-        """Looked up and judged, and remembered for a moment: many calls come at once."""
+        """Resolved, checked and cached for a short time, because many calls come at once."""
         now, known = self._clock.monotonic(), self._places.get((target.address, target.tls))
         if known is None or now - known[0] >= REMEMBERED_S:
             host, port = target.host_and_port
@@ -134,7 +134,7 @@ class GrpcCalls:
     async def _request(
         self, call: Call, target: GrpcTarget, channel: grpc.aio.Channel, metadata: grpc.aio.Metadata
     ) -> tuple[Message, Method]:
-        """A payload that does not fit what we remember may fit what the server takes by now."""
+        """A payload that does not match the cached messages may match the current ones of the server."""
         asked_at = self._clock.monotonic()
         method = await self._methods.find(target, channel, metadata)
         try:
@@ -149,13 +149,13 @@ class GrpcCalls:
     def _revealed(self, target: GrpcTarget) -> dict[str, str]:
         secrets = {key: self._secrets.reveal(ref) for key, ref in target.metadata.items() if isinstance(ref, SecretRef)}
         for key, value in secrets.items():
-            if not (value.isascii() and value.isprintable()):  # gRPC would say what it is
-                raise PermanentError(f"metadata.{key}: its secret holds a character that is not printable ASCII")
+            if not (value.isascii() and value.isprintable()):  # the error of gRPC would contain the secret
+                raise PermanentError(f"metadata.{key}: its secret contains a character that is not printable ASCII")
         return secrets
 
     def _breaker(self, address: str) -> Breaker:
         if address not in self._breakers and len(self._breakers) >= BREAKER_LIMIT:
-            self._breakers.clear()  # what is forgotten is only to be learned again
+            self._breakers.clear()  # dropped breakers only have to count failures again
         return self._breakers.setdefault(address, Breaker(self._patience, self._dice))
 
 
@@ -173,12 +173,12 @@ def _metadata(call: Call, context: Context, target: GrpcTarget, secrets: dict[st
         "sexton-scheduled-for": call.fire_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
     }
     trace = {} if call.trace is None else {"traceparent": _printable(call.trace)}
-    said = {key: value for key, value in target.metadata.items() if isinstance(value, str)}
-    return grpc.aio.Metadata(*(said | secrets | own | trace).items())
+    plain = {key: value for key, value in target.metadata.items() if isinstance(value, str)}
+    return grpc.aio.Metadata(*(plain | secrets | own | trace).items())
 
 
 def _bare(target: GrpcTarget, secrets: Mapping[str, str]) -> Sequence[str]:
-    """The secrets without what stands before them: what must not be shown, wherever it comes back."""
+    """The secrets without their prefixes. They must not be shown if a response contains them."""
     refs = {key: ref for key, ref in target.metadata.items() if isinstance(ref, SecretRef)}
     return to_hide(secrets[key].removeprefix(ref.prefix) for key, ref in refs.items())
 
@@ -188,14 +188,14 @@ def _printable(text: str) -> str:
 
 
 def _result(answer: Message, method: Method, context: Context, secrets: Sequence[str]) -> Any:
-    """Whatever the answer is, the run does not fail for it, since its effect has happened."""
+    """No response makes the run fail here, because the call has already had its effect."""
     try:
         result = hidden_within(json_format.MessageToDict(answer, descriptor_pool=method.pool), secrets)
         size = len(msgspec.json.encode(result))
-    except Exception as error:  # a message of a type that nobody has described, for one
-        context.log(hidden(f"the answer is not kept, for it cannot be written as JSON: {error}", secrets))
+    except Exception as error:  # for example, a message of an unknown type
+        context.log(hidden(f"the response is not stored, because it cannot be encoded as JSON: {error}", secrets))
         return None
     if size > RESULT_BYTES_LIMIT:
-        context.log(f"the answer of {size:,} bytes is not kept; the limit is {RESULT_BYTES_LIMIT:,} bytes")
+        context.log(f"the response of {size:,} bytes is not stored; the limit is {RESULT_BYTES_LIMIT:,} bytes")
         return None
     return result

@@ -1,6 +1,6 @@
-"""Connections to gRPC servers: one channel per address that was judged, kept while it is used, closed when it is not.
+"""Connections to gRPC servers: one channel per checked address, open while it is used, closed when it is idle.
 
-A channel connects to addresses, never to a name: what a second lookup would say does not matter.
+A channel connects to addresses, never to a name, so that a second DNS lookup cannot lead to another address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sexton.errors import TargetFailed
 IDLE_S = 60.0
 CHANNEL_LIMIT = 256
 CONNECT_S = 5.0
-MESSAGE_BYTES_LIMIT = 1024 * 1024  # of an answer; 64 KiB of it can be kept
+MESSAGE_BYTES_LIMIT = 1024 * 1024  # of a response; at most 64 KiB of it is stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +99,15 @@ class Channels:
 
     def _connect(self, where: Where) -> grpc.aio.Channel:
         options: list[tuple[str, str | int]] = [
-            ("grpc.default_authority", where.authority),  # also the name that a certificate has to be for
+            ("grpc.default_authority", where.authority),  # also the name that the certificate must match
             ("grpc.primary_user_agent", "Sexton"),
-            ("grpc.enable_http_proxy", 0),  # it would look up names, or connect elsewhere than judged
+            ("grpc.enable_http_proxy", 0),  # a proxy would resolve names, or connect to an address that was not checked
             ("grpc.service_config_disable_resolution", 1),
-            ("grpc.enable_retries", 0),  # retries are the job's own
+            ("grpc.enable_retries", 0),  # the job's policy decides about retries
             ("grpc.max_receive_message_length", MESSAGE_BYTES_LIMIT),
             ("grpc.client_idle_timeout_ms", int(IDLE_S * 1000)),
             ("grpc.initial_reconnect_backoff_ms", 500),
-            ("grpc.min_reconnect_backoff_ms", int(CONNECT_S * 1000)),  # which is also how long it tries to connect
+            ("grpc.min_reconnect_backoff_ms", int(CONNECT_S * 1000)),  # also the connect timeout
             ("grpc.max_reconnect_backoff_ms", int(CONNECT_S * 1000)),
         ]
         if not where.tls:
@@ -121,5 +121,5 @@ class Channels:
             try:
                 self._credentials = grpc.ssl_channel_credentials(None if file is None else file.read_bytes())
             except OSError as error:
-                raise TargetFailed(f"certificates (SEXTON_GRPC_ROOTS) cannot be read: {error.strerror}: {file}") from None
+                raise TargetFailed(f"the certificates (SEXTON_GRPC_ROOTS) cannot be read: {error.strerror}: {file}") from None
         return self._credentials

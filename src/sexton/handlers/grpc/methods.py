@@ -1,4 +1,4 @@
-"""Which messages a method takes and gives: from a registered descriptor set, or from the server's own reflection."""
+"""The request and response messages of a method: from a registered descriptor set, or from the server's reflection."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Methods:
     async def find(
         self, target: GrpcTarget, channel: grpc.aio.Channel, metadata: grpc.aio.Metadata, *, newer_than: float | None = None
     ) -> Method:
-        """As it is known, for a while; `newer_than` has it looked up again, if it was not since then. A server that lets nobody
-        in without a token is asked with the job's own `metadata`."""
+        """Cached for a while. It is looked up again if the cached one is not newer than `newer_than`. The job's `metadata` is
+        sent along, because a server may require a token for reflection."""
         key = (target.address, target.tls, target.method, target.descriptors)
         now, known = self._clock.monotonic(), self._known.get(key)
         if known is not None and now - known.found_at < FRESH_S and (newer_than is None or known.found_at > newer_than):
@@ -78,13 +78,13 @@ class Methods:
     def _registered(self, name: str) -> Files:
         path = self._descriptors.get(name)
         if path is None:
-            raise PermanentError(f"descriptors {name!r} are unknown to this worker; give them in SEXTON_GRPC_DESCRIPTORS")
+            raise PermanentError(f"descriptors {name!r} are unknown to this worker; add them to SEXTON_GRPC_DESCRIPTORS")
         try:
             files = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes()).file
         except OSError as error:
             raise PermanentError(f"descriptors {name!r} cannot be read: {error.strerror}") from None
         except DecodeError:
-            raise PermanentError(f"descriptors {name!r} are not what protoc --descriptor_set_out writes") from None
+            raise PermanentError(f"descriptors {name!r} are not a file written by protoc --descriptor_set_out") from None
         return {file.name: file for file in files}
 
 
@@ -95,7 +95,7 @@ async def _ask(channel: grpc.aio.Channel, service: str, metadata: grpc.aio.Metad
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
-    raise PermanentError("the server tells nobody its messages (no reflection); register a descriptor set for it")
+    raise PermanentError("the server does not support reflection; register a descriptor set for it")
 
 
 async def _ask_in(version: str, channel: grpc.aio.Channel, service: str, metadata: grpc.aio.Metadata) -> Files:
@@ -112,13 +112,13 @@ async def _ask_in(version: str, channel: grpc.aio.Channel, service: str, metadat
             await stream.write(wanted)
             answer = await stream.read()
             if not isinstance(answer, reflection_pb2.ServerReflectionResponse):
-                raise PermanentError(f"the server breaks off its reflection of {service}")
+                raise PermanentError(f"the server ended the reflection of {service} early")
             files |= _files_of(answer, service)
             missing = next(_missing(files), None)
             if missing is None:
                 return files
             if len(files) > FILE_LIMIT:
-                raise PermanentError(f"{service} needs more than {FILE_LIMIT} files of messages")
+                raise PermanentError(f"{service} needs more than {FILE_LIMIT} descriptor files")
             wanted = reflection_pb2.ServerReflectionRequest(file_by_filename=missing)
     finally:
         stream.cancel()
@@ -131,7 +131,7 @@ def _files_of(answer: reflection_pb2.ServerReflectionResponse, service: str) -> 
         given = answer.file_descriptor_response.file_descriptor_proto
         return {file.name: file for file in map(descriptor_pb2.FileDescriptorProto.FromString, given)}
     except DecodeError:
-        raise PermanentError(f"the server describes {service} in a way that cannot be read") from None
+        raise PermanentError(f"the server's description of {service} cannot be read") from None
 
 
 def _missing(files: Files) -> Iterator[str]:
@@ -146,15 +146,15 @@ def _method(files: Files, service: str, method: str, now: float) -> Method:
             pool.AddSerializedFile(file.SerializeToString())
         described = pool.FindServiceByName(service)
     except KeyError:
-        raise PermanentError(f"there is no service {service} in the descriptors") from None
+        raise PermanentError(f"the descriptors contain no service {service}") from None
     except (TypeError, CycleError) as error:
-        raise PermanentError(f"the messages of {service} do not fit together: {error}") from None
+        raise PermanentError(f"the messages of {service} are inconsistent: {error}") from None
     found = described.methods_by_name.get(method)
     if found is None:
         known = ", ".join(described.methods_by_name) or "none"
         raise PermanentError(f"{service} has no method {method!r}; it has {known}")
     if found.client_streaming or found.server_streaming:
-        raise PermanentError(f"{service}/{method} is a stream; only calls with one request and one answer can be jobs")
+        raise PermanentError(f"{service}/{method} is a stream; a job can only call methods with one request and one response")
     return Method(
         f"/{service}/{method}",
         message_factory.GetMessageClass(found.input_type),
@@ -165,8 +165,8 @@ def _method(files: Files, service: str, method: str, now: float) -> Method:
 
 
 def _in_order(files: Files) -> Iterator[descriptor_pb2.FileDescriptorProto]:
-    """Each after those that it needs."""
+    """Each file after the files that it imports."""
     known = _WELL_KNOWN | files
     for name in TopologicalSorter({name: file.dependency for name, file in known.items()}).static_order():
-        if name in known:  # else the pool names what is missing
+        if name in known:  # otherwise the pool reports the missing file
             yield known[name]

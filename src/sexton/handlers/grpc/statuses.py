@@ -1,4 +1,4 @@
-"""What a status other than OK means for the run: that another attempt may help, or cannot; and how soon it may come."""
+"""What a status other than OK means for the run: whether another attempt may help, and how soon it may start."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RETRY_AFTER_S_MAX = 86_400.0
 Metadata = Iterable[tuple[str, str | bytes]]
 Code = grpc.StatusCode
 
-# The caller is wrong, or the server will never do it. All others may pass: a server that is away or overloaded, one that lost a
-# race, and UNKNOWN and INTERNAL, which is what a server says whose own code failed.
+# Permanent: the request is wrong, or the server will never accept it. All others may succeed later: the server is down or
+# overloaded, it lost a race, or its own code failed (UNKNOWN and INTERNAL).
 PERMANENT = frozenset(
     {
         Code.INVALID_ARGUMENT,
@@ -34,20 +34,22 @@ PERMANENT = frozenset(
         Code.DATA_LOSS,
     }
 )
-# LiveOutput by whoever stands before a server that is not there, or by our own side.
+# Sent by a proxy in front of a server that is down, or raised by the client itself.
 DOWN = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED})
 
 
 def failure(what: str, error: grpc.aio.AioRpcError, secrets: Sequence[str]) -> SextonError:
     code, details = error.code(), hidden(storable(error.details() or ""), secrets)[:DETAILS_LIMIT]
-    words = f"{what}: {code.name}" + (f": {details}" if details else "")
+    message = f"{what}: {code.name}" + (f": {details}" if details else "")
     if code in PERMANENT:
-        return PermanentError(words)
-    if _is_too_large(code, details):  # our own verdict on an answer: it has acted, and another attempt would only repeat that
-        return PermanentError(f"{what}: the answer is too large: {details}")
+        return PermanentError(message)
+    if _is_too_large(
+        code, details
+    ):  # raised by this client: the call has had its effect, and another attempt would only repeat it
+        return PermanentError(f"{what}: the response is too large: {details}")
     metadata = dict(error.trailing_metadata() or ())
     delay_s = _retry_after_s(metadata)
-    return TargetFailed(words) if delay_s is None else RetryLater(words, delay_s=delay_s)
+    return TargetFailed(message) if delay_s is None else RetryLater(message, delay_s=delay_s)
 
 
 def _is_too_large(code: Code, details: str) -> bool:
@@ -55,7 +57,7 @@ def _is_too_large(code: Code, details: str) -> bool:
 
 
 def _retry_after_s(metadata: Mapping[str, str | bytes]) -> float | None:
-    """The longest of what the server asks for, in any of the three ways that are in use."""
+    """The longest delay that the server asks for, in any of the three ways that servers use."""
     asked = [
         _number(metadata.get("retry-after")),
         _number(metadata.get("grpc-retry-pushback-ms"), 0.001),
@@ -88,7 +90,7 @@ def _retry_info_s(data: str | bytes | None) -> float | None:
 
 
 def _google_rpc() -> descriptor_pool.DescriptorPool:
-    """The two messages that we read, as they are public; their package would bring a hundred more."""
+    """Only the two public messages that are needed here; their package would add a hundred more."""
     pool = descriptor_pool.DescriptorPool()
     for known in (any_pb2, duration_pb2):
         pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)

@@ -1,6 +1,6 @@
-"""An answer: as much of it as is kept, and what it means for the run.
+"""A response: how much of it is stored, and what it means for the run.
 
-No answer costs more memory than it may keep, whatever its length, its encoding or the length it claims to have.
+No response may use more memory than is stored of it, for any length, encoding or declared length.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from sexton.errors import PermanentError, RetryLater, TargetFailed
 from sexton.handlers.redaction import HIDDEN, hidden, hidden_within
 
 RETRY_AFTER_S_MAX = 86_400.0
-SHOWN_BYTES = 300  # of the body, in the words of a failure
-LEFT_OVER_BYTES = 64 * 1024  # read and dropped, so that the connection can be used again
-RESULT_BYTES = 60 * 1024  # of the 64 KiB that a result may have
+SHOWN_BYTES = 300  # of the body, in an error message
+LEFT_OVER_BYTES = 64 * 1024  # read and discarded, so that the connection can be reused
+RESULT_BYTES = 60 * 1024  # a result has at most 64 KiB
 KEPT_HEADERS = ("content-type", "location", "etag", "last-modified", "retry-after", "x-request-id")
 
 _encode = msgspec.json.Encoder().encode
@@ -45,13 +45,13 @@ class Stream(Protocol):
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int
-    headers: Mapping[str, str]  # names in small letters
+    headers: Mapping[str, str]  # names in lower case
     body: bytes
     truncated: bool
 
 
 async def read_body(stream: Stream, encoding: str, limit: int) -> tuple[bytes, bool, bool]:
-    """What is kept of a body, whether that is less than all, and whether all was read."""
+    """The stored part of a body, whether it is truncated, and whether all was read."""
     unpacked = _Unpacked(encoding, limit)
     left_over = LEFT_OVER_BYTES
     while not stream.at_eof():
@@ -65,7 +65,7 @@ async def read_body(stream: Stream, encoding: str, limit: int) -> tuple[bytes, b
 
 
 class _Unpacked:
-    """The first bytes of a body, decompressed no further than they are kept."""
+    """The first bytes of a body. No more is decompressed than is stored."""
 
     def __init__(self, encoding: str, limit: int) -> None:
         self._limit = limit
@@ -87,7 +87,7 @@ class _Unpacked:
             return
         if self._inflater is not None:
             try:
-                data = self._inflater.decompress(chunk, self._room + 1)  # one more than fits tells that it does not
+                data = self._inflater.decompress(chunk, self._room + 1)  # one more than fits, to detect that it does not fit
             except zlib.error:
                 self.is_cut, self._inflater, data = True, None, b""
         else:
@@ -98,21 +98,21 @@ class _Unpacked:
 
 
 def result_of(answer: Answer, secrets: Sequence[str]) -> dict[str, Any]:
-    """As history keeps it; never so large that the run would fail for it, since its effect has happened."""
+    """As the history stores it. It is never too large, because the call has already had its effect and must not fail now."""
     kept = {name: hidden(answer.headers[name], secrets) for name in KEPT_HEADERS if name in answer.headers}
     result: dict[str, Any] = {"status": answer.status, "headers": {name: storable(value)[:500] for name, value in kept.items()}}
     field, body = _body_of(answer, secrets)
     result |= {field: body, "truncated": answer.truncated}
     if len(_encode(result)) > RESULT_BYTES:
         text = body if isinstance(body, str) else _encode(body).decode()
-        result |= {field: text[: RESULT_BYTES // 8], "truncated": True}  # one character may become six, and then some
+        result |= {field: text[: RESULT_BYTES // 8], "truncated": True}  # one character may become six or more
     return result
 
 
 def _body_of(answer: Answer, secrets: Sequence[str]) -> tuple[str, Any]:
     content_type = answer.headers.get("content-type", "").lower()
     kind = content_type.partition(";")[0].strip()
-    try:  # it may have been cut inside a character
+    try:  # the cut may be inside a character
         text = codecs.getincrementaldecoder(_charset(content_type))().decode(answer.body, not answer.truncated)
     except (UnicodeError, LookupError):
         return "body_base64", base64.b64encode(_hidden_bytes(answer.body, secrets)).decode()
@@ -131,7 +131,7 @@ def _hidden_bytes(body: bytes, secrets: Sequence[str]) -> bytes:
 
 
 def _charset(content_type: str) -> str:
-    """Python also knows `zlib` and the like by this word: only what really is text may be decoded by it."""
+    """Python codecs also include `zlib` and others: only text encodings may be used."""
     _, _, rest = content_type.partition("charset=")
     name = rest.split(";")[0].strip(" \"'") or "utf-8"
     if not _CHARSETS.fullmatch(name):
@@ -140,21 +140,21 @@ def _charset(content_type: str) -> str:
 
 
 def judge(answer: Answer, target: HttpTarget, what: str, secrets: Sequence[str], now: datetime) -> None:
-    """Returns if the call has succeeded; else raises what the run deserves. `what` names the call in words."""
+    """Returns if the call succeeded, else raises the error of this attempt. `what` names the call in the message."""
     if has_status(target.succeeds_on, answer.status):
         return
     shown = hidden(answer.body[:SHOWN_BYTES].decode("utf-8", "replace"), secrets, is_cut=True)
-    words = f"{what} answered {answer.status}" + (f": {' '.join(shown.split())}" if shown.strip() else "")
+    message = f"{what} answered {answer.status}" + (f": {' '.join(shown.split())}" if shown.strip() else "")
     if has_status(target.retries_on, answer.status):
         delay_s = retry_after_s(answer.headers, now)
-        raise TargetFailed(words) if delay_s is None else RetryLater(words, delay_s=delay_s)
+        raise TargetFailed(message) if delay_s is None else RetryLater(message, delay_s=delay_s)
     if answer.status // 100 == 3 and "location" in answer.headers:
-        words = f"{what} answered {answer.status}, and redirects: {target.redirects} of the job follows no further"
-    raise PermanentError(words)
+        message = f"{what} answered {answer.status}; the job follows at most {target.redirects} redirects"
+    raise PermanentError(message)
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds or a date. A date is compared with the answer's own, if it has one: clocks differ. Nonsense is none."""
+    """Seconds or a date. A date is compared with the response's own date, if any: clocks differ. `None` if not valid."""
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text[:10]), RETRY_AFTER_S_MAX)

@@ -1,4 +1,4 @@
-"""The handler of jobs that call a URL: one session per worker, judged connections, a bounded share of the worker per host."""
+"""The handler of jobs that call a URL: one session per worker, checked connections, a limited share of the worker per host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .headers import Sending, sending, signature
 from .hosts import ROW_S, Host, Hosts, Parked
 from .trouble import failure, named
 
-DOWN = (502, 503, 504)  # said by whoever stands before a host that is not there
+DOWN = (502, 503, 504)  # sent by a proxy in front of a host that is down
 _FOLLOWED = (301, 302, 303, 307, 308)
 
 Token = Callable[[Call], str]
@@ -38,7 +38,7 @@ Verdict = Literal["answered", "failed"]
 
 @dataclass(slots=True)
 class _Visit:
-    """One call's stay with its host, until its task is done, however that ends."""
+    """One call and its host, until its task is done."""
 
     host: Host
     began_at: float
@@ -47,8 +47,8 @@ class _Visit:
 
 
 class HttpCalls:
-    """`public_url` and `token` let a target that answers 202 end its run later by calling back. `hasten` makes runs due that
-    were sent away from a host which is back."""
+    """`public_url` and `token` let a target that answers 202 end its run later by calling back. `hasten` makes postponed
+    runs due when their host is up again."""
 
     def __init__(
         self,
@@ -75,15 +75,15 @@ class HttpCalls:
     def start(self, call: Call, context: Context) -> Handle:
         target = call.target
         if not isinstance(target, HttpTarget):
-            raise PermanentError("the job names no URL")
+            raise PermanentError("the job has no URL")
         url = _read(target.url)
         self._vet(url)
         now = self._clock.monotonic()
         host = self._hosts.get(_origin(url))
-        host.came(call.run_id)
+        host.arrived(call.run_id)
         admitted = host.admit(now)
         if isinstance(admitted, Parked):
-            return _ParkedHandle(self._sent_away(admitted, host, call))
+            return _ParkedHandle(self._postponed(admitted, host, call))
         visit = _Visit(host, now, admitted)
         task = asyncio.get_running_loop().create_task(self._visit(call, context, target, url, visit))
         task.add_done_callback(lambda ended: self._end(visit, ended))
@@ -97,7 +97,7 @@ class HttpCalls:
         if visit.waiting is not None:
             parked = await self._wait(visit, visit.waiting)
             if parked is not None:
-                raise self._sent_away(parked, visit.host, call)
+                raise self._postponed(parked, visit.host, call)
             visit.waiting, visit.began_at = None, self._clock.monotonic()
         what = named(target.method, url)
         sent = sending(call, context, target, self._secrets, self._dice, self._callback(call, target))
@@ -107,21 +107,23 @@ class HttpCalls:
             visit.verdict = visit.verdict or "failed"
             raise failure(what, error, target.connect_timeout_s) from None
         except asyncio.CancelledError:
-            silent_s = self._clock.monotonic() - visit.began_at
-            if silent_s >= 0.95 * min(target.connect_timeout_s, call.timeout_s or target.connect_timeout_s):
-                visit.verdict = visit.verdict or "failed"  # no answer for that long is one; else somebody changed their mind
+            waited_s = self._clock.monotonic() - visit.began_at
+            if waited_s >= 0.95 * min(target.connect_timeout_s, call.timeout_s or target.connect_timeout_s):
+                visit.verdict = (
+                    visit.verdict or "failed"
+                )  # no answer for that long is a failure of the host; an earlier stop is not
             raise
-        judge(answer, target, what, sent.shown_to_nobody, self._clock.database_now() or host_now())
+        judge(answer, target, what, sent.redacted, self._clock.database_now() or host_now())
         if answer.status == 202 and is_entrusted and self._calls_back and target.calls_back:
             raise HandedOver
-        return result_of(answer, sent.shown_to_nobody)
+        return result_of(answer, sent.redacted)
 
-    def _sent_away(self, parked: Parked, host: Host, call: Call) -> Snooze:
-        host.sent_away(call.run_id, call.token)
+    def _postponed(self, parked: Parked, host: Host, call: Call) -> Snooze:
+        host.postpone(call.run_id, call.token)
         return Snooze(parked.delay_s, parked.reason)
 
     async def _wait(self, visit: _Visit, waiting: asyncio.Future[Parked | None]) -> Parked | None:
-        tired = asyncio.get_running_loop().call_later(ROW_S, lambda: visit.host.tire(waiting, self._clock.monotonic()))
+        tired = asyncio.get_running_loop().call_later(ROW_S, lambda: visit.host.stop_waiting(waiting, self._clock.monotonic()))
         try:
             return await waiting
         finally:
@@ -130,7 +132,7 @@ class HttpCalls:
     async def _follow(
         self, call: Call, context: Context, target: HttpTarget, sent: Sending, url: URL, visit: _Visit
     ) -> tuple[Answer, bool]:
-        """The last answer, and whether it came from the origin that the job names. Every hop is judged like the first."""
+        """The last response, and whether it came from the job's own origin. Every redirect is checked like the first URL."""
         origin, left, is_entrusted = _origin(url), target.redirects, True
         while True:
             answer = await self._exchange(call, context, target, sent, url, is_entrusted=is_entrusted)
@@ -171,7 +173,9 @@ class HttpCalls:
         except ValueError as error:
             if isinstance(error, aiohttp.ClientError):
                 raise
-            raise PermanentError(f"{named(sent.method, url)}: a header or the URL cannot be sent") from None
+            raise PermanentError(
+                f"{named(sent.method, url)}: a header or the URL contains characters that cannot be sent"
+            ) from None
 
     def _vet(self, url: URL) -> None:
         self._outbound.vet(url.raw_host or "", url.port or 0, by_proxy=self._proxy is not None)
@@ -186,7 +190,7 @@ class HttpCalls:
         return {"Sexton-Callback": f"{self._public_url}/v1/runs/{call.run_id}", "Sexton-Callback-Token": self._token(call)}
 
     def _opened(self) -> aiohttp.ClientSession:
-        """No cookies, no credentials of the machine, nothing decompressed behind our back."""
+        """No cookies, no credentials of the machine, no automatic decompression."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=self._outbound.connector(self._trusted, by_proxy=self._proxy is not None),
@@ -200,15 +204,15 @@ class HttpCalls:
     def _end(self, visit: _Visit, ended: asyncio.Task[Any]) -> None:
         error = None if ended.cancelled() else ended.exception()
         if isinstance(error, SextonError):
-            error.__traceback__ = None  # our own words; where they were found is nobody's concern
+            error.__traceback__ = None  # a traceback of this module does not help the user
         now = self._clock.monotonic()
         host, took_s = visit.host, now - visit.began_at
         if visit.waiting is not None:
             host.give_up(visit.waiting, now)
         elif visit.verdict == "answered":
             host.answered(now, took_s)
-            if called := host.called():
-                self._hasten(called)
+            if due_now := host.take_postponed():
+                self._hasten(due_now)
         elif visit.verdict == "failed":
             host.failed(now, took_s)
         else:
@@ -216,13 +220,13 @@ class HttpCalls:
 
 
 class _ParkedHandle:
-    """Sent away before it began."""
+    """A call that was postponed before it started."""
 
     __slots__ = ("done",)
 
-    def __init__(self, sent_away: Snooze) -> None:
+    def __init__(self, postponed: Snooze) -> None:
         self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.done.set_exception(sent_away)
+        self.done.set_exception(postponed)
 
     @property
     def freed(self) -> asyncio.Future[Any]:
@@ -241,11 +245,11 @@ def _read(text: str, base: URL | None = None) -> URL:
         is_http = url.scheme in ("http", "https") and bool(url.raw_host)
         has_user = url.raw_user is not None or url.raw_password is not None
     except ValueError:
-        raise PermanentError("the URL cannot be read") from None
+        raise PermanentError("the URL is not valid") from None
     if not is_http:
         raise OutboundRefused("only http:// and https:// can be called")
     if has_user:
-        raise OutboundRefused("a URL with a user or a password is not called; send them as a header")
+        raise OutboundRefused("a URL with a user or a password cannot be called; send them as a header")
     return url
 
 
@@ -258,7 +262,7 @@ def _origin(url: URL) -> str:
 
 
 def _after_redirect(sent: Sending, status: int) -> Sending:
-    """As browsers do: what was posted is fetched next, unless the answer insists on the same call."""
+    """As browsers do: a POST becomes a GET, unless the status requires the same method."""
     if status in (307, 308) or sent.method in ("GET", "HEAD"):
         return sent
     headers = {name: value for name, value in sent.headers.items() if not name.lower().startswith("content-")}
@@ -267,5 +271,5 @@ def _after_redirect(sent: Sending, status: int) -> Sending:
 
 @lru_cache(maxsize=128)
 def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
-    """The run's own timeout ends the call as a whole."""
+    """Only for connecting. The run's timeout limits the whole call."""
     return aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s)

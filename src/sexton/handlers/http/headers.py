@@ -1,4 +1,4 @@
-"""What is sent with a call besides what the job says: who calls, for which fire, under which key, in which trace, signed."""
+"""The headers that Sexton adds to a call: the caller, the fire, the idempotency key, the trace, the signature."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '%"'
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """One call as it goes out; after a redirect, with what is left of it."""
+    """One call as it is sent; after a redirect, with fewer headers."""
 
     method: str
-    headers: Mapping[str, str]  # for whoever answers
-    entrusted: Mapping[str, str]  # only for the origin that the job names
+    headers: Mapping[str, str]  # for every origin
+    entrusted: Mapping[str, str]  # only for the job's own origin
     body: bytes | None
     signed_with: tuple[str, ...]  # values
-    shown_to_nobody: tuple[str, ...]  # should an answer bring it back
+    redacted: tuple[str, ...]  # values that must not be shown if a response contains them
 
 
 def sending(
     call: Call, context: Context, target: HttpTarget, secrets: Secrets, dice: Rng, entrusted: Mapping[str, str]
 ) -> Sending:
-    """`entrusted` are headers of ours for the job's own target alone. A header that only an unchecked submission could have set
-    is left out."""
+    """`entrusted` are Sexton's headers for the job's own origin only. Reserved headers of the job are left out: only a
+    submission that was not checked can contain them."""
     plain: dict[str, str] = {"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
     kept: dict[str, str] = {}
     bare: list[str] = []
@@ -76,7 +76,7 @@ def signature(call: Call, context: Context, sent: Sending, timestamp: int) -> di
 
 
 def trace_of(call: Call, dice: Rng) -> str:
-    """A span of its own for each call, in the submitter's trace if there is one, else in one of the run's."""
+    """A new span for each call, in the submitter's trace if there is one, else in a trace of the run."""
     found = _TRACE.fullmatch(call.trace or "")
     trace, flags = (found[1], found[2]) if found else (call.run_id.hex, "00")
     return f"00-{trace}-{dice.getrandbits(64) or 1:016x}-{flags}"

@@ -1,4 +1,4 @@
-"""What went wrong on the way, in words that name the call and never its query, which may hold what is nobody's business."""
+"""The error message of a failed call. It names the call but never its query, which may contain secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def named(method: str, url: URL) -> str:
 
 
 def failure(what: str, error: Exception, connect_timeout_s: float) -> Exception:
-    """Transient, but for a call that could never be made."""
+    """Transient, except for a call that can never be made."""
     match error:
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return PermanentError(f"{what}: the URL cannot be called")
@@ -24,26 +24,26 @@ def failure(what: str, error: Exception, connect_timeout_s: float) -> Exception:
         case aiohttp.ClientConnectorError() | aiohttp.ClientConnectorCertificateError():
             return TargetFailed(f"{what}: {_unconnected(error)}")
         case aiohttp.ServerDisconnectedError():
-            words = "the connection was closed without an answer"
+            reason = "the connection was closed without a response"
         case aiohttp.ClientPayloadError():
-            words = "the answer was cut short"
+            reason = "the response was incomplete"
         case aiohttp.ClientResponseError():
-            words = "the answer is not HTTP"
+            reason = "the response is not HTTP"
         case OSError() if error.strerror:
-            words = f"the connection broke: {error.strerror}"
+            reason = f"the connection broke: {error.strerror}"
         case _:
-            words = f"the connection broke: {type(error).__name__}"
-    return TargetFailed(f"{what}: {words}")
+            reason = f"the connection broke: {type(error).__name__}"
+    return TargetFailed(f"{what}: {reason}")
 
 
 def _unconnected(error: aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"no secure connection: {error.certificate_error}"
+        return f"the TLS certificate was rejected: {error.certificate_error}"
     why = error.os_error.strerror or str(error.os_error)
     match error:
         case aiohttp.ClientConnectorDNSError():
-            return f"the host cannot be looked up: {why}"
+            return f"the host name cannot be resolved: {why}"
         case aiohttp.ClientConnectorSSLError():
-            return f"no secure connection: {why}"
-        case _:  # the system's own words: those of others name the address that a name has inside
+            return f"the TLS connection failed: {why}"
+        case _:  # only the system's message: other messages contain the internal address of the host
             return f"no connection: {os.strerror(error.os_error.errno) if error.os_error.errno else why}"

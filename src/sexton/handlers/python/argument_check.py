@@ -1,4 +1,4 @@
-"""Whether a payload fits the function it is for, in words a submitter understands. Cheap: it is asked before every start."""
+"""Checks that a payload matches the arguments of its function. It runs before every start, so it must be cheap."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ArgumentCheck:
         self._required = {parameter.name for parameter in named if parameter.default is inspect.Parameter.empty}
 
     def check(self, arguments: Mapping[str, Any]) -> None:
-        """`ArgumentsMismatch` says what is missing or unknown. It is no permanent error: in a rolling deploy the worker that
-        knows the new argument may be the next."""
+        """`ArgumentsMismatch` says what is missing or unknown. It is not a permanent error: in a rolling deploy the next worker
+        may know the new argument."""
         if self._known is not None and not arguments.keys() <= self._known.keys():
             unknown = next(name for name in arguments if name not in self._known)
             takes = ", ".join(self._known) or "none"

@@ -1,6 +1,6 @@
 """One process of the pool: `python -m sexton.handlers.python.child`, started by `process_pool` alone.
 
-The main thread runs one call after the other; a second thread listens, so that a request to stop is heard meanwhile.
+The main thread runs one call after the other. A second thread listens, so that a request to stop arrives during a call.
 """
 
 from __future__ import annotations
@@ -30,37 +30,23 @@ from sexton.handlers.context import Context, ask_to_stop
 from sexton.handlers.live_output import LiveOutput
 from sexton.handlers.parent_death import die_with_parent
 
-from .messages import (
-    LENGTH_BYTES,
-    Alive,
-    Hello,
-    Logged,
-    Progressed,
-    Raised,
-    Returned,
-    Start,
-    Stop,
-    ToChild,
-    ToParent,
-    body_length,
-    for_child,
-    frame,
-)
+from . import messages
 
-# The name multiprocessing gives a main module in its children: `if __name__ == "__main__"` stays untrue, and libraries know it.
+# The name multiprocessing gives a main module in its children: `if __name__ == "__main__"` stays false, and libraries know it.
 MAIN = "__mp_main__"
 
 
 def main() -> None:
     die_with_parent(int(sys.argv[1]))
     for number in (signal.SIGINT, signal.SIGTERM):
-        # The worker decides when we end. Not SIG_IGN, which what the handler starts would inherit.
+        # The worker decides when this process ends. Not SIG_IGN: programs that the handler starts would inherit it.
         signal.signal(number, lambda *_: None)
     link = Link(_take_over_stdin())
-    os.register_at_fork(after_in_child=link.close)  # else a fork of the handler's would hide our death from the worker
+    # Otherwise a process that the handler forks would hide the death of this process from the worker.
+    os.register_at_fork(after_in_child=link.close)
     attempts: SimpleQueue[Attempt | None] = SimpleQueue()
     match link.receive():
-        case Hello(search_path, argv):
+        case messages.Hello(search_path, argv):
             sys.path[:], sys.argv[:] = search_path, argv
         case _:
             return
@@ -81,14 +67,14 @@ def _listen(link: Link, attempts: SimpleQueue[Attempt | None]) -> None:
     current: Attempt | None = None
     while (message := link.receive()) is not None:
         match message:
-            case Start():
+            case messages.Start():
                 current = Attempt(message, link)
                 attempts.put(current)
-            case Stop() if current is not None:
+            case messages.Stop() if current is not None:
                 current.ask_to_stop()
             case _:
                 pass
-    if current is not None and not current.is_over:  # only a dead worker leaves in the middle of a call
+    if current is not None and not current.is_over:  # the socket closes during a call only if the worker is dead
         os.killpg(0, signal.SIGKILL)
     attempts.put(None)
 
@@ -98,18 +84,18 @@ class Link:
         self._peer = peer
         self._lock = threading.Lock()
 
-    def send(self, message: ToParent) -> None:
-        self.send_frame(frame(message))
+    def send(self, message: messages.ToParent) -> None:
+        self.send_frame(messages.frame(message))
 
     def send_frame(self, data: bytes) -> None:
         with self._lock:
             self._peer.sendall(data)
 
-    def receive(self) -> ToChild | None:
-        """The next message; none once the worker is gone, or no longer needs us."""
-        header = self._read(LENGTH_BYTES)
-        body = None if header is None else self._read(body_length(header))
-        return None if body is None else for_child(body)
+    def receive(self) -> messages.ToChild | None:
+        """The next message; `None` when the worker has ended or has closed the socket."""
+        header = self._read(messages.LENGTH_BYTES)
+        body = None if header is None else self._read(messages.body_length(header))
+        return None if body is None else messages.for_child(body)
 
     def close(self) -> None:
         self._peer.close()
@@ -128,7 +114,7 @@ class Link:
 
 
 class Relay(LiveOutput):
-    """Passes on what the handler says, until its call is over: a thread it left behind must not speak for the next one."""
+    """Sends the handler's output to the worker until its call ends. Its leftover threads must not write to the next call."""
 
     __slots__ = ("_link", "_speaking", "is_over")
 
@@ -139,29 +125,29 @@ class Relay(LiveOutput):
         self.is_over = False
 
     def is_alive(self) -> None:
-        self._pass_on(Alive())
+        self._pass_on(messages.Alive())
 
     def progressed(self, progress: msgspec.Raw) -> None:
-        self._pass_on(Progressed(progress))
+        self._pass_on(messages.Progressed(progress))
 
     def logged(self, text: str) -> None:
-        self._pass_on(Logged(storable(text)))
+        self._pass_on(messages.Logged(storable(text)))
 
     def end(self) -> None:
         with self._speaking:
             self.is_over = True
 
-    def _pass_on(self, message: ToParent) -> None:
+    def _pass_on(self, message: messages.ToParent) -> None:
         with self._speaking:
             if not self.is_over:
                 self._link.send(message)
 
 
 class Attempt:
-    def __init__(self, start: Start, link: Link) -> None:
+    def __init__(self, start: messages.Start, link: Link) -> None:
         self._start = start
         self._relay = Relay(link)
-        self._context = Context(start.call, new_said=lambda: self._relay)
+        self._context = Context(start.call, new_output=lambda: self._relay)
         self._cancel_task: Callable[[], object] | None = None
 
     @property
@@ -171,11 +157,11 @@ class Attempt:
     def ask_to_stop(self) -> None:
         ask_to_stop(self._context)
         if self._cancel_task is not None:
-            with suppress(RuntimeError):  # its loop has just been closed
+            with suppress(RuntimeError):  # its loop was just closed
                 self._cancel_task()
 
     def run(self) -> bytes:
-        """The answer, ready to be sent."""
+        """The encoded answer."""
         try:
             fn = _find(self._start)
             self._context.check_cancelled()
@@ -185,7 +171,7 @@ class Attempt:
                 result = fn(self._context, **self._start.call.arguments)
             answer = _answer(result)
         except BaseException as error:  # sys.exit() and all: it ends the call, not the process
-            answer = frame(Raised.of(error))
+            answer = messages.frame(messages.Raised.of(error))
         self._relay.end()
         return answer
 
@@ -193,23 +179,23 @@ class Attempt:
         loop = asyncio.get_running_loop()
         task = loop.create_task(fn(self._context, **self._start.call.arguments))
         self._cancel_task = lambda: loop.call_soon_threadsafe(task.cancel)
-        if self._context.cancelled:  # asked when there was no task yet
+        if self._context.cancelled:  # the request came before there was a task
             task.cancel()
         return await task
 
 
 def _answer(result: Any) -> bytes:
     try:
-        return frame(Returned(result))
+        return messages.frame(messages.Returned(result))
     except (TypeError, ValueError) as error:
-        # For good, as the worker does it: the effect has happened, and another attempt would only repeat it.
-        raise PermanentError(f"result: cannot be written as JSON: {error}") from None
+        # Permanent, as in the worker: the call has had its effect, and another attempt would only repeat it.
+        raise PermanentError(f"result: cannot be encoded as JSON: {error}") from None
 
 
-def _find(start: Start) -> Callable[..., Any]:
+def _find(start: messages.Start) -> Callable[..., Any]:
     module = importlib.import_module(start.module) if start.file is None else _load_main(start.file)
     found = operator.attrgetter(start.qualname)(module)
-    fn: Callable[..., Any] = getattr(found, "fn", found)  # a task holds the function it was made from
+    fn: Callable[..., Any] = getattr(found, "fn", found)  # a task contains its function
     return fn
 
 

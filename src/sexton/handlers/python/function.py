@@ -24,7 +24,7 @@ Function = Callable[..., Any]
 def handler_for(
     fn: Function, *, process: bool, threads: ThreadSlots, processes: ProcessPool, where: tuple[str, str]
 ) -> Handler:
-    """`where` is the module and the qualified name under which another process finds the function."""
+    """`where` is the module and the qualified name by which another process finds the function."""
     if process:
         return ProcessFunction(fn, *where, processes)
     if inspect.iscoroutinefunction(fn):
@@ -33,7 +33,7 @@ def handler_for(
 
 
 class AsyncFunction:
-    """The hot path: one task and next to nothing around it."""
+    """The hot path: one asyncio task and almost nothing else."""
 
     __slots__ = ("_check", "_fn")
 
@@ -47,7 +47,7 @@ class AsyncFunction:
 
 
 async def _guarded(handler: Awaitable[Any]) -> Any:
-    """`sys.exit()` ends the handler; left alone, asyncio would let it end the worker and all it holds."""
+    """`sys.exit()` ends only the handler. Without this, asyncio would end the worker with all its runs."""
     try:
         return await handler
     except (SystemExit, KeyboardInterrupt) as error:
@@ -80,7 +80,7 @@ class TaskHandle:
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
-    """Nobody waits for a zombie's exception any more; looking at it keeps asyncio from complaining about that."""
+    """Reads a zombie's exception, so that asyncio does not log that it was never retrieved."""
     if not task.cancelled():
         task.exception()
 
@@ -121,16 +121,16 @@ class ThreadHandle:
         return self.freed.done()
 
     def work(self) -> Callable[[], None]:
-        """In the thread."""
+        """Runs in the thread."""
         try:
-            self._context.check_cancelled()  # it may have waited for a thread
+            self._context.check_cancelled()  # the stop may have come while it waited for a thread
             result, error = self._variables.run(self._fn, self._context, **self._arguments), None
         except BaseException as raised:
             result, error = None, _deliverable(raised)
         return lambda: self._deliver(result, error)
 
     def _deliver(self, result: Any, error: BaseException | None) -> None:
-        with suppress(RuntimeError):  # the loop has been closed: the worker is gone, and so is everybody who waited
+        with suppress(RuntimeError):  # the loop is closed: the worker has ended, and nothing waits for the result
             self._loop.call_soon_threadsafe(self._end, result, error)
 
     def _end(self, result: Any, error: BaseException | None) -> None:
@@ -147,7 +147,7 @@ class ThreadHandle:
 
 
 def _deliverable(error: BaseException) -> BaseException:
-    """A future refuses to carry StopIteration, and sys.exit() in a handler must not end the worker."""
+    """A future does not accept StopIteration, and sys.exit() in a handler must not end the worker."""
     if isinstance(error, Stopped) or (isinstance(error, Exception) and not isinstance(error, StopIteration)):
         return error
     replaced = RuntimeError(f"the handler raised {error!r}")
@@ -161,7 +161,7 @@ class ProcessFunction:
     def __init__(self, fn: Function, module: str, qualname: str, pool: ProcessPool) -> None:
         self._check = ArgumentCheck(fn).check
         if "<locals>" in qualname:
-            raise ValueError(f"{module}.{qualname}: a task with process=True must be defined at the top of its module")
+            raise ValueError(f"{module}.{qualname}: a task with process=True must be defined at the top level of its module")
         self._module, self._file = _importable(module)
         self._qualname = qualname
         self._pool = pool
@@ -172,7 +172,7 @@ class ProcessFunction:
 
 
 def _importable(module: str) -> tuple[str, str | None]:
-    """The name under which another process imports it, or, for a script, the file that it loads instead."""
+    """The name by which another process imports the module, or, for a script, the file that it loads instead."""
     if module != "__main__":
         return module, None
     main = sys.modules["__main__"]

@@ -1,7 +1,7 @@
-"""What a worker and a process of its pool say to each other: JSON documents, each behind its length in four bytes.
+"""The messages between a worker and a process of its pool: JSON documents, each after its length in four bytes.
 
-JSON, because arguments come from JSON and results end as JSON: what a function gets and what becomes of its result do
-not depend on where it runs, and nothing is unpickled.
+JSON, because arguments come from JSON and results are stored as JSON. So arguments and results do not depend on where a
+function runs, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LENGTH_BYTES = 4
 
 
 class Hello(msgspec.Struct, tag=True):
-    """The first word to a new process, so that imports find there what they find here."""
+    """The first message to a new process: it makes imports work as in the worker."""
 
     search_path: list[str]
     argv: list[str]
@@ -28,13 +28,13 @@ class Hello(msgspec.Struct, tag=True):
 
 class Start(msgspec.Struct, tag=True):
     module: str
-    file: str | None  # the script to load, where the module is `__main__`
+    file: str | None  # the script to load if the module is `__main__`
     qualname: str
     call: Call
 
 
 class Stop(msgspec.Struct, tag=True):
-    """About the last `Start`, even if its answer is already on its way."""
+    """Refers to the last `Start`, even if its answer was already sent."""
 
 
 class Alive(msgspec.Struct, tag=True):
@@ -85,7 +85,7 @@ _to_parent: msgspec.json.Decoder[ToParent] = msgspec.json.Decoder(ToParent)
 def frame(message: ToChild | ToParent) -> bytes:
     body = _encode(message)
     if len(body) > FRAME_LIMIT:
-        raise ValueError(f"{len(body):,} bytes, the limit is {FRAME_LIMIT:,}")
+        raise ValueError(f"the message has {len(body):,} bytes; the limit is {FRAME_LIMIT:,}")
     return len(body).to_bytes(LENGTH_BYTES) + body
 
 

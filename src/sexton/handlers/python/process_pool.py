@@ -1,5 +1,5 @@
 """The worker's side of handlers that run in processes: a few children, started when needed, each serving one call at a
-time. A child can be killed at any moment, with all it has started, and no other notices."""
+time. A child can be killed at any moment, with all processes it has started, without effect on the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import msgspec
 
 from sexton.domain.outcome import ErrorInfo
 from sexton.errors import PermanentError, RetryLater, SextonError, Snooze
-from sexton.handlers.context import Context, Stopped, voice_of
+from sexton.handlers.context import Context, Stopped, own_output_of
 from sexton.handlers.handle import Handle
 from sexton.handlers.process_handle import ProcessHandle
 
@@ -38,11 +38,11 @@ from .messages import (
     frame,
 )
 
-EXIT_GRACE_S = 2.0  # for the exit hooks of a child that is no longer needed
+EXIT_GRACE_S = 2.0  # time for the exit hooks of a child that is no longer needed
 
 
 class RemoteError(SextonError):
-    """The handler raised `info` in its process."""
+    """The handler raised the error `info` in its process."""
 
     code = "remote"
 
@@ -52,7 +52,7 @@ class RemoteError(SextonError):
 
 
 class ProcessDied(SextonError):
-    """The handler's process ended under it; another attempt gets a new one."""
+    """The handler's process ended during the call. Another attempt gets a new process."""
 
     code = "process_died"
 
@@ -62,7 +62,7 @@ class ProcessDied(SextonError):
 
 
 def info_of(error: BaseException) -> ErrorInfo:
-    """As the handler raised it, wherever that was."""
+    """The error as the handler raised it, in this process or a child."""
     for candidate in (error, error.__cause__):
         if isinstance(candidate, RemoteError):
             return candidate.info
@@ -78,11 +78,11 @@ class ProcessPool:
         self._is_closed = False
 
     def start(self, start: Start, context: Context) -> Handle:
-        """On the event loop's thread only: the kernel ties a child's life to the thread that made it."""
+        """Only on the event loop's thread: the kernel ends a child together with the thread that started it."""
         return FunctionHandle(self, start, context)
 
     async def close(self) -> None:
-        """Idle members end at once, busy ones after their call; returns when the last is gone."""
+        """Idle members end at once, busy ones after their call. Returns when the last has ended."""
         self._is_closed = True
         for member in self._idle:
             member.dismiss()
@@ -103,7 +103,7 @@ class ProcessPool:
             try:
                 yield member
             finally:
-                if member.is_busy:  # its caller was cancelled with the whole loop
+                if member.is_busy:  # its caller was cancelled because the loop is closing
                     member.force_stop()
                     await asyncio.wait([member.gone])
                 elif self._is_closed:
@@ -141,7 +141,7 @@ class FunctionHandle(ProcessHandle["Member"]):
             self._fail(error)
         finally:
             self._process = None
-            self.done.cancel()  # without effect unless the loop itself is being torn down
+            self.done.cancel()  # has an effect only while the loop is closing
 
 
 class Member:
@@ -170,8 +170,8 @@ class Member:
             reader, writer = await asyncio.open_connection(sock=ours)
             held_by_child, lifeline = os.pipe()
             try:
-                # The socket is its standard input, which it replaces at once: no other descriptor has to be arranged.
-                # A session of its own keeps the terminal's Ctrl-C away, and makes a group that can be killed as one.
+                # The socket is its standard input, which it replaces at once, so no other descriptor has to be passed.
+                # Its own session keeps the terminal's Ctrl-C away, and makes a group that can be killed together.
                 process = subprocess.Popen(  # noqa: ASYNC220  blocks for the 2 ms until exec; must be this thread
                     [sys.executable, "-P", "-m", "sexton.handlers.python.child", str(held_by_child)],
                     stdin=theirs.fileno(),
@@ -207,12 +207,12 @@ class Member:
         self._send(Stop())
 
     def dismiss(self) -> None:
-        """An idle child ends by itself when its socket closes."""
+        """An idle child ends when its socket closes."""
         self._is_dismissed = True
         self._writer.close()
 
     def force_stop(self) -> None:
-        if self._process.returncode is None:  # not reaped yet, so that the number is still its own
+        if self._process.returncode is None:  # not reaped yet, so the pid still belongs to it
             with suppress(ProcessLookupError, PermissionError):  # macOS denies signals to a group of dead processes
                 os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -224,24 +224,24 @@ class Member:
         try:
             while True:
                 length = body_length(await self._reader.readexactly(LENGTH_BYTES))
-                self._hear(for_parent(await self._reader.readexactly(length)))
+                self._receive(for_parent(await self._reader.readexactly(length)))
         except (asyncio.IncompleteReadError, OSError, msgspec.MsgspecError):
-            pass  # it died, was dismissed, or talks nonsense: whichever, this is its end
+            pass  # it died, was dismissed, or sent an invalid message: it ends in every case
         finally:
             exit_code = await self._reap()
             if self._answer is not None:
                 self._settle(ProcessDied(exit_code))
 
-    def _hear(self, message: ToParent) -> None:
+    def _receive(self, message: ToParent) -> None:
         if self._context is None:
             return
         match message:
             case Alive():
-                voice_of(self._context).is_alive()
+                own_output_of(self._context).is_alive()
             case Progressed(progress):
-                voice_of(self._context).progressed(progress.copy())
+                own_output_of(self._context).progressed(progress.copy())
             case Logged(text):
-                voice_of(self._context).logged(text)
+                own_output_of(self._context).logged(text)
             case Returned(result):
                 self._settle(None, result)
             case Raised():
@@ -270,7 +270,7 @@ class Member:
 
 
 def _exception(raised: Raised) -> BaseException:
-    """What the worker would have seen had the handler run in the worker's own process."""
+    """The exception that the worker would have seen if the handler had run in the worker's process."""
     remote = RemoteError(raised.info)
     error: BaseException
     match raised.kind:

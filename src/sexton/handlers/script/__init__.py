@@ -1,4 +1,4 @@
-"""Commands of a worker's allow-list, run without a shell, and ended with all that they started."""
+"""Commands of a worker's allow-list. They run without a shell, and end together with all processes they started."""
 
 from .commands import ScriptFailed, scripts
 from .process import NotStarted

@@ -1,4 +1,4 @@
-"""Commands of a worker's allow-list: the handler of each, what a script is told, and what its exit code means."""
+"""Commands of a worker's allow-list: the handler of each, the input of a script, and the meaning of its exit code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ScriptFailed(SextonError):
 
 
 def scripts(commands: Mapping[str, Command], reveal: Reveal) -> dict[str, Handler]:
-    """The tasks that a worker with this allow-list knows. `reveal` gives the value of a secret."""
+    """The tasks that a worker with this allow-list knows. `reveal` returns the value of a secret."""
     return {SCRIPT_TASK + name: Script(name, command, reveal) for name, command in commands.items()}
 
 
@@ -52,15 +52,15 @@ class Script:
         refs = {name: ref for name, ref in self._command.environment.items() if isinstance(ref, SecretRef)}
         secrets = {name: self._reveal(ref) for name, ref in refs.items()}
         order = self._order(call, context, msgspec.json.decode(payload), secrets)
-        shown_to_nobody = to_hide(secrets[name].removeprefix(ref.prefix) for name, ref in refs.items())
-        return ScriptHandle(self, order, payload, context, shown_to_nobody)
+        redacted = to_hide(secrets[name].removeprefix(ref.prefix) for name, ref in refs.items())
+        return ScriptHandle(self, order, payload, context, redacted)
 
     def failure(self, code: int, last_words: str) -> SextonError:
         """What an exit code other than 0 means."""
-        words = f"{self._name} {how_it_ended(code)}" + (f": {last_words[:LAST_WORDS_LIMIT]}" if last_words else "")
+        message = f"{self._name} {how_it_ended(code)}" + (f": {last_words[:LAST_WORDS_LIMIT]}" if last_words else "")
         if code in self._command.retry_codes:
-            return RetryLater(words, delay_s=self._command.retry_after_s)
-        return PermanentError(words) if self._command.is_permanent(code) else ScriptFailed(words)
+            return RetryLater(message, delay_s=self._command.retry_after_s)
+        return PermanentError(message) if self._command.is_permanent(code) else ScriptFailed(message)
 
     def _order(self, call: Call, context: Context, payload: Any, secrets: dict[str, str]) -> Order:
         command = self._command
@@ -84,8 +84,8 @@ class Script:
         )
 
     def _environment(self, call: Call, context: Context, secrets: dict[str, str]) -> dict[str, str]:
-        """Nothing of the worker's own, which holds the database's password."""
-        said = {name: value for name, value in self._command.environment.items() if isinstance(value, str)}
+        """Contains no variable of the worker: its environment contains the database password."""
+        plain = {name: value for name, value in self._command.environment.items() if isinstance(value, str)}
         own = {
             "SEXTON_JOB_ID": str(call.job_id),
             "SEXTON_RUN_ID": str(call.run_id),
@@ -94,7 +94,7 @@ class Script:
             "SEXTON_IDEMPOTENCY_KEY": context.idempotency_key,
         }
         trace = {} if call.trace is None else {"TRACEPARENT": call.trace}
-        return {"PATH": PATH, "LANG": "C.UTF-8", **said, **secrets, **own, **trace}
+        return {"PATH": PATH, "LANG": "C.UTF-8", **plain, **secrets, **own, **trace}
 
 
 class ScriptHandle(ProcessHandle[ScriptProcess]):
@@ -120,17 +120,17 @@ class ScriptHandle(ProcessHandle[ScriptProcess]):
             self._process = None
             self._output.close()
             self._errors.close()
-            self.done.cancel()  # without effect unless the loop itself is being torn down
+            self.done.cancel()  # has an effect only while the loop is closing
 
     async def _settle(self, code: int) -> None:
         await asyncio.wait([self._output.closed, self._errors.closed], timeout=OUTPUT_GRACE_S)
         if code == 0:
             self._succeed(self._output.result())
-        elif self._context.cancelled:  # whatever it says about that is no verdict on the job
+        elif self._context.cancelled:  # its exit code says nothing about the job then
             self._fail(Stopped("it stopped when asked"))
         else:
             self._fail(self._script.failure(code, self._errors.last_words()))
 
     def _fail(self, error: BaseException) -> None:
-        # Where in our own code it was found is nobody's concern.
+        # A traceback of this module does not help the user.
         super()._fail(error.with_traceback(None) if isinstance(error, SextonError) else error)

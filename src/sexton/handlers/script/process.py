@@ -1,4 +1,4 @@
-"""One script under way, as the worker sees it: its keeper, its output, and how it is asked and forced to stop."""
+"""One running script, on the worker's side: its keeper, its output, and how it is asked and forced to stop."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sexton.handlers.python.process_pool import ProcessDied
 from .output import Listener
 
 KEEPER = Path(__file__).with_name("keeper.py")
-OUTPUT_GRACE_S = 1.0  # for the end of its output, when it has ended but something that we may not kill holds on to it
+OUTPUT_GRACE_S = 1.0  # wait for the end of the output after the script: a process that cannot be killed may keep it open
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What the keeper is to start. It goes through a socket: the arguments of a process are everybody's to read."""
+    """What the keeper starts. It is sent through a socket, because all users can read the arguments of a process."""
 
     argv: list[str]
     environment: Mapping[str, str]
@@ -36,8 +36,8 @@ class Order(msgspec.Struct, frozen=True):
     limits: Mapping[str, int]
 
 
-class Word(msgspec.Struct):
-    """What a keeper says: that it has started the script, that it could not, or that all has ended."""
+class KeeperMessage(msgspec.Struct):
+    """A message of the keeper: the script has started, could not start, or all of it has ended."""
 
     started: int | None = None
     refused: str | None = None
@@ -46,23 +46,23 @@ class Word(msgspec.Struct):
 
 
 class NotStarted(SextonError):
-    """The command cannot be started here: a file is missing, or may not be executed. Another worker may be set up better."""
+    """The command cannot be started on this worker: a file is missing or not executable. Another worker may be able to."""
 
     code = "not_started"
 
 
 class ScriptProcess:
-    """From its start to the end of all it has started."""
+    """One script, until all processes that it started have ended."""
 
     def __init__(self, keeper: subprocess.Popen[bytes], control: socket.socket) -> None:
         self._keeper = keeper
         self._control = control
-        self._script: int | None = None  # its process, which leads its group; none before it runs and once all has ended
+        self._script: int | None = None  # its pid, which is also its group; `None` before it starts and after all has ended
         self._is_asked = False
 
     @classmethod
     async def spawn(cls, payload: bytes, output: Listener, errors: Listener) -> ScriptProcess:
-        """On the event loop's thread only: the kernel ties the keeper's life to the thread that made it."""
+        """Only on the event loop's thread: the kernel ends the keeper together with the thread that started it."""
         with ExitStack() as held:
             stdin = held.enter_context(_file_of(payload))
             stdout, stderr = await _pipe_to(output, held), await _pipe_to(errors, held)
@@ -85,7 +85,7 @@ class ScriptProcess:
         return cls(keeper, ours)
 
     async def run(self, order: Order) -> int:
-        """Its exit code, once nothing of it is left; negative for the signal that killed it."""
+        """Its exit code, after all of its processes have ended; negative for the signal that killed it."""
         loop = asyncio.get_running_loop()
         ended: int | None = None
         received = b""
@@ -94,11 +94,11 @@ class ScriptProcess:
             while ended is None and (part := await loop.sock_recv(self._control, 4096)):
                 *lines, received = (received + part).split(b"\n")
                 for line in lines:
-                    ended = self._hear(msgspec.json.decode(line, type=Word))
+                    ended = self._receive(msgspec.json.decode(line, type=KeeperMessage))
         except OSError:
-            pass  # the keeper is gone
+            pass  # the keeper has died
         finally:
-            if ended is None:  # without its keeper a script dies, but not what it has started
+            if ended is None:  # without its keeper the script dies, but not the processes it started
                 self._signal(signal.SIGKILL)
             self._script = None
             self._control.close()
@@ -112,33 +112,33 @@ class ScriptProcess:
         self._signal(signal.SIGTERM)
 
     def force_stop(self) -> None:
-        """The group by ourselves; who left it, by the keeper, which ends all when our side closes."""
+        """Kills the group. The keeper ends the processes that left it, because this side of the socket closes."""
         self._signal(signal.SIGKILL)
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
 
-    def _hear(self, word: Word) -> int | None:
-        if word.refused is not None:
-            raise _refusal(word.refused, word.errno)
-        if word.started is not None:
-            self._script = word.started
+    def _receive(self, message: KeeperMessage) -> int | None:
+        if message.refused is not None:
+            raise _refusal(message.refused, message.errno)
+        if message.started is not None:
+            self._script = message.started
             if self._is_asked:
                 self._signal(signal.SIGTERM)
-        return word.ended
+        return message.ended
 
     def _signal(self, number: int) -> None:
         if self._script is not None:
-            with suppress(ProcessLookupError, PermissionError):  # all dead, or become another user
+            with suppress(ProcessLookupError, PermissionError):  # all are dead, or run as another user
                 os.killpg(self._script, number)
 
 
-def _refusal(words: str, number: int | None) -> SextonError:
-    return PermanentError("payload: too long for the arguments of a command") if number == errno.E2BIG else NotStarted(words)
+def _refusal(message: str, number: int | None) -> SextonError:
+    return PermanentError("payload: is too long for a command's arguments") if number == errno.E2BIG else NotStarted(message)
 
 
 @contextmanager
 def _file_of(payload: bytes) -> Iterator[int]:
-    """A file rather than a pipe: a script that does not read it, or closes it, is nobody's trouble."""
+    """A file, not a pipe: a script may leave it unread or close it without an error."""
     if sys.platform == "linux":
         descriptor = os.memfd_create("payload")
     else:
@@ -154,7 +154,7 @@ def _file_of(payload: bytes) -> Iterator[int]:
 
 
 async def _pipe_to(listener: Listener, held: ExitStack) -> int:
-    """The writing end, which is closed here when the script has it."""
+    """The writing end, which is closed here after the script has it."""
     reading, writing = os.pipe()
     held.callback(os.close, writing)
     await asyncio.get_running_loop().connect_read_pipe(lambda: listener, os.fdopen(reading, "rb", buffering=0))

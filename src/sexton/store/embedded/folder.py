@@ -1,5 +1,5 @@
-"""The folder of an embedded PostgreSQL: made whole or not at all, never on top of somebody else's files, and open to the
-user that runs the server."""
+"""The folder of an embedded PostgreSQL: created completely or not at all, never over other files, and accessible to the user
+that runs the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Final
 
 from sexton.errors import EmbeddedUnavailable
 
-# PostgreSQL refuses to run as root, so root runs it as this system user, the same one that the wheel would create.
+# PostgreSQL does not run as root, so root runs it as this system user, the same one that the wheel would create.
 SERVICE_USER: Final = "pgserver"
 SOCKET_PATH_LIMIT: Final = 103  # bytes; 107 on Linux, but macOS allows only this many
 USERS_LOCK: Final = "sexton-users.lock"
@@ -26,24 +26,24 @@ KEEPER_LOCK: Final = "sexton-keeper.lock"
 
 _BEING_MADE, _MADE = ".being-made", ".made"
 _OURS: Final = {USERS_LOCK, KEEPER_LOCK, _BEING_MADE, _MADE}
-_LAST: Final = "PG_VERSION"  # once this is in its place, all is
+_LAST: Final = "PG_VERSION"  # moved last: if it exists, the folder is complete
 
 
 def require_ours(data_dir: Path) -> None:
-    """Refuses a folder in which somebody keeps other things, before anything in it is changed."""
+    """Rejects a folder that contains other files, before anything in it is changed."""
     if (data_dir / _LAST).exists() or (data_dir / _MADE).exists():
         return
-    foreign = sorted(entry.name for entry in data_dir.iterdir() if entry.name not in _OURS)
-    if foreign:
+    others = sorted(entry.name for entry in data_dir.iterdir() if entry.name not in _OURS)
+    if others:
         raise EmbeddedUnavailable(
-            f"{data_dir} holds other files ({', '.join(foreign[:3])}{', …' if len(foreign) > 3 else ''}); "
-            "name an empty or a new folder in SEXTON_DATA_DIR"
+            f"{data_dir} contains other files ({', '.join(others[:3])}{', …' if len(others) > 3 else ''}); "
+            "set SEXTON_DATA_DIR to an empty or a new folder"
         )
 
 
 def make_contents(data_dir: Path, initdb: Callable[[Path], object]) -> None:
-    """Lets `initdb` fill a folder beside, and moves what it made here. A crash in between is resumed or begun anew: PostgreSQL
-    cannot tell a half-made folder from a whole one."""
+    """Runs `initdb` in a temporary folder and moves the result here. After a crash, the move is resumed or everything starts
+    again: PostgreSQL cannot detect an incomplete folder."""
     being_made, made = data_dir / _BEING_MADE, data_dir / _MADE
     if not made.exists():
         if being_made.exists():
@@ -60,7 +60,7 @@ def is_made(data_dir: Path) -> bool:
 
 
 def socket_dir(data_dir: Path) -> Path:
-    """The data directory itself, or a private short one whose name follows from it, so that URLs survive a restart."""
+    """The data directory itself, or a private short one with a name derived from it, so that URLs stay the same."""
     if len(os.fsencode(data_dir / ".s.PGSQL.65535")) <= SOCKET_PATH_LIMIT:
         return data_dir
     owner = data_dir.stat()
@@ -70,13 +70,13 @@ def socket_dir(data_dir: Path) -> Path:
         directory.mkdir(mode=0o700)
         os.chown(directory, owner.st_uid, owner.st_gid)
     if directory.lstat().st_uid != owner.st_uid:
-        raise EmbeddedUnavailable(f"{directory} belongs to somebody else: remove it, or choose a shorter data directory")
+        raise EmbeddedUnavailable(f"{directory} belongs to another user; remove it, or choose a shorter data directory")
     return directory
 
 
 def open_to_service_user(data_dir: Path, bin_dir: Path) -> None:
-    """As root: give a root-owned data directory to the service user, and let it pass through (not list) the parents."""
-    with locked(bin_dir):  # two first starts at once must not both create the user
+    """As root: gives a root-owned data directory to the service user, and lets it enter (not list) the parent folders."""
+    with locked(bin_dir):  # two processes must not both create the user
         try:
             user = pwd.getpwnam(SERVICE_USER)
         except KeyError:
@@ -95,7 +95,7 @@ def _make_service_user() -> pwd.struct_passwd:
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise EmbeddedUnavailable(
-            f"PostgreSQL does not run as root, and the user {SERVICE_USER!r} for it cannot be made ({error}): "
+            f"PostgreSQL does not run as root, and the user {SERVICE_USER!r} for it cannot be created ({error}); "
             "run as an ordinary user, or set SEXTON_DATABASE_URL"
         ) from error
     return pwd.getpwnam(SERVICE_USER)
@@ -103,7 +103,7 @@ def _make_service_user() -> pwd.struct_passwd:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Let one process at a time in. The lock is on the directory itself: it is there before anything in it."""
+    """Allows one process at a time. The lock is on the directory itself, because it exists before its files."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

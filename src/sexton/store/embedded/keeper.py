@@ -1,6 +1,6 @@
-"""The keeper of one embedded PostgreSQL, a process of its own: `python -m sexton.store.embedded.keeper FOLDER BINARIES LOCK`.
+"""The supervisor process of one embedded PostgreSQL: `python -m sexton.store.embedded.keeper FOLDER BINARIES LOCK`.
 
-It waits until no process uses the server, lets it linger for the next short command, then stops it and ends.
+It waits until no process uses the server, waits a little longer for the next short command, then stops the server and exits.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from .folder import USERS_LOCK
 from .server import EmbeddedPostgres
 from .users import is_same, open_lock
 
-LINGER_S: Final = 5.0  # a script of several commands starts the server once
+LINGER_S: Final = 5.0  # so that a script with several commands starts the server once
 
 
 def keep(data_dir: Path, bin_dir: Path, keeper_lock: int) -> None:
     users = open_lock(data_dir, USERS_LOCK)
     while True:
-        fcntl.flock(users, fcntl.LOCK_EX)  # until the last user is gone
+        fcntl.flock(users, fcntl.LOCK_EX)  # waits until the last user has ended
         fcntl.flock(users, fcntl.LOCK_UN)
         time.sleep(LINGER_S)
         with suppress(BlockingIOError):
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
-    # A folder made anew in place of ours has a keeper and users of its own.
+    # A new folder at the same path has its own keeper and users.
     if is_same(users, data_dir / USERS_LOCK):
         _stop(EmbeddedPostgres.at(data_dir, bin_dir))
-    # In this order: whoever gets the users' lock next must find that there is no keeper any more.
+    # In this order: the next process that gets the users' lock must see that there is no keeper.
     os.close(keeper_lock)
     os.close(users)
 
 
 def _stop(server: EmbeddedPostgres) -> None:
-    with suppress(OSError):  # the folder is gone, and PostgreSQL ends by itself when it notices
+    with suppress(OSError):  # the folder was deleted, and PostgreSQL ends when it notices
         try:
             server.stop()
         except EmbeddedUnavailable:

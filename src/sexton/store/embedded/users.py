@@ -1,7 +1,7 @@
-"""Who uses an embedded PostgreSQL: every process that does holds a shared lock, which the kernel takes back at its death
-however it dies. A keeper process waits for that lock alone and then stops the server, so that nobody leaves an orphan.
+"""The users of an embedded PostgreSQL: every process that uses it holds a shared lock, which the kernel frees when the process
+ends in any way. A keeper process waits for the exclusive lock and then stops the server, so that no server is left behind.
 
-Whoever gets the lock while a server is being stopped waits until it is: nobody is handed a server on its way out.
+A process that joins while the server is being stopped waits until it has stopped.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from sexton.errors import EmbeddedUnavailable
 
 from .folder import KEEPER_LOCK, USERS_LOCK
 
-LAST_TRIES: Final = 10  # at the sole use of a server; the keeper's own look at the lock may be in the way for a moment
+LAST_TRIES: Final = 10  # for the exclusive lock; the keeper may hold it for a moment
 LAST_PAUSE_S: Final = 0.02
 
-_held: dict[tuple[int, Path], Membership] = {}  # by process: a fork shares its parent's lock and needs one of its own
+_held: dict[tuple[int, Path], Membership] = {}  # by process: a fork shares its parent's lock and needs its own
 _lock = threading.Lock()
 
 
 class Membership:
-    """This process among the users of one server. There is one however often the process asks."""
+    """This process as a user of one server. There is one per process and server."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
@@ -37,11 +37,11 @@ class Membership:
 
     @property
     def is_current(self) -> bool:
-        """False when the folder was removed, and perhaps made again, under our feet."""
+        """False if the folder was deleted meanwhile, and perhaps created again."""
         return is_same(self._descriptor, self.data_dir / USERS_LOCK)
 
     def become_last(self) -> bool:
-        """True if no other process uses the server; until `end`, none will."""
+        """True if no other process uses the server; none can start to use it until `end`."""
         for _ in range(LAST_TRIES):
             with suppress(BlockingIOError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,7 +66,7 @@ def join(data_dir: Path) -> Membership:
 
 
 def ensure_keeper(data_dir: Path, bin_dir: Path) -> None:
-    """The keeper's lock is taken here and handed over with the process that it stands for, so there is never a second."""
+    """The keeper's lock is taken here and passed to the keeper process, so there is never a second keeper."""
     descriptor = open_lock(data_dir, KEEPER_LOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,7 +74,7 @@ def ensure_keeper(data_dir: Path, bin_dir: Path) -> None:
         os.close(descriptor)
         return
     try:
-        # It returns as soon as it has put itself into the background. A session of its own keeps Ctrl-C away.
+        # It returns when the keeper is in the background. Its own session keeps Ctrl-C away.
         started = subprocess.run(
             [sys.executable, "-P", "-m", "sexton.store.embedded.keeper", str(data_dir), str(bin_dir), str(descriptor)],
             check=False,
@@ -88,12 +88,12 @@ def ensure_keeper(data_dir: Path, bin_dir: Path) -> None:
     finally:
         os.close(descriptor)
     if started.returncode != 0:
-        said = started.stderr.strip().splitlines() or [f"exit code {started.returncode}"]
-        raise EmbeddedUnavailable(f"the keeper of the embedded PostgreSQL in {data_dir} could not be started: {said[-1]}")
+        output = started.stderr.strip().splitlines() or [f"exit code {started.returncode}"]
+        raise EmbeddedUnavailable(f"the keeper of the embedded PostgreSQL in {data_dir} could not be started: {output[-1]}")
 
 
 def open_lock(data_dir: Path, name: str) -> int:
-    """As root it belongs to the folder's owner, like all that is in there."""
+    """As root, the file gets the owner of the folder, like all other files there."""
     descriptor = os.open(data_dir / name, os.O_RDWR | os.O_CREAT, 0o600)
     if os.geteuid() == 0:
         owner = data_dir.stat()

@@ -1,1 +1,1 @@
-"""Rows of the processes that take part: workers, scheduler nodes, remote workers, the cluster itself."""
+"""Rows of the processes of a cluster: workers, scheduler nodes, remote workers, the cluster itself."""

@@ -1,5 +1,5 @@
-"""Rule "a clone does not fire": a database knows the server it lives on. A clone or a restore lives elsewhere, and nothing
-fires from it until an operator adopts it, so that staging never runs production's jobs."""
+"""Rule "a clone does not fire": a database stores the identity of its server. A clone or a restore runs on another server, and
+nothing fires from it until an operator adopts it, so that staging never runs production's jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SQL = statements(__name__)
 
 
 async def require_home(database: Database) -> None:
-    """Refuses to work on a database that was copied from somewhere else; a new one is taken without asking."""
+    """Rejects a database that was copied from another server. A new database is accepted."""
     async with database.transaction() as connection:
         here = await _here(connection)
         known = await connection.fetch(_SQL["known_identity"])
@@ -19,8 +19,8 @@ async def require_home(database: Database) -> None:
             await adopt(connection)
         elif tuple(known[0])[1:] != here:
             raise ForeignDatabase(
-                "this database was copied or restored from elsewhere, and its jobs would fire here too; "
-                "if it is meant to take over, start once with --adopt, otherwise empty its schema"
+                "this database was copied or restored from another server, so its jobs would fire twice; "
+                "if it replaces the original, start once with --adopt, otherwise empty its schema"
             )
 
 

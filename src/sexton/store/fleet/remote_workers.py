@@ -1,4 +1,4 @@
-"""Workers that speak HTTP: rows of `workers` like any other, with a lease of their own, for they are heard less often."""
+"""Workers over HTTP: rows of `workers` like any other, with their own lease, because they send heartbeats less often."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SQL = statements(__name__)
 
 
 class RemoteWorker(NamedTuple):
-    """A worker as it presents itself."""
+    """A worker as it describes itself."""
 
     id: UUID
     name: str
     queues: Sequence[str]
     tasks: Sequence[str]
-    limit: int  # runs that it takes at once
+    limit: int  # runs that it claims at once
     concurrency: int
     lease_s: float
     holding: Collection[UUID] | None
@@ -31,7 +31,7 @@ class RemoteWorker(NamedTuple):
 class Attendance(NamedTuple):
     is_present: bool
     is_new: bool
-    is_ours: bool  # the id belongs to a worker of our own making; else one that is not present was declared dead
+    is_ours: bool  # the id belongs to a Sexton worker; otherwise a worker that is not present was declared dead
 
 
 async def attend(connection: Connection, worker: RemoteWorker, *, now: datetime | None = None) -> Attendance:
@@ -41,7 +41,7 @@ async def attend(connection: Connection, worker: RemoteWorker, *, now: datetime 
 
 
 async def beat(connection: Connection, worker_id: UUID, *, draining: bool = False, now: datetime | None = None) -> float | None:
-    """Its lease in seconds; `None`: there is no such remote worker any more."""
+    """Its lease in seconds; `None` if the remote worker no longer exists."""
     rows = await connection.fetch(_SQL["beat"], now, worker_id, draining)
     return float(rows[0]["lease_s"]) if rows else None
 
@@ -51,10 +51,10 @@ async def held(connection: Connection, worker_id: UUID, *, now: datetime | None 
 
 
 async def stirring(connection: Connection, queues: Collection[str]) -> list[str]:
-    """Of these queues, those with something ready, for whichever task."""
+    """Those of these queues that have ready runs, for any task."""
     return [row["name"] for row in await connection.fetch(_SQL["stirring"], list(queues))]
 
 
 async def leave(connection: Connection, worker_id: UUID) -> None:
-    """Unless it holds something: then the sweeper sees to that first."""
+    """Not while it holds runs: the sweeper handles those first."""
     await connection.fetch(_SQL["leave"], worker_id)

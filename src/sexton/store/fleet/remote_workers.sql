@@ -1,5 +1,5 @@
 -- name: attend
--- A worker that speaks HTTP joins, or beats with what it says of itself by now. `is_ours`: the id is of a worker that does not.
+-- A remote worker joins, or sends a heartbeat with its current values. `is_ours`: the id belongs to a worker that is not remote.
 -- $1 now, $2 worker, $3 name, $4 queues, $5 tasks, $6 concurrency, $7 its lease (s)
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
@@ -16,7 +16,7 @@ SELECT EXISTS (SELECT FROM present) AS is_present, EXISTS (SELECT FROM present p
   EXISTS (SELECT FROM sexton.workers w WHERE w.id = $2 AND w.lease_s IS NULL) AS is_ours
 
 -- name: beat
--- No row: it was declared dead, has left, or is no remote worker. $1 now, $2 worker, $3 draining
+-- No row: it was declared dead, has left, or is not a remote worker. $1 now, $2 worker, $3 draining
 UPDATE sexton.workers w SET beat = w.beat + 1, beat_at = coalesce($1::timestamptz, clock_timestamp()), draining = $3,
   running_count = (SELECT count(*) FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
 WHERE w.id = $2 AND w.lost_at IS NULL AND w.lease_s IS NOT NULL
@@ -29,7 +29,7 @@ SELECT r.id, r.job_id, r.token, r.cancel_requested_at IS NOT NULL AS cancel_requ
 FROM sexton.runs r WHERE r.worker_id = $2 AND r.state = 'running'
 
 -- name: stirring
--- Of these queues, those with something ready. One probe of the index for each.
+-- Those of these queues that have ready runs. One index probe for each.
 SELECT q.name FROM unnest($1::text[]) AS q (name)
 WHERE EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = q.name)
 

@@ -1,4 +1,4 @@
-"""Workers and scheduler nodes: who is there, and who has fallen silent."""
+"""Workers and scheduler nodes: which are alive, and which have stopped sending heartbeats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SQL = statements(__name__)
 
 
 class Held(NamedTuple):
-    """A lease as the database sees it."""
+    """A lease in the database."""
 
     run_id: UUID
     job_id: UUID
@@ -27,23 +27,23 @@ class Held(NamedTuple):
 
 
 class Beaten(NamedTuple):
-    """What a beat brings back."""
+    """The result of a heartbeat."""
 
     held: list[Held]
-    is_ready: bool  # something, in the queues it asked for
-    is_overdue: bool  # something that schedulers should long have seen to
+    is_ready: bool  # a run, in the queues it asked for
+    is_overdue: bool  # work that schedulers should have done long ago
 
 
 class Survey(NamedTuple):
-    """What a scheduler sees at a glance: the beat of every worker that lives, and whether there is anything to see to."""
+    """An overview for a scheduler: the heartbeat of every live worker, and whether there is work for the scheduler."""
 
     beats: dict[UUID, int]
-    running: bool  # anything at all: then a silent worker may hold it
+    running: bool  # any run: a worker without heartbeats may hold it
     abandoned: bool
     overrunning: bool
     expired: bool
-    to_plan: bool  # schedules whose time has come, or fires to be taken back
-    leases_s: Mapping[UUID, float]  # of remote workers; all others have the cluster's
+    to_plan: bool  # schedules that are due for planning, or fires to be taken back
+    leases_s: Mapping[UUID, float]  # of remote workers; all others use the cluster's lease
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -98,8 +98,8 @@ async def beat(
     only: Sequence[UUID] | None = None,
     now: datetime | None = None,
 ) -> Beaten | None:
-    """What this worker holds according to the database, of all runs or `only` of these, and whether there is work, unless
-    `overdue_s` is null; `None` when it has been declared dead."""
+    """The leases of this worker in the database, of all runs or `only` of these, and whether there is work, unless `overdue_s`
+    is null; `None` if the worker was declared dead."""
     given = (now, worker_id, running_count, draining, refused_count, queues, overdue_s, only)
     rows = await connection.fetch(_SQL["beat"], *given)
     if not rows:
@@ -108,7 +108,7 @@ async def beat(
 
 
 async def leased(connection: Connection, worker_id: UUID) -> list[Held]:
-    """All that this worker holds according to the database."""
+    """All leases of this worker in the database."""
     return [Held(*row) for row in await connection.fetch(_SQL["leased"], worker_id)]
 
 
@@ -117,7 +117,7 @@ async def leave(connection: Connection, worker_id: UUID) -> None:
 
 
 async def survey(connection: Connection, *, lease_s: float, thorough: bool = True, now: datetime | None = None) -> Survey:
-    """Only a `thorough` one looks through all that runs; what the others say of it is what workers said last."""
+    """Only a `thorough` survey scans all running runs; the others use the last counts that the workers reported."""
     (row,) = await connection.fetch(_SQL["survey"], now, lease_s, thorough)
     beats = dict(zip(row["worker_ids"], row["beats"], strict=True))
     leases_s = {id_: own_s for id_, own_s in zip(row["worker_ids"], row["leases_s"], strict=True) if own_s is not None}
@@ -125,7 +125,7 @@ async def survey(connection: Connection, *, lease_s: float, thorough: bool = Tru
 
 
 async def declare_lost(connection: Connection, silent: Mapping[UUID, int], *, now: datetime | None = None) -> list[UUID]:
-    """Of the workers that were silent since the given beat, those that still are."""
+    """Declares those workers lost that have sent no heartbeat since the given one."""
     documents = [{"id": worker_id, "beat": beat} for worker_id, beat in sorted(silent.items())]
     rows = await connection.fetch(_SQL["declare_lost"], now, msgspec.json.encode(documents).decode())
     return [row["id"] for row in rows]
@@ -149,7 +149,7 @@ async def node_beat(
     session: int | None = None,
     now: datetime | None = None,
 ) -> list[UUID]:
-    """`session` is the server process that holds this node's locks: without it, the node is dead."""
+    """`session` is the server process that holds this node's locks: if it has ended, the node is dead."""
     rows = await connection.fetch(_SQL["node_beat"], now, node_id, name, partitions, alive_s, session)
     return [row["id"] for row in rows]
 

@@ -11,11 +11,11 @@ ON CONFLICT (name) DO UPDATE SET options = excluded.options, seen_at = excluded.
 WHERE t.options <> excluded.options OR t.seen_at < excluded.seen_at - interval '1 hour'
 
 -- name: beat
--- One row per worker, not per run; the answer is the list of runs the database believes it holds, of these ($8) or of all (null). No
--- row at all: it was declared dead.
--- On its way it looks whether there is work: something ready in the worker's queues ($6), and what no scheduler promoted, planned
--- or let through for $7 seconds (rule "overdue work is anyone's"). So an idle worker asks for nothing besides. Null: it is busy, and
--- finds out for itself.
+-- One row per worker, not per run; the result is the list of runs leased to it, of these ($8) or of all (null). No row at all: it was
+-- declared dead.
+-- It also checks whether there is work: ready runs in the worker's queues ($6), and runs that no scheduler promoted, planned or
+-- admitted for $7 seconds (rule "overdue work is anyone's"). So an idle worker needs no other query. $7 null: the worker is busy,
+-- and no check is made.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), alive AS (
@@ -40,7 +40,7 @@ FROM alive LEFT JOIN LATERAL (
 ) r ON true
 
 -- name: leased
--- All that the database believes a worker holds: the same, apart from its beat.
+-- All runs leased to a worker, as in `beat`, without the heartbeat.
 SELECT r.id, r.job_id, r.token, r.cancel_requested_at IS NOT NULL AS cancel_requested, r.at_most_once
 FROM sexton.runs r WHERE r.worker_id = $1 AND r.state = 'running'
 
@@ -48,8 +48,8 @@ FROM sexton.runs r WHERE r.worker_id = $1 AND r.state = 'running'
 DELETE FROM sexton.workers w WHERE w.id = $1 AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
 
 -- name: survey
--- One look at everything a sweeper or a planner might have to do; nearly always there is nothing. $1 now, $2 the cluster's lease (s),
--- $3 through all that runs as well
+-- One query for everything a sweeper or a planner might have to do; nearly always there is nothing. $1 now, $2 the cluster's lease
+-- (s), $3 whether to scan all running runs as well
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 )
@@ -72,7 +72,7 @@ SELECT
                AND r.due_at <= (SELECT now - sexton.patience() FROM moment)) AS to_plan
 
 -- name: declare_lost
--- Compare-and-set: a worker that has beaten since is alive.
+-- Compare-and-set: a worker that has sent a heartbeat since then is alive.
 UPDATE sexton.workers w SET lost_at = coalesce($1::timestamptz, clock_timestamp())
 FROM jsonb_to_recordset($2::jsonb) AS x (id uuid, beat bigint)
 WHERE w.id = x.id AND w.beat = x.beat AND w.lost_at IS NULL
@@ -88,8 +88,8 @@ WHERE w.lost_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 hou
   AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
 
 -- name: node_beat
--- Says that this scheduler lives and what it leads; answers with all that live: those whose beat is fresh, and whose session, if they
--- have one, is still there. A process id that belongs to somebody else by now only makes it seem alive until its beat is old.
+-- Reports that this scheduler is alive and what it leads. Returns all live ones: those with a recent heartbeat whose session, if they
+-- have one, still exists. If another process got the same pid, the node only seems alive until its heartbeat is old.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), mine AS (

@@ -1,1 +1,1 @@
-"""What is special about PostgreSQL connections: keepalive, LISTEN, advisory locks, connections of the caller."""
+"""PostgreSQL connections: keepalive, LISTEN, advisory locks, connections of the caller."""

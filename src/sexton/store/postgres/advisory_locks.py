@@ -1,4 +1,4 @@
-"""Session advisory locks, one per partition, on one direct connection that is kept for them alone."""
+"""Session advisory locks, one per partition, on one direct connection that is used only for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEEPALIVE = {
 
 
 class PartitionLocks:
-    """Locks go with the connection: if it breaks, all are gone, and the next call starts anew."""
+    """The locks belong to the connection: if it is lost, all locks are lost, and the next call starts again."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -24,7 +24,7 @@ class PartitionLocks:
         self._held: frozenset[int] = frozenset()
 
     async def session(self) -> int:
-        """The server process that holds them."""
+        """The process id of the server process that holds the locks."""
         return (await self._connected()).get_server_pid()
 
     async def hold(self, wanted: frozenset[int]) -> frozenset[int]:
@@ -45,7 +45,7 @@ class PartitionLocks:
                     )
                     self._held |= {row["p"] for row in rows}
             except BaseException:
-                connection.terminate()  # never guess what is held
+                connection.terminate()  # the set of held locks is unknown now, so start again
                 raise
         return self._held
 

@@ -1,7 +1,7 @@
-"""One statement on a connection the caller brought, inside the caller's own transaction: asyncpg, psycopg, SQLAlchemy, Django.
+"""Runs one statement on the caller's connection, in the caller's transaction: asyncpg, psycopg, SQLAlchemy, Django.
 
-Drivers are told apart by the names of their classes, so that none of them has to be installed. It never commits, rolls back
-or changes a setting: what becomes of the statement's work is the caller's decision, and so are the driver's errors.
+It recognizes drivers by the names of their classes, so that none of them has to be installed. It must never commit, roll back
+or change a setting: the caller decides about the transaction and handles the driver's errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Way = TypeVar("Way")
 
 
 async def run(connection: object, query: str, *args: Any) -> Rows:
-    """Runs a statement with `$1`-style placeholders on an async connection and answers with its rows."""
+    """Runs a statement with `$1`-style placeholders on an async connection and returns its rows."""
     way = _find(_ASYNC, connection)
     if way is None:
         raise _refusal(connection, _SYNC, "a synchronous", "submit_sync instead of submit")
@@ -44,7 +44,7 @@ async def _asyncpg(connection: Any, query: str, args: Arguments) -> Rows:
     return [tuple(row) for row in await connection.fetch(query, *args)]
 
 
-# The cursor classes are named, because the caller may have chosen others that want other placeholders or give other rows.
+# The cursor classes are explicit, because the caller's defaults may use other placeholders or return other rows.
 def _psycopg(connection: Any, query: str, args: Arguments) -> Rows:
     from psycopg import Cursor
     from psycopg.rows import tuple_row
@@ -111,7 +111,7 @@ def _find(ways: Mapping[str, Way], connection: object) -> Way | None:
 
 def _refusal(connection: object, others: Mapping[str, Any], kind: str, instead: str) -> TypeError:
     if _find(others, connection) is not None:
-        return TypeError(f"{_kind(connection)} is {kind} connection: use the form for it, such as {instead}")
+        return TypeError(f"{_kind(connection)} is {kind} connection; use the matching form, such as {instead}")
     return TypeError(f"connection: give {_ACCEPTED}, not {_kind(connection)}")
 
 
@@ -121,7 +121,7 @@ def _kind(connection: object) -> str:
 
 @lru_cache(maxsize=64)
 def _with_plain_json(query: str) -> str:
-    """JSON goes out as text: on a connection with a JSON codec of the caller's it would be encoded a second time."""
+    """JSON is sent as text: on a connection with the caller's own JSON codec it would be encoded twice."""
     return _JSON_ARGUMENT.sub(r"\1::text::jsonb", query)
 
 
@@ -132,7 +132,7 @@ def _in_style_of(dialect: Any, query: str, args: Arguments) -> tuple[str, Argume
 
 def _require_postgresql(name: str) -> None:
     if name != "postgresql":
-        raise TypeError(f"connection: it leads to {name}; Sexton's tables live in PostgreSQL")
+        raise TypeError(f"connection: it is a connection to {name}; Sexton needs PostgreSQL")
 
 
 def _with_percents(query: str, args: Arguments) -> tuple[str, Arguments]:

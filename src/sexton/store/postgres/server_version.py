@@ -5,7 +5,7 @@ from __future__ import annotations
 from sexton.errors import UnsupportedServer
 from sexton.store.database import Database
 
-OLDEST = 150_000  # as the server counts: major version times 10,000
+OLDEST = 150_000  # server_version_num: major version times 10,000
 
 
 async def require_supported(database: Database) -> None:
@@ -17,5 +17,5 @@ async def require_supported(database: Database) -> None:
 def check(number: int) -> None:
     if number < OLDEST:
         raise UnsupportedServer(
-            f"this is PostgreSQL {number // 10_000}, and Sexton needs {OLDEST // 10_000} or newer: upgrade the server"
+            f"this is PostgreSQL {number // 10_000}, but Sexton needs {OLDEST // 10_000} or newer; upgrade the server"
         )

@@ -1,19 +1,18 @@
-"""A host that vanishes says nothing: no packet comes back, and a statement would wait for its whole time limit. So the kernel
-asks, and ends a connection whose other side has acknowledged nothing for a while. One that is only slow acknowledges, and is
-left alone."""
+"""TCP keepalive: without it, a statement to a host that is down would wait for its whole timeout. The kernel closes a
+connection whose other side has acknowledged nothing for a while. A host that is only slow still acknowledges."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 
-SILENCE_S = 10  # without an acknowledgement, be it of what was sent or of a question whether anybody is there
+SILENCE_S = 10  # without an acknowledgement, of data or of a keepalive probe
 ASK_AFTER_S = 5
 ASK_EVERY_S = 1
 
 
 def set_tcp_keepalive(transport: asyncio.BaseTransport) -> None:
-    """Linux knows all of these options; elsewhere those there are have to do."""
+    """Linux has all of these options; other systems use those they have."""
     connection = transport.get_extra_info("socket")
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return

@@ -1,5 +1,5 @@
-"""Hints that something happened, by LISTEN on a connection proven to be direct. A hint may be lost, late or doubled: whoever
-waits for one also looks by itself now and then."""
+"""Hints that something happened, by LISTEN on a direct connection. A hint may be lost, late or doubled, so every receiver must
+also poll."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sexton.telemetry.events import Emit, ServiceFailed
 
 READY, DUE, CANCEL, PLAN = "sexton_ready", "sexton_due", "sexton_cancel", "sexton_plan"
 
-ASK_S = 15.0  # between two questions to a silent server
+ASK_S = 15.0  # between two checks of an idle connection
 ANSWER_S = 5.0
 
 Hear = Callable[[str, str], None]  # channel, payload
 
 
 class Listener:
-    """Keeps one listening connection open and comes back by itself after an outage. After every (re)connection each channel is
-    heard once with an empty payload, because hints may have been missed."""
+    """Keeps one listening connection open and reconnects after an outage. After every (re)connection, each channel is called
+    once with an empty payload, because hints may have been missed."""
 
     def __init__(
         self,
@@ -38,20 +38,20 @@ class Listener:
         self._channels = tuple(channels)
         self._hear, self._emit = hear, emit
         self._retry_s, self._ask_s = retry_s, ask_s
-        self._has_told = False
+        self._has_reported = False
         self.connected = False
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             try:
                 await self._listen()
             except DatabaseUnavailable:
                 pass
-            except Exception as error:  # a server under repair has many words, and its services come back as well
-                if not self._has_told:  # once until the next connection
+            except Exception as error:  # a server in maintenance may raise any error; keep trying
+                if not self._has_reported:  # only once until the next connection
                     self._emit(ServiceFailed("listener", error))
-                self._has_told = True
+                self._has_reported = True
             finally:
                 self.connected = False
             await asyncio.sleep(self._retry_s)
@@ -67,8 +67,8 @@ class Listener:
             connection.add_termination_listener(lambda _: gone.set())
             with translated_errors():
                 for channel in self._channels:
-                    await connection.add_listener(channel, self._heard)
-            self.connected, self._has_told = True, False
+                    await connection.add_listener(channel, self._notified)
+            self.connected, self._has_reported = True, False
             for channel in self._channels:
                 self._hear(channel, "")
             await self._until(gone, connection)
@@ -76,7 +76,7 @@ class Listener:
             connection.terminate()
 
     async def _until(self, gone: asyncio.Event, connection: asyncpg.Connection) -> None:
-        """A connection may lead nowhere without anybody telling, and this side never says anything by itself: so it asks."""
+        """A dead connection may give no sign, and a listener sends nothing by itself: so it sends a query regularly."""
         while not gone.is_set():
             try:
                 async with asyncio.timeout(self._ask_s):
@@ -85,5 +85,5 @@ class Listener:
                 with translated_errors():
                     await connection.execute("SELECT 1", timeout=ANSWER_S)
 
-    def _heard(self, _connection: object, _pid: int, channel: str, payload: object) -> None:
+    def _notified(self, _connection: object, _pid: int, channel: str, payload: object) -> None:
         self._hear(channel, str(payload))
