@@ -3,6 +3,7 @@ of a job mean is in `sexton.domain.job_options`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sexton.domain.job_options import OPTIONS, Option
@@ -14,11 +15,11 @@ def _asked(option: Option) -> str:
 
 _OF_REQUESTS = {option.name: _asked(option) for option in OPTIONS}
 _OF_ANSWERS = {
-    str(option.field): f"{option.means} In seconds." if option.kind == "span" else option.means
+    option.field: f"{option.means} In seconds." if option.kind == "span" else option.means
     for option in OPTIONS
     if option.has_own_field
 }
-_OF_JOBS: dict[str, dict[str, str]] = {
+_OF_JOBS: dict[str, Mapping[Any, str]] = {
     "JobRequest": _OF_REQUESTS,
     "JobEdit": _OF_REQUESTS,
     "Job": _OF_ANSWERS,
