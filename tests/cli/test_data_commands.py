@@ -158,6 +158,24 @@ class TestSubmit:
         code, out, _ = call(*arguments, "--json")
         assert (json.loads(out)["created"], json.loads(out)["id"]) == (False, job_id)
 
+    def test_every_policy_has_a_flag_and_is_shown(self, call: Call) -> None:
+        """A1, E6: from one table; and all faults of a command line are told at once."""
+        policies = ("--lease", "30s", "--progress-within", "20s", "--grace", "5s", "--max-lost", "2", "--max-attempts", "7")
+        code, out, _ = call("submit", "echo", "--delay", "1h", "--deadline", "2h", *policies)
+        job_id = out.strip()
+        code, out, _ = call("jobs", "show", job_id)
+        shown = dict(line.split("  ", 1) for line in out.splitlines())
+        facts = {name.strip(): value.strip() for name, value in shown.items()}
+        assert (facts["lease"], facts["progress within"], facts["grace"], facts["max lost"]) == ("30 s", "20 s", "5 s", "2")
+        assert (facts["deadline"], facts["timeout"], facts["retry"]) == ("7200 s", "30 s", '{"max_attempts":7}')
+        code, out, _ = call("jobs", "edit", job_id, "--lease", "10s", "--delivery", "at_most_once", "--max-lost", "1", "--json")
+        job = json.loads(out)
+        assert (code, job["lease_s"], job["delivery"], job["max_lost"]) == (0, 10.0, "at_most_once", 1)
+        code, out, err = call("jobs", "edit", job_id, "--lease", "x", "--grace", "y")
+        assert (code, out) == (2, "")
+        assert "/lease: " in err
+        assert "/grace: " in err
+
     def test_an_awaited_job_that_failed_is_seven(self, call: Call, drain: Drain) -> None:
         """E6: and what it said cannot move the cursor."""
         job_id = call("submit", "fail", "--key", "k")[1].strip()

@@ -46,7 +46,9 @@ def links(text: str, title: str) -> dict[str, list[str]]:
 
 def defines(text: str, name: str) -> bool:
     """A function, class or constant of Python, or a statement or function of SQL."""
-    return bool(re.search(rf"(?:\bdef|\bclass|^-- name:|FUNCTION sexton\.) *{name}\b|^{name} = ", text, re.MULTILINE))
+    return bool(
+        re.search(rf"(?:\bdef|\bclass|^-- name:|FUNCTION sexton\.) *{name}\b|^{name}(?:: [^=\n]+)? = ", text, re.MULTILINE)
+    )
 
 
 def cited_in(text: str) -> list[str]:

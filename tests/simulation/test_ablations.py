@@ -87,7 +87,7 @@ from sexton.worker.overdue import OverdueWork
 from sexton.worker.reporter import Reporter
 from sexton.worker.transaction import Transaction
 
-from .ablation import FreshDatabases, found, rewrite
+from .ablation import Caught, FreshDatabases, found, rewrite
 from .actors import NEVER_S, Step
 from .fault_profile import LONG_S
 from .world import World
@@ -297,7 +297,7 @@ async def test_without_any_leader_what_is_overdue_is_still_promoted(
         monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
     else:
         monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
-    for seed in range(2):
+    for seed in range(1 if Caught.has_pinned_seeds else 2):
         async with fresh_databases() as url, World(url, seed) as world:
             world.client.limited_rate = world.schedule_client.limited_rate = 0.0  # what waits for a limit has no leader
             await world.run()

@@ -1,5 +1,5 @@
 """Every option of a job, described once. A new option is added here, and to `Policy` (`domain.job`) if its document keeps it;
-then `make docs` writes what follows: docs/adr/025-one-description-of-a-job.md.
+then `make docs` writes what follows: docs/adr/026-one-description-of-a-job.md.
 
 Nothing is imported here but types: the command line reads this table each time it starts.
 """

@@ -94,7 +94,7 @@ class ShareStatusChange(Request, frozen=True, kw_only=True):
 
 
 class Load(Answer, frozen=True, kw_only=True):
-    """How much a tenant or a queue has going on."""
+    """How many runs a tenant or a queue has, and its pause."""
 
     name: str
     status: ShareStatus = "active"
@@ -103,6 +103,10 @@ class Load(Answer, frozen=True, kw_only=True):
     waiting_count: int
     parked_count: int = 0
     capped: bool
+    paused_at: Moment | None = None
+    paused_by: str | None = None
+    note: str | None = None
+    updated_at: Moment | None = None
 
     @property
     def has_runs(self) -> bool:
@@ -121,10 +125,6 @@ class QueueView(Load, frozen=True, kw_only=True):
     timeout_s: float | None = None
     jitter_s: float | None = None
     retry: RetryPolicy | None = None
-    paused_at: Moment | None = None
-    paused_by: str | None = None
-    note: str | None = None
-    updated_at: Moment | None = None
 
 
 class TenantView(Load, frozen=True, kw_only=True):
@@ -136,10 +136,6 @@ class TenantView(Load, frozen=True, kw_only=True):
     submit_rate: float | None = None
     submit_burst: int | None = None
     jitter_s: float | None = None
-    paused_at: Moment | None = None
-    paused_by: str | None = None
-    note: str | None = None
-    updated_at: Moment | None = None
 
 
 class LimitHolder(Answer, frozen=True, kw_only=True):

@@ -18,6 +18,19 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pass
 
 
+class PageQuery(Query, frozen=True, kw_only=True):
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class WorkQuery(PageQuery, frozen=True, kw_only=True):
+    """Filters that every list of work has."""
+
+    handler: Word | None = None
+    tenant: Word | None = None
+    queue: Word | None = None
+
+
 OnName = Annotated[
     Literal["refuse", "update"],
     Meta(description="Of recurring jobs: whether one whose name stands already is refused or brought up to date."),
@@ -36,18 +49,13 @@ class StatusQuery(Query, frozen=True, kw_only=True):
     preview: Annotated[bool, Meta(description="Of `active`, for a paused recurring job: only say what would fire.")] = False
 
 
-class JobsQuery(Query, frozen=True, kw_only=True):
+class JobsQuery(WorkQuery, frozen=True, kw_only=True):
     kind: Annotated[Literal["once", "recurring"], Meta(description="One-time or recurring jobs only.")] | None = None
     status: JobStatus | None = None
     name: Word | None = None
     tag: Word | None = None
-    tenant: Word | None = None
-    queue: Word | None = None
-    handler: Word | None = None
     submitted_from: Instant | None = None
     submitted_until: Instant | None = None
-    limit: Limit = 50
-    cursor: Cursor | None = None
 
 
 class JobQuery(Query, frozen=True, kw_only=True):
@@ -68,30 +76,19 @@ class BatchQuery(Query, frozen=True, kw_only=True):
     on_name: OnName = "refuse"
 
 
-class ExecutionsQuery(Query, frozen=True, kw_only=True):
+class ExecutionsQuery(WorkQuery, frozen=True, kw_only=True):
     job_id: UUID | None = None
     status: ExecutionStatus | None = None
-    handler: Word | None = None
-    tenant: Word | None = None
-    queue: Word | None = None
     started_from: Instant | None = None
     started_until: Instant | None = None
-    limit: Limit = 50
-    cursor: Cursor | None = None
 
 
-class JobExecutionsQuery(Query, frozen=True, kw_only=True):
-    limit: Limit = 50
-    cursor: Cursor | None = None
+class JobExecutionsQuery(PageQuery, frozen=True, kw_only=True):
+    pass
 
 
-class DeadLettersQuery(Query, frozen=True, kw_only=True):
-    handler: Word | None = None
-    tenant: Word | None = None
-    queue: Word | None = None
+class DeadLettersQuery(WorkQuery, frozen=True, kw_only=True):
     permanent: bool | None = None
-    limit: Limit = 50
-    cursor: Cursor | None = None
 
 
 class LimitsQuery(Query, frozen=True, kw_only=True):
@@ -105,12 +102,10 @@ class SubscriptionsQuery(Query, frozen=True, kw_only=True):
     cursor: Annotated[str, Meta(max_length=200, description="`next_cursor` of the page before.")] | None = None
 
 
-class DeliveriesQuery(Query, frozen=True, kw_only=True):
+class DeliveriesQuery(PageQuery, frozen=True, kw_only=True):
     status: JobStatus | None = None
     submitted_from: Instant | None = None
     submitted_until: Instant | None = None
-    limit: Limit = 50
-    cursor: Cursor | None = None
 
 
 class EventsQuery(Query, frozen=True, kw_only=True):
