@@ -79,12 +79,12 @@ async def replay(request: ApiRequest) -> Response[bytes]:
     chosen = _chosen(asked.filter)
     async with state.database.transaction() as connection:
         ids = await store.find_ids(connection, chosen, limit=asked.limit)
-        risen = []
+        replayed = []
         if ids and not asked.dry_run:
-            risen = await letters.replay(
+            replayed = await letters.replay(
                 connection, caller_of(request), ids, keep_key=asked.keep_key, now=state.clock.database_now()
             )
-    return answer(wire.Replay(matched_count=len(ids), risen=[one.job_id for one in risen], dry_run=asked.dry_run))
+    return answer(wire.Replay(matched_count=len(ids), replayed=[one.job_id for one in replayed], dry_run=asked.dry_run))
 
 
 @operation(
