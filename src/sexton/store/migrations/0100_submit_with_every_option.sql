@@ -3,9 +3,10 @@
 -- locks: the functions submit and submit_schedule, instant
 -- undo: yes
 
--- sexton.submit and sexton.submit_schedule get more arguments. A function cannot be given another one, and two of one name with defaults
--- are ambiguous, so the old one gives way to the new one in one transaction. Roles keep their right to call it. The body follows with the
--- functions of this release. No service calls either of them: services of the last release go on.
+-- sexton.submit and sexton.submit_schedule get more arguments. A function cannot get a new argument in place, and two of one
+-- name with defaults are ambiguous, so one transaction replaces the old one with the new one. Roles keep their right to call
+-- it. The body follows with the functions of this release. No service calls either of them, so services of the last release
+-- continue.
 DO $step$
 DECLARE
   old regprocedure;

@@ -2,7 +2,7 @@
 
 A changed body is applied by checksum. A changed signature is a new function with a new name, so that the last release still
 finds the old one; the old file then says `-- superseded by: NEW; removed in: RELEASE` and `-- signature: sexton.OLD(types)`.
-From that release on the function is not created any more, and `sexton migrate` drops it.
+From that release on the function is no longer created, and `sexton migrate` drops it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _START = re.compile(r"^CREATE OR REPLACE FUNCTION sexton\.", re.MULTILINE)
 _SUPERSEDED = re.compile(r"^-- superseded by: \w+; removed in: (\S+)$", re.MULTILINE)
 _SIGNATURE = re.compile(r"^-- signature: (sexton\.\w+\(.*\))$", re.MULTILINE)
 
-DROPPED = ""  # the checksum of a function that is no more
+DROPPED = ""  # the checksum of a dropped function
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def statement(self) -> str:
-        """What makes the database agree with this release."""
+        """The SQL that makes the database agree with this release."""
         return f"DROP FUNCTION IF EXISTS {self.signature};" if self.is_removed else self.sql
 
 
@@ -59,7 +59,9 @@ def read(name: str, text: str) -> Function:
     header = text[: start.start()]
     superseded, signature = _SUPERSEDED.search(header), _SIGNATURE.search(header)
     if (superseded is None) != (signature is None):
-        raise ValueError(f"functions/{name}.sql: a superseded function says by what, when it is removed, and its signature")
+        raise ValueError(
+            f"functions/{name}.sql: a superseded function names its successor, the release that removes it, and its signature"
+        )
     return Function(
         name=name,
         sql=text[start.start() :].strip(),
@@ -69,5 +71,5 @@ def read(name: str, text: str) -> Function:
 
 
 def rights() -> str:
-    """What PUBLIC may call: applied again whenever a function was created."""
+    """The rights of PUBLIC: applied again whenever a function was created."""
     return resources.files(__package__).joinpath("rights.sql").read_text(encoding="utf-8").strip()
