@@ -103,7 +103,7 @@ class JobRequest(JobOptions, frozen=True, kw_only=True):
 _SPELLED = {"task": "handler", "key": "idempotency_key", "key_ttl": "idempotency_ttl"}
 _NO_ID = UUID(int=0)
 _RECURRING = (*RULE_FIELDS, *RECURRENCE)
-_BY_NAME = "a recurring job takes no key; give it a name, and submit with ?on_name=update, so that a repeated submission is the same schedule"
+_BY_NAME = "a recurring job takes no key; give it a name, and with ?on_name=update a repeated submission is the same schedule"
 _ONE_TIME = {
     "run_at": "give exactly one of run_at, delay, cron, rrule and every; a schedule begins at start_at",
     "delay": "give exactly one of run_at, delay, cron, rrule and every; a schedule begins at start_at",

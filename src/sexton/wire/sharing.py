@@ -150,8 +150,8 @@ class LimitHolder(Answer, frozen=True, kw_only=True):
 
 
 class LimitView(Answer, frozen=True, kw_only=True):
-    """A limit, the runs that hold it (the longest first, 1,000 at most; not in a list) and how many wait. Counts stop at 10,000, in a
-    list at 1,000 (`capped`)."""
+    """A limit, the runs that hold it (the longest first, 1,000 at most; not in a list) and how many wait. Counts stop at
+    10,000, in a list at 1,000 (`capped`)."""
 
     key: str
     running: int | None
