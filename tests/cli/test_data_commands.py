@@ -532,7 +532,7 @@ class TestRecurring:
         assert len(json.loads(out)["fires"]) == 3
 
         _, out, _ = call("jobs", "edit", job_id, "--cron", "30 3 * * *", "--dry-run")
-        assert ("comes" in out, "goes" in out) == (True, True)
+        assert ("added" in out, "removed" in out) == (True, True)
         assert call("jobs", "edit", job_id, "--cron", "30 3 * * *", "--version", "7")[0] == 5
         _, out, _ = call("jobs", "edit", job_id, "--cron", "30 3 * * *", "--version", "2", "--json")
         assert json.loads(out)["schedule"]["cron"] == "30 3 * * *"

@@ -236,7 +236,7 @@ def _tell_edit(told: EditPreview, as_json: bool) -> None:
         print_json(told)
         return
     typer.echo(told.description)
-    rows = sorted([(at, "comes") for at in told.added] + [(at, "goes") for at in told.removed])
+    rows = sorted([(at, "added") for at in told.added] + [(at, "removed") for at in told.removed])
     print_table(("fire", "change"), rows, none=f"no fire is added or removed before {told.until:%Y-%m-%d %H:%M}Z")
 
 
