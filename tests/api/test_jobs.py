@@ -202,9 +202,9 @@ async def test_dead_letters_are_replayed_and_discarded_by_filter(api: Api) -> No
     ids = [(await api.submit(tenant=tenant))["id"] for tenant in ("a", "a", "b")]
     await bury(api.database)
     dry = (await api.http.post("/v1/dead-letters/replay", json={"filter": {"tenant": "a"}, "dry_run": True})).json()
-    assert dry == {"matched_count": 2, "risen": [], "dry_run": True}
+    assert dry == {"matched_count": 2, "replayed": [], "dry_run": True}
     done = (await api.http.post("/v1/dead-letters/replay", json={"filter": {"tenant": "a"}})).json()
-    assert sorted(done["risen"]) == sorted(ids[:2])
+    assert sorted(done["replayed"]) == sorted(ids[:2])
     dry = (await api.http.request("DELETE", "/v1/dead-letters", json={"filter": {"tenant": "b"}, "dry_run": True})).json()
     assert (dry["matched_count"], dry["discarded"]) == (1, [])
     (letter,) = (await api.http.get("/v1/dead-letters")).json()["items"]

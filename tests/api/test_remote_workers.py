@@ -93,7 +93,7 @@ class TestAcquire:
         assert await hand.acquire() == []
         shown = (await api.http.get(f"/v1/jobs/{job['id']}")).json()
         assert shown["status"] == "completed"
-        assert "completed before" in shown["last_execution"]["reason"]
+        assert "already completed" in shown["last_execution"]["reason"]
 
     async def test_a_worker_that_was_declared_dead_joins_anew(self, api: Api, hand: Hand) -> None:
         """C6, rule "dead only when watched"."""

@@ -65,7 +65,7 @@ def test_a_backfill_is_shown_and_asked_about_before_it_is_done(call: Call, job_i
     assert (code, "13 past fires will run" in out) == (0, True)
     code, out, _ = call("jobs", "backfill", job_id, "--from", SINCE, "--yes")
     assert (code, "left out: 13 that wait or run" in out) == (0, True)
-    assert call("jobs", "backfill", job_id, "--stop")[1] == "13 past fires will not run; 0 running go on\n"
+    assert call("jobs", "backfill", job_id, "--stop")[1] == "13 past fires will not run; 0 running ones continue\n"
     _, out, _ = call("jobs", "executions", job_id)
     assert "backfill · its backfill was stopped" in out
 

@@ -218,7 +218,7 @@ class TestSubmit:
             (["echo", "--file", "x"], "leave the task out"),
             (["--file", "nowhere.ndjson"], "cannot be read"),
             (["--file", "bad.ndjson"], "bad.ndjson line 2"),
-            (["--file", "empty.ndjson"], "holds no jobs"),
+            (["--file", "empty.ndjson"], "contains no jobs"),
             (["--file", "fault.ndjson"], "/1/delay"),
         ],
     )
@@ -240,11 +240,11 @@ class TestSubmit:
         lines = [{"handler": "echo", "payload": {"n": n}} for n in range(5)]
         (folder / "jobs.ndjson").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
         (folder / "jobs.json").write_text(json.dumps(lines))
-        assert call("submit", "--file", "jobs.ndjson")[:2] == (0, "submitted 5, stood already 0, refused 0\n")
+        assert call("submit", "--file", "jobs.ndjson")[:2] == (0, "submitted 5, already existed 0, refused 0\n")
         assert json.loads(call("submit", "--file", "jobs.json", "--json")[1])["created_count"] == 5
         text = (folder / "jobs.ndjson").read_text() + '{"handler": "echo", "delay": "soon"}\n'
         code, out, err = call("submit", "--file", "-", "--partial", stdin=text)
-        assert (code, out) == (1, "submitted 5, stood already 0, refused 1\n")
+        assert (code, out) == (1, "submitted 5, already existed 0, refused 1\n")
         assert "job 6" in err
         assert len(json.loads(call("jobs", "list", "--json")[1])) == 15
 
@@ -255,7 +255,7 @@ class TestSubmit:
         (folder / "jobs.json").write_text(json.dumps([{"handler": "echo", "tenant": "acme"}] * 5, indent=2))
         code, _, err = call("submit", "--file", "jobs.json")
         assert code != 0
-        assert "the first 2 jobs were submitted; what follows them was not" in err
+        assert "the first 2 jobs were submitted; the rest was not" in err
         assert len(json.loads(call("jobs", "list", "--json")[1])) == 2
 
 
@@ -274,14 +274,14 @@ class TestJobs:
         assert header.split()[:3] == ["ID", "STATUS", "HANDLER"]
         assert [row.split()[0] for row in rows] == [second, first]  # whole ids, to copy
         assert call("jobs", "list", "--tag", "a", "--status", "pending", "--from", "2020-01-01T00:00:00Z")[1].count("\n") == 2
-        assert call("jobs", "list", "--tag", "zzz")[::2] == (0, "no such jobs\n")
+        assert call("jobs", "list", "--tag", "zzz")[::2] == (0, "no matching jobs\n")
         code, out, _ = call("jobs", "edit", first, "--payload", '{"b": 2}', "--version", "1", "--json")
         assert (code, json.loads(out)["version"], json.loads(out)["payload"]) == (0, 2, {"b": 2})
         assert call("jobs", "edit", first, "--queue", "q", "--version", "1")[0] == 5
         assert call("jobs", "edit", first)[0] == 2
         assert call("jobs", "pause", first, "--note", "later")[:2] == (0, f"{first} paused\n")
         assert "later" in call("jobs", "show", first)[1]
-        assert call("jobs", "resume", first)[:2] == (0, f"{first} goes on\n")
+        assert call("jobs", "resume", first)[:2] == (0, f"{first} resumed\n")
         code, out, err = call("jobs", "cancel", NOBODY, first, second)
         assert (code, out) == (4, f"{first} cancelled\n{second} cancelled\n")  # one that is not there does not stop the others
         assert NOBODY in err
@@ -317,7 +317,7 @@ class TestDead:
         assert call("dead", "replay", letters[2]["id"])[0] == 4
         drain()
         code, out, _ = call("dead", "replay", "--queue", "b", "--yes", "--json")
-        assert (code, sorted(json.loads(out)["risen"])) == (0, sorted(jobs[1:]))
+        assert (code, sorted(json.loads(out)["replayed"])) == (0, sorted(jobs[1:]))
         drain()
         assert call("dead", "discard", "--permanent", "--queue", "a", "--yes")[:2] == (0, "1 discarded\n")
         assert len(json.loads(call("dead", "list", "--json")[1])) == 2
@@ -532,7 +532,7 @@ class TestRecurring:
         assert len(json.loads(out)["fires"]) == 3
 
         _, out, _ = call("jobs", "edit", job_id, "--cron", "30 3 * * *", "--dry-run")
-        assert ("comes" in out, "goes" in out) == (True, True)
+        assert ("added" in out, "removed" in out) == (True, True)
         assert call("jobs", "edit", job_id, "--cron", "30 3 * * *", "--version", "7")[0] == 5
         _, out, _ = call("jobs", "edit", job_id, "--cron", "30 3 * * *", "--version", "2", "--json")
         assert json.loads(out)["schedule"]["cron"] == "30 3 * * *"
@@ -566,9 +566,9 @@ class TestRecurring:
         """A11."""
         lines = [{"handler": "echo", "every": "1h", "name": "a"}, {"handler": "echo"}]
         (folder / "jobs.ndjson").write_text("\n".join(map(json.dumps, lines)))
-        assert call("submit", "--file", "jobs.ndjson")[1] == "submitted 2, stood already 0, refused 0\n"
+        assert call("submit", "--file", "jobs.ndjson")[1] == "submitted 2, already existed 0, refused 0\n"
         assert call("submit", "--file", "jobs.ndjson")[0] == 5
-        assert call("submit", "--file", "jobs.ndjson", "--update")[1] == "submitted 1, stood already 1, refused 0\n"
+        assert call("submit", "--file", "jobs.ndjson", "--update")[1] == "submitted 1, already existed 1, refused 0\n"
 
     def test_a_rule_is_explained_without_a_database(self, run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         """A2, F4: in words, in its zone and in UTC."""

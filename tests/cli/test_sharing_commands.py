@@ -57,7 +57,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 class TestCommands:
     def test_tenants_are_listed_set_paused_and_forgotten(self, call: Call) -> None:
         """C8, C9, E6: `set` changes only what it names."""
-        assert call("tenants")[::2] == (0, "no tenant has live work, and nothing is set for any\n")
+        assert call("tenants")[::2] == (0, "no tenant has live work or settings\n")
         code, out, _ = call("tenants", "set", "acme", "--weight", "3", "--running-max", "50", "--submit-rate", "2.5")
         assert code == 0
         assert {"weight        3", "submit rate   2.5/s", "submit burst  3", "running       0 of 50"} <= set(out.splitlines())
@@ -75,7 +75,7 @@ class TestCommands:
         assert header.split() == ["TENANT", "READY", "RUNNING", "WAITING", "PARKED", "WEIGHT", "LIMITS", "STATUS"]
         assert row.split() == ["acme", "0", "0", "0", "0", "3", "10", "waiting", "paused"]
         assert "unpaid" in call("tenants", "show", "acme")[1]
-        assert call("tenants", "resume", "acme")[:2] == (0, "acme goes on\n")
+        assert call("tenants", "resume", "acme")[:2] == (0, "acme resumed\n")
         assert call("tenants", "list")[1] == call("tenants")[1]
         assert json.loads(call("tenants", "--json")[1]) == json.loads(call("tenants", "list", "--json")[1])
         assert call("tenants", "remove", "acme")[0] == 0
@@ -97,7 +97,7 @@ class TestCommands:
         assert call("queues", "pause", "mail", "--note", "down")[:2] == (0, "mail paused\n")
         assert call("queues")[1].splitlines()[1].split()[-1] == "paused"
         assert "down" in call("queues", "show", "mail")[1]
-        assert call("queues", "resume", "mail")[:2] == (0, "mail goes on\n")
+        assert call("queues", "resume", "mail")[:2] == (0, "mail resumed\n")
         assert call("queues", "remove", "mail")[0] == 0
         assert call("queues", "remove", "mail")[0] == 4
 

@@ -282,7 +282,7 @@ async def test_dead_letters_are_listed_replayed_and_discarded(face: Face, drain:
     assert (await face.dead_letter(letter.id)).reason == letter.reason
     assert (await face.replay(queue="a", dry_run=True)).matched_count == 1
     replayed = await face.replay([letter.id])
-    assert list(replayed.risen) == [first.id]
+    assert list(replayed.replayed) == [first.id]
     await drain()
     assert (await face.retry(second.id)).status == "pending"
     await drain()

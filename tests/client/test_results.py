@@ -147,15 +147,15 @@ async def test_dead_letters_rise_by_id_or_by_filter_and_only_once(
     letters = await app.dead_letters.list()
 
     tried = await app.dead_letters.replay(Filter(task="work"), dry_run=True)
-    assert (len(tried.letter_ids), tried.risen) == (5, [])
+    assert (len(tried.letter_ids), tried.replayed) == (5, [])
     one = await app.dead_letters.replay([letters[0].id])
-    assert [risen.job_id for risen in one.risen] == [letters[0].job_id]
-    assert (await app.dead_letters.replay([letters[0].id])).risen == []
+    assert [run.job_id for run in one.replayed] == [letters[0].job_id]
+    assert (await app.dead_letters.replay([letters[0].id])).replayed == []
     rest = await app.dead_letters.replay(Filter(task="work"))
-    assert {risen.job_id for risen in rest.risen} == set(job_ids) - {letters[0].job_id}
+    assert {run.job_id for run in rest.replayed} == set(job_ids) - {letters[0].job_id}
 
-    await end(database, Succeeded(), result="risen")
-    assert await app.result(job_ids[0], timeout="10s") == "risen"
+    await end(database, Succeeded(), result="replayed")
+    assert await app.result(job_ids[0], timeout="10s") == "replayed"
 
 
 async def test_dead_letters_are_discarded(database: Postgres, app: App, work: Task[[], int]) -> None:

@@ -262,7 +262,7 @@ async def test_a_job_whose_first_attempt_has_begun_cannot_be_edited(connection: 
         await _edit(connection, job_id, name="x")
     assert await snapshot(connection) == before
     await finish(connection, claimed.lease, FLAKY)
-    with pytest.raises(NotAllowedIn, match="first attempt has begun"):
+    with pytest.raises(NotAllowedIn, match="first attempt has started"):
         await _edit(connection, job_id, name="x")
     async with connection.transaction():
         await cancel_job(connection, TESTER, job_id, now=NOW)

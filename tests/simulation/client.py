@@ -113,8 +113,8 @@ class ClientActor(Actor):
             letters = await dead_letters.find(connection, dead_letters.Filter(), limit=5)
             chosen: list[UUID] = [letter.id for letter in letters if dice.random() < 0.5]
             if chosen and world.journal.replayed_count < 5:
-                risen = await replay.replay(connection, CLIENT, chosen, now=world.clock.database_now())
-                world.journal.replayed(risen)
+                replayed = await replay.replay(connection, CLIENT, chosen, now=world.clock.database_now())
+                world.journal.replayed(replayed)
         return dice.uniform(5.0, 20.0)
 
     async def _change(self, chance: float, change: Callable[[Connection, UUID], Awaitable[Any]]) -> float:

@@ -12,7 +12,7 @@ from .actors import SETTINGS
 
 if TYPE_CHECKING:
     from sexton.domain.job import Submission
-    from sexton.store.work.dead_letters import Risen
+    from sexton.store.work.dead_letters import ReplayedRun
     from sexton.store.work.jobs import Submitted
 
     from .actors import SimulatedHandle, WorkerActor
@@ -95,9 +95,9 @@ class Journal:
                 if not handle.done.done() and now - actor.beaten_s >= lease_s:
                     self.violations.append(f"a worker that could not beat for a lease executes nothing: {actor.name}")
 
-    def replayed(self, risen: list[Risen]) -> None:
-        self.replayed_count += len(risen)
-        for run in risen:
+    def replayed(self, replayed: list[ReplayedRun]) -> None:
+        self.replayed_count += len(replayed)
+        for run in replayed:
             self._at_most_once.discard(run.job_id)
 
     def started(self, worker: WorkerActor, handle: SimulatedHandle) -> None:

@@ -74,13 +74,13 @@ async def test_a_replay_consumes_the_letter_and_gives_a_fresh_budget(connection:
         max_lost=1,
     )
     now = after(hours=5)
-    (risen,) = await replay.replay(connection, TESTER, [await _only_letter(connection)], now=now)
-    assert risen.job_id == job_id
+    (replayed,) = await replay.replay(connection, TESTER, [await _only_letter(connection)], now=now)
+    assert replayed.job_id == job_id
     assert await dead_letters.find(connection, Filter()) == []
     assert await status(connection, job_id) == "pending"
     row = await run_row(connection, job_id)
     assert row is not None
-    assert (row["id"], row["state"], row["origin"], row["seq"], row["fire_at"]) == (risen.run_id, "ready", "replay", 1, NOW)
+    assert (row["id"], row["state"], row["origin"], row["seq"], row["fire_at"]) == (replayed.run_id, "ready", "replay", 1, NOW)
     assert (row["due_at"], row["deadline_at"], row["start_by"]) == (now, after(hours=6), None)
     assert (row["lane"], row["timeout_s"], row["lease_s"], row["partition"]) == (1, 7.0, 9.0, job_id.int & 63)
     (claimed,) = await claim(connection, worker_id, now=now)
@@ -129,10 +129,10 @@ async def test_a_discard_and_a_replay_at_once_cannot_both_win(connection: Conn, 
     worker_id = await enlist(connection)
     await bury(connection, worker_id)
     letter_id = await _only_letter(connection)
-    risen, gone = await asyncio.gather(
+    replayed, gone = await asyncio.gather(
         replay.replay(connection, TESTER, [letter_id], now=NOW), replay.discard(rival, TESTER, [letter_id])
     )
-    assert len(risen) + len(gone) == 1
+    assert len(replayed) + len(gone) == 1
 
 
 async def test_many_rise_in_one_statement_in_the_order_of_their_burial(connection: Conn) -> None:
@@ -140,8 +140,8 @@ async def test_many_rise_in_one_statement_in_the_order_of_their_burial(connectio
     worker_id = await enlist(connection)
     ids = [await bury(connection, worker_id, now=after(seconds=n)) for n in range(20)]
     letters = await dead_letters.find(connection, Filter(task="a"))
-    risen = await replay.replay(connection, TESTER, [letter.id for letter in letters], now=after(minutes=1))
-    assert {one.job_id for one in risen} == set(ids)
+    replayed = await replay.replay(connection, TESTER, [letter.id for letter in letters], now=after(minutes=1))
+    assert {one.job_id for one in replayed} == set(ids)
     claimed = await claim(connection, worker_id, now=after(minutes=1))
     assert [one.lease.job_id for one in claimed] == ids
 

@@ -1,4 +1,4 @@
-"""The Litestar app over one database. It needs no lifespan: what runs in the background starts when it is needed."""
+"""The Litestar app over one database. It needs no lifespan: background work starts when it is needed."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ _RESOURCES = (
     events,
     health,
 )
-_SMALL_BODY = 64 * 1024  # of calls that take none
+_SMALL_BODY = 64 * 1024  # of calls without a body
 
 
 def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, dice: Rng) -> Litestar:
     load_shedder = LoadShedder(request_limit=settings.api_request_limit, body_bytes_limit=settings.api_body_mib * 2**20)
-    # The other half of the connections is for those who do not wait.
+    # The other half of the connections is for requests that do not wait.
     long_polling = LongPolling(database, clock=clock, emit=emit, dice=dice, limit=max(1, settings.api_connection_limit // 2))
     state = ApiState(
         database,

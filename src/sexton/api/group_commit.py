@@ -1,8 +1,8 @@
-"""Group commit: single submissions that arrive while a transaction is under way share the next one.
+"""Group commit: single submissions that arrive during a transaction share the next one.
 
-Each is answered only after its commit. An idle API adds no wait; under load one commit carries hundreds. If a group fails on
-somebody's data, whoever the error names goes alone and the others go together once more; if it names nobody, each goes alone.
-So one bad job hurts nobody else, and a tenant over its limit does not take the speed of all.
+Each is answered only after its commit. An idle API adds no wait; under load one commit carries hundreds. If a group fails
+because of one caller's data, the submissions that the error names go alone and the others go together once more; if it names
+none, each goes alone. So one bad job harms no other, and a tenant over its limit does not slow down the others.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sexton.wire import Fault
 from .answers.problems import Refused
 from .state import ACTOR
 
-GROUP = Caller(ACTOR)  # for all whose submissions share a transaction; each of these carries who submitted it
+GROUP = Caller(ACTOR)  # for all submissions that share a transaction; each of them carries its own submitter
 GROUP_LIMIT = 500
-WAITING_LIMIT = 10_000  # jobs; more than this is seconds of work, and the caller should hear of it
-_ALONE_LIMIT = 2  # transactions at once for the jobs of a group that failed
-_TOGETHER_LIMIT = 4  # tries of a group that shrinks; then each of it goes alone
+WAITING_LIMIT = 10_000  # jobs; more than this is seconds of work, so the caller is rejected
+_ALONE_LIMIT = 2  # transactions at once for the jobs of a failed group
+_TOGETHER_LIMIT = 4  # tries of a group that shrinks; then each job goes alone
 # What one job may do to the others of its group.
 _OF_ONE = (KeyReused, KeyBusy, DataRefused, Contention, LimitExceeded, InvalidSubmission)
 
@@ -53,10 +53,12 @@ class GroupCommit:
         self._few = asyncio.Semaphore(_ALONE_LIMIT)
 
     async def submit(self, submission: Submission) -> Stored:
-        """Returns once the job is durable. Whoever stops waiting before its turn has submitted nothing."""
+        """Returns once the job is durable. A caller that stops waiting before its turn has submitted nothing."""
         if len(self._waiting) >= WAITING_LIMIT:
             raise Refused(
-                "overloaded", f"{WAITING_LIMIT:,} submissions wait already; try again shortly", headers={"Retry-After": "1"}
+                "overloaded",
+                f"{WAITING_LIMIT:,} submissions are already waiting; try again shortly",
+                headers={"Retry-After": "1"},
             )
         answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(submission, answer))
@@ -65,7 +67,7 @@ class GroupCommit:
         return await answer
 
     async def close(self) -> None:
-        """Sees to it that what was taken is answered."""
+        """Makes sure that every submission taken is answered."""
         if self._sender is not None:
             await asyncio.gather(self._sender, return_exceptions=True)
         await asyncio.gather(*self._alone, return_exceptions=True)
@@ -122,7 +124,7 @@ class GroupCommit:
         return [Stored(found[one.id], one.created) if one.id in found else missing for one, _ in answers]
 
     async def _look_up(self, job_ids: Collection[UUID]) -> dict[UUID, jobs.JobView] | Exception:
-        """Jobs that stood already. If it fails, that concerns only those who asked for them: what is new is durable by now."""
+        """Jobs that already existed. A failure here concerns only their callers: the new jobs are already durable."""
         if not job_ids:
             return {}
         try:
@@ -133,7 +135,7 @@ class GroupCommit:
 
 
 def _divided(group: Sequence[_Waiting], error: Exception) -> tuple[list[_Waiting], list[_Waiting]]:
-    """Those the error may be about, and the others. An error that names nobody is about all of them."""
+    """Those that the error may be about, and the others. An error that names none is about all of them."""
 
     def is_named(one: _Waiting) -> bool:
         match error:
@@ -158,7 +160,7 @@ def _tell(group: Sequence[_Waiting], answers: Sequence[Stored | Exception]) -> N
 
 def _forgotten() -> Refused:
     """A key may outlive the history of its job."""
-    detail = "the job this key was given to is no longer kept; it was submitted once, so use a new key to submit it again"
+    detail = "the job of this key is no longer stored; it was submitted once, so use a new key to submit it again"
     return Refused("conflict", detail, [Fault(pointer="/idempotency_key", detail=detail)])
 
 

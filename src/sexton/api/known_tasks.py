@@ -1,4 +1,4 @@
-"""Which tasks the live workers know, remembered for a second: a job for another one is accepted with a warning."""
+"""The tasks that the live workers know, cached for a second: a job for another task is accepted with a warning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KnownTasks:
         self._reading = asyncio.Lock()
 
     async def unknown(self, tasks: Iterable[str]) -> set[str]:
-        """Of these, the ones nobody would run now."""
+        """Of these, the tasks that no live worker knows."""
         wanted = set(tasks)
         if not self._is_fresh():
             async with self._reading:

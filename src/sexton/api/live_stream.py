@@ -1,4 +1,4 @@
-"""The live stream: one tailer per process, only while somebody listens, and a bounded queue for each who does."""
+"""The live stream: one poller per process, only while a client listens, and a bounded queue for each client."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sexton.telemetry.events import Emit
 
 POLL_S = 0.25
 HEARTBEAT_S = 15.0
-QUEUE_LIMIT = 2_000  # transitions a listener may be behind before it is let go; it resumes by the id of its last one
+QUEUE_LIMIT = 2_000  # transitions that a client may be behind before it is disconnected; it resumes by the id of its last one
 AGAIN_S = 1.0  # a resumed stream begins this much before its mark: a transaction may have committed late
 
 
 class Chosen(Protocol):
-    """Which transitions a listener wants."""
+    """Which transitions a client wants."""
 
     def __call__(self, transition: Transition) -> bool: ...
 
@@ -41,7 +41,7 @@ class Listener:
                 self.queue.put_nowait(transition)
 
     def leave(self) -> None:
-        """Ends the stream: too slow, or the process stops."""
+        """Ends the stream: the client is too slow, or the process stops."""
         while not self.queue.empty():
             self.queue.get_nowait()
         self.queue.put_nowait(None)
@@ -49,7 +49,7 @@ class Listener:
 
 
 class LiveStream:
-    """`run_once` is one look at the tail; `repeat` keeps it going from the first listener to the last."""
+    """`run_once` is one poll of the newest transitions; `repeat` repeats it from the first client to the last."""
 
     name = "api events"
 
@@ -64,7 +64,7 @@ class LiveStream:
         self.closed = False
 
     async def listen(self, chosen: Chosen, resume_at: datetime | None = None) -> AsyncIterator[Transition | None]:
-        """Joins before it returns, so whatever happens from now on is told. `None` means that nothing happened for a while."""
+        """Joins before it returns, so every later transition is sent. `None` means that nothing happened for a while."""
         listener = Listener(chosen)
         await self._join(listener)
         try:
@@ -75,7 +75,7 @@ class LiveStream:
         return self._stream(listener, missed)
 
     def close(self) -> None:
-        """Every stream ends at once."""
+        """Ends every stream at once."""
         self.closed = True
         for listener in self._listeners:
             listener.leave()
@@ -98,7 +98,7 @@ class LiveStream:
         return POLL_S
 
     async def _join(self, listener: Listener) -> None:
-        """One after the other, so that nobody joins a tailer that is being started or stopped."""
+        """One after the other, so that no client joins a poller that is starting or stopping."""
         async with self._starting:
             if self._task is None:
                 async with self._database.connection() as connection:

@@ -1,4 +1,4 @@
-"""One API process: the app behind uvicorn, on a socket of our own, with our own way to start and stop."""
+"""One API process: the app behind uvicorn, on its own socket, with its own start and stop."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from . import app
 from .edge.connections import KEEP_ALIVE_S, Connection, Door, places
 from .state import ApiState
 
-DRAIN_S = 5  # requests under way may end; streams end at once
+DRAIN_S = 5  # running requests may end; streams end at once
 _BACKLOG = 2048
-_LOOK_TICKS = 10  # of uvicorn's, each a tenth of a second
+_LOOK_TICKS = 10  # ticks of uvicorn, each a tenth of a second
 
 
 class ApiProcess:
@@ -35,7 +35,7 @@ class ApiProcess:
         self._app = app.create(database, settings, clock=clock, emit=emit, dice=dice)
 
     async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda _address: None) -> None:
-        """Until `stop` is set. `ready` hears the address once it is listened on."""
+        """Runs until `stop` is set. `ready` gets the address when the socket listens."""
         door = Door(places(self._settings.api_connection_limit), self._settings.api_receive_s)
         listening = _listen(self._settings.api_host, self._settings.api_port)
         try:
@@ -64,7 +64,7 @@ class ApiProcess:
             ws="none",
             access_log=False,
             log_config=None,
-            log_level="error",  # what callers do wrong is theirs to read, and must not fill our log
+            log_level="error",  # errors of callers go to the caller, and must not fill our log
             server_header=False,
             date_header=True,
             backlog=_BACKLOG,
@@ -80,7 +80,7 @@ class ApiProcess:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its hand on our signals, with word of its start, and with an eye on idle callers."""
+    """uvicorn's server without its signal handlers, with a report of its start, and with a limit for idle callers."""
 
     def __init__(self, config: uvicorn.Config, door: Door, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -111,7 +111,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """The socket is ours, so that a port that is taken is one clear line."""
+    """We open the socket, so that a port in use is one clear line."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -130,7 +130,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         if error.errno == errno.EADDRINUSE:
             raise SextonError(
-                f"port {port} on {host} is taken by another program; choose another with --port or SEXTON_API_PORT"
+                f"port {port} on {host} is in use by another program; choose another with --port or SEXTON_API_PORT"
             ) from None
         raise SextonError(f"cannot listen on {host}:{port}: {error.strerror}") from None
     return listening

@@ -1,4 +1,4 @@
-"""What the handlers of the API share: made once by `app.create`, found through the request."""
+"""The state that the handlers of the API share: created once by `app.create`, found through the request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .remote.long_polling import LongPolling
 
 ApiRequest = Request[Any, Any, Any]
-ACTOR = "api"  # kept as `submitted_by` and `paused_by`
+ACTOR = "api"  # stored as `submitted_by` and `paused_by`
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ApiState:
     remote_reports: LeaseReports
 
     def answer_all(self) -> None:
-        """Whoever only waits here is answered at once."""
+        """Answers the waiting requests at once."""
         self.live_stream.close()
         self.long_polling.close()
 
@@ -64,5 +64,5 @@ def request_id_of(request: ApiRequest) -> str:
 
 
 def caller_of(request: ApiRequest) -> Caller:
-    """On whose behalf the request is answered. Every request may do everything today."""
+    """The caller of the request. Every caller may do everything today."""
     return Caller(ACTOR, request_id=request_id_of(request))

@@ -1,4 +1,4 @@
-"""The flags of `sexton submit` and `sexton jobs edit`, and how `sexton jobs show` tells of a job's options: all from
+"""The flags of `sexton submit` and `sexton jobs edit`, and the options that `sexton jobs show` prints: all from
 `sexton.domain.job_options`."""
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _TYPES: Mapping[str, Any] = {
     "tags": list[str] | None,
     "unique": bool | None,
 }
-_OF_THE_COMMAND = ("handler", "payload")  # each command has its own words for them
+_OF_THE_COMMAND = ("handler", "payload")  # each command has its own help text for them
 
 
 def takes_job_options(*, edits: bool = False) -> Callable[[F], F]:
-    """Puts one flag per option in the place of `**given`, which gets them by the options' names; with `edits` only of those
+    """Replaces `**given` with one flag per option; the function gets them by the names of the options. With `edits`, only those
     that can be edited."""
 
     def taking(command: F) -> F:
@@ -57,12 +57,12 @@ def takes_job_options(*, edits: bool = False) -> Callable[[F], F]:
 
 
 def said(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was named on the command line, as the SDK takes it, by the options' names."""
+    """The options given on the command line, in the form of the SDK, by their names."""
     return {name: _value(BY_NAME[name], value) for name, value in given.items() if _is_said(value)}
 
 
 def of_jobs(given: Mapping[str, Any], jobs: str) -> dict[str, Any]:
-    """Those that such jobs alone may have."""
+    """Those that only such jobs may have."""
     return {name: value for name, value in given.items() if BY_NAME[name].jobs == jobs}
 
 
@@ -71,7 +71,7 @@ def in_sdk(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def policies(job: Job) -> Iterator[tuple[str, Any]]:
-    """What a job says of its own running, one fact each; what it leaves to the defaults is not told."""
+    """The options that a job sets itself, one fact each; defaults are left out."""
     for option in OPTIONS:
         if option.has_own_field and (option.in_policy is not None or option.kind == "span"):
             yield option.name.replace("_", " "), _shown(getattr(job, str(option.field)))

@@ -40,7 +40,7 @@ COMMANDS = {
     "migrate": Command("commands.migrate", "migrate", "Migrate the database schema to this version."),
     "sync": Command("commands.sync", "sync", "Create and update the schedules that an app's code declares."),
     "submit": Command("commands.submit", "submit", "Submit a job, or a file of jobs."),
-    "jobs": Command("commands.jobs", "app", "List, show, watch, change and cancel jobs."),
+    "jobs": Command("commands.jobs", "app", "List, show, watch, edit and cancel jobs."),
     "why": Command("commands.explain", "why", "Explain why a job has or has not run."),
     "cron": Command("commands.cron", "app", "Explain a cron expression: in words, and when it fires."),
     "dead": Command("commands.dead", "app", "List, show, replay and discard dead letters."),

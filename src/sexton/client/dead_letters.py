@@ -10,7 +10,7 @@ from sexton.clock import Clock
 from sexton.errors import NotFound
 from sexton.operations.replay import discard, replay
 from sexton.store.work import dead_letters
-from sexton.store.work.dead_letters import DeadLetter, Filter, Risen
+from sexton.store.work.dead_letters import DeadLetter, Filter, ReplayedRun
 
 from .caller import APP
 from .pools import Pools
@@ -23,7 +23,7 @@ Chosen = Filter | Collection[UUID]
 
 class Replayed(NamedTuple):
     letter_ids: Sequence[UUID]  # the selected letters; another replay may have taken some of them meanwhile
-    risen: Sequence[Risen]  # empty after a dry run
+    replayed: Sequence[ReplayedRun]  # empty after a dry run
 
 
 class DeadLetters:
@@ -44,13 +44,13 @@ class DeadLetters:
     async def replay(self, chosen: Chosen, *, dry_run: bool = False, keep_key: bool = True) -> Replayed:
         """Runs them again with a new budget, a thousand per transaction. Parallel replays replay each letter once."""
         letter_ids: list[UUID] = []
-        risen: list[Risen] = []
+        replayed: list[ReplayedRun] = []
         async for page in self._pages(chosen):
             letter_ids += page
             if not dry_run:
                 async with (await self._pools.here()).transaction() as connection:
-                    risen += await replay(connection, APP, page, keep_key=keep_key, now=self._clock.database_now())
-        return Replayed(letter_ids, risen)
+                    replayed += await replay(connection, APP, page, keep_key=keep_key, now=self._clock.database_now())
+        return Replayed(letter_ids, replayed)
 
     async def discard(self, chosen: Chosen, *, dry_run: bool = False) -> Sequence[UUID]:
         """The ids of the letters that were (or would be) discarded."""

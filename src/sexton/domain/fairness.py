@@ -1,19 +1,19 @@
-"""Who is served next. Tenants of one queue and lane stand in a circle by name, and a worker walks it: each has `weight` turns
-in a row, then comes the next; a turn is one start. The claim itself does this in SQL (`sexton.pick_runs`); `share_out` is the
-same for readers and tests. `Turns` and `QueueTurns` are all that a worker remembers from one claim to the next.
+"""Which tenant is served next: weighted round robin. The tenants of one queue and lane form a circle by name, and a worker
+walks it. Each tenant has `weight` turns in a row; a turn is one start. The claim does this in SQL (`sexton.pick_runs`);
+`share_out` is the same for readers and tests. `Turns` and `QueueTurns` are all that a worker remembers between claims.
 
-How fair that is, for tenants with enough waiting throughout, W being the sum of their weights, over any stretch of one worker's
-starts:
+How fair it is, for tenants that always have enough waiting, with W the sum of their weights, over any sequence of consecutive
+starts of one worker:
 
 - A share is off its ideal, starts x weight / W, by at most weight x (1 - weight / W) starts. Proof: the starts repeat every W,
-  so only stretches shorter than that matter. The worst of them are the tenant's own turns and no others (weight starts, ideally
-  weight² / W) and all the others' and none of its own (none, ideally weight x (W - weight) / W).
-- Whoever else comes and goes, starts per weight of two such tenants differ by at most 1. Proof: their rounds alternate, and
-  only the first and the last of the stretch may be cut, to f and g of a whole one. So they have f + m + g and m + 1, or f + m
-  and m + g.
+  so only shorter sequences matter. The worst of them are the tenant's own turns and no others (weight starts, ideally
+  weight² / W) and all turns of the others and none of its own (none, ideally weight x (W - weight) / W).
+- Starts per weight of two such tenants differ by at most 1, even while other tenants come and go. Proof: their rounds
+  alternate, and only the first and the last round of the sequence may be incomplete, with f and g of a whole one. So they have
+  f + m + g and m + 1, or f + m and m + g.
 
-Over k workers each bound is k times that: every worker's part of the stretch is a stretch of its own circle. Under load a
-worker takes with two hands, each with a circle of its own, and counts as two.
+Over k workers each bound is k times that: every worker's part of the sequence is a sequence of its own circle. Under load a
+worker claims in two loops, each with its own circle, and counts as two.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def share_out(
 ) -> list[tuple[str, int]]:
     """The tenants of the next `wanted` starts in order, each with how many turns of its round it has then had (0: all).
 
-    `waiting` has every tenant with something ready, and how much of it this worker may take, which may be none; `last` is the
-    last start of the claim before; `rooms` says how many more a tenant with a limit may have at once.
+    `waiting` has every tenant with ready runs, and how many of them this worker may take, which may be 0; `last` is the last
+    start of the previous claim; `rooms` says how many more runs a tenant with a limit may have at once.
 
-    Those with nothing are passed over, so fewer than `wanted` come back only if there are no more.
+    Tenants without runs are skipped, so the result has fewer than `wanted` starts only if there are no more runs.
     """
     rooms = rooms or {}
     left = {tenant: min(count, rooms.get(tenant, count)) for tenant, count in waiting.items()}
@@ -64,7 +64,7 @@ def share_out(
 
 
 def _circle(names: Iterable[str], tenant: str, *, is_included: bool) -> list[str]:
-    """All names, begun with the one after the tenant, or with itself."""
+    """All names, starting with the one after the tenant, or with the tenant itself."""
     return sorted(names, key=lambda name: (name < tenant if is_included else name <= tenant, name))
 
 

@@ -1,6 +1,6 @@
-"""Promotes the due runs of recurring jobs by their overlap policy. One promoter per partition decides at a time (rule "lock,
-then decide"). Every pass checks again the runs that wait for an earlier run (rule "look again every pass"). It never waits for
-a lock: rows that another session has locked are tried again a moment later."""
+"""Promotes the due runs of recurring jobs by their overlap policy. One promoter per partition decides at a time
+(rule "lock, then decide"). Every pass checks again the runs that wait for an earlier run (rule "look again every pass"). It
+never waits for a lock: rows that another session has locked are tried again a moment later."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Ends a job: waiting runs never start, running ones are asked to stop. Each call needs a transaction: rule "lock, then
-decide"."""
+"""Ends a job: waiting runs never start, running ones are asked to stop. Each call needs a transaction:
+rule "lock, then decide"."""
 
 from __future__ import annotations
 

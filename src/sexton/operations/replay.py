@@ -8,14 +8,14 @@ from uuid import UUID
 
 from sexton.store.database import Connection
 from sexton.store.work import dead_letters, runs
-from sexton.store.work.dead_letters import Risen
+from sexton.store.work.dead_letters import ReplayedRun
 
 from .caller import Caller
 
 
 async def replay(
     connection: Connection, caller: Caller, ids: Collection[UUID], *, keep_key: bool = True, now: datetime | None = None
-) -> list[Risen]:
+) -> list[ReplayedRun]:
     """Runs them again with a fresh budget. A letter that another replay has taken is left out."""
     rising = await dead_letters.replay(connection, ids, now=now)
     if rising and not keep_key:
@@ -25,7 +25,7 @@ async def replay(
     return [one for one, _ in rising]
 
 
-async def replay_due(connection: Connection, caller: Caller, *, limit: int, now: datetime | None = None) -> list[Risen]:
+async def replay_due(connection: Connection, caller: Caller, *, limit: int, now: datetime | None = None) -> list[ReplayedRun]:
     """Replays the letters whose policy makes them due for a replay now."""
     return await replay(connection, caller, await dead_letters.due_for_replay(connection, limit=limit, now=now), now=now)
 

@@ -64,8 +64,8 @@ async def replay(
     message stays the same. Inside a transaction."""
     ours = await subscriptions.retarget(connection, name, job_ids)
     letters = await subscriptions.letters(connection, ours)
-    risen = {one.job_id for one in await replay_letters(connection, caller, letters, now=now)} if letters else set()
-    reopened = await subscriptions.reopen(connection, [job_id for job_id in ours if job_id not in risen], now=now)
+    replayed = {one.job_id for one in await replay_letters(connection, caller, letters, now=now)} if letters else set()
+    reopened = await subscriptions.reopen(connection, [job_id for job_id in ours if job_id not in replayed], now=now)
     if reopened:
         await runs.announce(connection, {one.queue for one in reopened}, due_soon=True)
-    return sorted(risen | {one.job_id for one in reopened})
+    return sorted(replayed | {one.job_id for one in reopened})

@@ -1,8 +1,8 @@
 """Takes runs from dead workers, ends runs that exceed their time, and buries runs that did not start in time.
 
-Dead means that this sweeper has itself watched the same heartbeat for the whole lease, on its own monotonic clock: rule "dead
-only when watched". Only time spent watching counts, so after an outage of the database, or of the sweeper, no worker is dead
-yet. The token fences a worker that loses a run, so a wrong decision costs a repetition, never a double claim.
+Dead means that this sweeper has itself watched the same heartbeat for the whole lease, on its own monotonic clock:
+rule "dead only when watched". Only time spent watching counts, so after an outage of the database, or of the sweeper, no worker
+is dead yet. The token fences a worker that loses a run, so a wrong decision costs a repetition, never a double claim.
 """
 
 from __future__ import annotations

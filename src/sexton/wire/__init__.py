@@ -1,7 +1,7 @@
-"""What goes over the wire: one set of structs for the HTTP API, the remote client and the command line's `--json`.
+"""The wire format: one set of structs for the HTTP API, the remote client and the command line's `--json`.
 
-Requests know how to become the domain's documents; answers are plain data. Unknown fields are errors. Times are RFC 3339 with
-an offset, spans are `"90s"`, `"15m"`, `"24h"` or seconds, payloads and results are kept as the JSON that was sent.
+Requests can turn into the domain's documents; answers are plain data. Unknown fields are errors. Times are RFC 3339 with an
+offset, spans are `"90s"`, `"15m"`, `"24h"` or seconds, payloads and results are kept as the JSON that was sent.
 """
 
 from __future__ import annotations

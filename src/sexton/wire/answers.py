@@ -1,4 +1,4 @@
-"""What callers get: plain data."""
+"""Answers to callers: plain data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Error(Answer, frozen=True, kw_only=True):
-    """What a handler raised."""
+    """The error that a handler raised."""
 
     type: str
     message: str
@@ -26,7 +26,7 @@ class Error(Answer, frozen=True, kw_only=True):
 
 
 class Execution(Answer, frozen=True, kw_only=True):
-    """One try of a run. The one that runs now has no id yet, and what it has said so far."""
+    """One attempt of a run. The one that runs now has no id yet; it has its progress and output so far."""
 
     id: UUID | None
     job_id: UUID
@@ -45,25 +45,25 @@ class Execution(Answer, frozen=True, kw_only=True):
     worker_id: UUID | None = None
     reason: str | None = None
     error: Error | None = None
-    result: Any = None  # any JSON; the API passes on the text it was kept as, and `Raw | None` could not be read back
+    result: Any = None  # any JSON; the API passes on the stored text, and `Raw | None` could not be read back
     progress: Any = None
     output: str | None = None
     payload: Any = None  # null: the job's
 
 
 class Job(ShownOptions, frozen=True, kw_only=True):
-    """A job as it stands now."""
+    """A job in its current state."""
 
     submitted_at: Moment
     submitted_by: str | None = None
     trace: str | None = None
     next_fire_at: Moment | None = None
-    attempt: int = 0  # tries begun so far
+    attempt: int = 0  # attempts started so far
     ended_at: Moment | None = None
     last_execution: Execution | None = None
-    note: str | None = None  # of whoever paused it
+    note: str | None = None  # of the person who paused it
     warnings: Sequence[str] = ()
-    schedule: Schedule | None = None  # of a recurring job, and so on down to over_reason
+    schedule: Schedule | None = None  # of a recurring job, down to over_reason
     schedule_words: str | None = None
     paused_at: Moment | None = None
     paused_by: str | None = None
@@ -72,28 +72,28 @@ class Job(ShownOptions, frozen=True, kw_only=True):
 
 
 class Submitted(Job, frozen=True, kw_only=True):
-    """The answer to a submission. `created` is false where an idempotency key or an equal job stood already."""
+    """The answer to a submission. `created` is false if the idempotency key or an equal job already existed."""
 
     created: bool
 
 
 class Page(Answer, Generic[T], frozen=True, kw_only=True):
-    """Newest first. With a `next_cursor` there may be more, even if this page is short: a search with several filters looks
-    at a bounded number of jobs per page."""
+    """Newest first. With a `next_cursor` there may be more, even if this page is short: a search with several filters reads a
+    bounded number of jobs per page."""
 
     items: Sequence[T]
     next_cursor: str | None = None
 
 
 class Fault(Answer, frozen=True, kw_only=True):
-    """`pointer` is a JSON pointer (RFC 6901) into the body, `?name` for a parameter of the query, or a header's name."""
+    """`pointer` is a JSON pointer (RFC 6901) into the body, `?name` for a parameter of the query, or the name of a header."""
 
     pointer: str
     detail: str
 
 
 class Problem(Answer, omit_defaults=True, frozen=True, kw_only=True):
-    """RFC 9457. `code` is stable; `errors` names each fault. Where a tenant's limit refuses a submission, `limit` names it,
+    """RFC 9457. `code` is stable; `errors` names each fault. If a limit of a tenant rejects a submission, `limit` names it,
     with its `max` and when to try again."""
 
     type: str
@@ -102,14 +102,14 @@ class Problem(Answer, omit_defaults=True, frozen=True, kw_only=True):
     detail: str
     code: str
     errors: Sequence[Fault] = ()
-    limit: str | None = None  # of a tenant, that a submission would break
+    limit: str | None = None  # of a tenant, that the submission would exceed
     max: float | None = None
     retry_after_s: float | None = None
     request_id: str | None = None
 
 
 class BatchItem(Answer, omit_defaults=True, frozen=True, kw_only=True):
-    """What became of one job of a batch, in the order given: an id, or in a partial batch the problem with it."""
+    """The result for one job of a batch, in the order given: an id, or in a partial batch its problem."""
 
     index: int
     id: UUID | None = None
@@ -127,7 +127,7 @@ class Batch(Answer, frozen=True, kw_only=True):
 
 
 class Preview(Answer, frozen=True, kw_only=True):
-    """When a schedule fires, its jitter included. Fewer fires than were asked for: there are no more."""
+    """When a schedule fires, with jitter. If there are fewer fires than requested, it has no more."""
 
     description: str
     timezone: str
@@ -144,7 +144,7 @@ class EditPreview(Answer, frozen=True, kw_only=True):
 
 
 class FireGap(Answer, frozen=True, kw_only=True):
-    """Fires that will not run, told together."""
+    """Fires that will not run, as one entry."""
 
     first: Moment
     last: Moment
@@ -153,8 +153,8 @@ class FireGap(Answer, frozen=True, kw_only=True):
 
 
 class ResumePreview(Answer, frozen=True, kw_only=True):
-    """What a resume would do now: the fires it would plan, those of the pause among them that `on_resume` lets run, and those
-    that would be written down as paused. Nothing was changed."""
+    """What a resume would do now: the fires that it would plan, including those of the pause that `on_resume` lets run, and
+    those that it would record as paused. Nothing was changed."""
 
     fires: Sequence[Moment]
     missed: Sequence[FireGap]
@@ -178,7 +178,7 @@ class Backfill(Answer, frozen=True, kw_only=True):
 
 
 class BackfillStopped(Answer, frozen=True, kw_only=True):
-    """What the end of a backfill did: runs that will never start, and running ones, which go on."""
+    """The result of stopping a backfill: runs that will never start, and running ones, which continue."""
 
     job_id: UUID
     ended_count: int
@@ -186,7 +186,7 @@ class BackfillStopped(Answer, frozen=True, kw_only=True):
 
 
 class WhyLink(Answer, frozen=True, kw_only=True):
-    """One question of the chain: whether the answer lets the job run, and what it rests on."""
+    """One question of the chain: whether the answer lets the job run, and the facts behind it."""
 
     check: str
     ok: bool
@@ -195,7 +195,7 @@ class WhyLink(Answer, frozen=True, kw_only=True):
 
 
 class Why(Answer, frozen=True, kw_only=True):
-    """Why a job has or has not run: the answer in one sentence, and the questions that led there, in order."""
+    """Why a job has or has not run: the answer in one sentence, and the questions that led to it, in order."""
 
     job_id: UUID
     status: JobStatus
@@ -226,10 +226,10 @@ class DeadLetter(Answer, frozen=True, kw_only=True):
 
 
 class Replay(Answer, frozen=True, kw_only=True):
-    """`risen` names each job that runs again; after a dry run it is empty. `matched_count` counts what was chosen."""
+    """`replayed` lists the jobs that run again; after a dry run it is empty. `matched_count` counts the selected letters."""
 
     matched_count: int
-    risen: Sequence[UUID]
+    replayed: Sequence[UUID]
     dry_run: bool
 
 
@@ -240,7 +240,7 @@ class Discard(Answer, frozen=True, kw_only=True):
 
 
 class Cancelled(Answer, frozen=True, kw_only=True):
-    """What a cancellation did: runs that will never start, and running ones that were asked to stop."""
+    """The result of a cancellation: runs that will never start, and running ones that were asked to stop."""
 
     job: Job
     ended_count: int
@@ -263,7 +263,7 @@ class Worker(Answer, frozen=True, kw_only=True):
 
 
 class Node(Answer, frozen=True, kw_only=True):
-    """A scheduler. It leads the partitions it lists."""
+    """A scheduler. It leads the partitions that it lists."""
 
     id: UUID
     name: str
@@ -275,7 +275,7 @@ class Node(Answer, frozen=True, kw_only=True):
 
 
 class Stats(Answer, frozen=True, kw_only=True):
-    """The whole cluster at a glance; counts stop at 10,000 each (`capped`)."""
+    """An overview of the cluster; counts stop at 10,000 each (`capped`)."""
 
     at: Moment
     ready_count: int
@@ -308,7 +308,7 @@ class Readiness(Answer, frozen=True, kw_only=True):
 
 
 class Event(Answer, omit_defaults=True, frozen=True, kw_only=True):
-    """One transition, as `GET /v1/events` tells it."""
+    """One transition, as `GET /v1/events` sends it."""
 
     type: Literal["submitted", "started", "ended", "retrying", "dead_lettered"]
     at: Moment
@@ -317,7 +317,7 @@ class Event(Answer, omit_defaults=True, frozen=True, kw_only=True):
     handler: str
     queue: str
     tenant: str
-    status: str | None = None  # of the execution that ended
+    status: str | None = None  # of the ended execution
     ending: Literal["completed", "failed", "cancelled"] | None = None  # of the job, if this was its end
     attempt: int | None = None
     worker_id: UUID | None = None

@@ -19,7 +19,7 @@ Statuses = Annotated[tuple[Word, ...], Meta(max_length=20, description="Status c
 
 
 class SecretValue(Request, frozen=True, kw_only=True):
-    """A secret by its name, which only the worker that calls can read; with what stands before it, such as `"Bearer "`."""
+    """A secret by its name, which only the worker that calls can read, with an optional prefix such as `"Bearer "`."""
 
     secret: Word
     prefix: Text = ""
@@ -36,7 +36,7 @@ class PythonHandler(Request, tag_field="type", tag="python", frozen=True, kw_onl
 
 
 class HttpHandler(Request, tag_field="type", tag="http", frozen=True, kw_only=True):
-    """A call to a URL. Without a `body`, the payload is sent, as JSON. What names no public host is refused by the worker."""
+    """A call to a URL. Without a `body`, the payload is sent, as JSON. The worker rejects hosts that are not public."""
 
     url: Url
     method: Word = "POST"
@@ -75,7 +75,9 @@ class GrpcHandler(Request, tag_field="type", tag="grpc", frozen=True, kw_only=Tr
     method: Annotated[Word, Meta(description="In full: package.Service/Method.")]
     tls: bool = True
     metadata: Values = field(default_factory=dict)
-    descriptors: Annotated[Word, Meta(description="A registered descriptor set; without, the server is asked.")] | None = None
+    descriptors: (
+        Annotated[Word, Meta(description="A registered descriptor set; without it, the server's reflection is used.")] | None
+    ) = None
 
     def to_domain(self) -> GrpcTarget:
         target = GrpcTarget(
@@ -90,7 +92,7 @@ class GrpcHandler(Request, tag_field="type", tag="grpc", frozen=True, kw_only=Tr
 
 
 class ScriptHandler(Request, tag_field="type", tag="script", frozen=True, kw_only=True):
-    """A command of the workers' allow-list, by its name; the payload reaches it on its standard input, as JSON."""
+    """A command of the workers' allow-list, by its name; it gets the payload on its standard input, as JSON."""
 
     name: Word
 
@@ -105,7 +107,7 @@ Handler = Word | PythonHandler | TargetHandler
 
 
 def task_or_target(handler: Handler) -> str | Target:
-    """What `domain.job.submission` takes; `Invalid` names the field as it is spelled here."""
+    """The form that `domain.job.submission` takes; `Invalid` names the field as it is spelled here."""
     match handler:
         case str():
             return handler
@@ -149,7 +151,7 @@ def handler_of(target: Target) -> TargetHandler:
 
 
 def words_of(handler: Handler) -> str:
-    """In a table, or in a sentence."""
+    """For a table, or for a sentence."""
     match handler:
         case str():
             return handler

@@ -1,4 +1,4 @@
-"""The words of the wire: spans, instants, names, statuses; and what every request and every answer is."""
+"""The basic types of the wire: spans, instants, names, statuses; and the base of every request and every answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from sexton.domain.job import NAME_LIMIT
 
-# What the schema says beyond the types is checked by the domain, whose words are better than a decoder's.
+# The domain checks what the schema declares beyond the types, because its messages are better than a decoder's.
 _TEN_YEARS = {"minimum": 0, "maximum": 10 * 366 * 86400}
 Span = Annotated[
     Annotated[str, Meta(extra_json_schema={"pattern": r"^([0-9]{1,9}(\.[0-9]{1,6})?(ms|s|m|h|d))+$"})]
@@ -32,8 +32,8 @@ Origin = Literal["schedule", "now", "backfill", "replay"]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a caller sends."""
+    """Sent by a caller."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller gets. A newer server may add fields."""
+    """Received by a caller. A newer server may add fields."""

@@ -1,4 +1,4 @@
-"""The worker protocol over HTTP: what workers in other languages and targets that call back send, and what they get."""
+"""The worker protocol over HTTP: what workers in other languages and targets that call back send and receive."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def _null() -> msgspec.Raw:
 
 
 class AcquireRequest(Request, frozen=True, kw_only=True):
-    """A worker asks for runs, and says who it is: with every call it has beaten."""
+    """A worker asks for runs, and describes itself. Every call counts as a heartbeat."""
 
     tasks: Annotated[tuple[Word, ...], Meta(min_length=1, max_length=500)]
     queues: Annotated[tuple[Word, ...], Meta(min_length=1, max_length=100)] = ("default",)
-    worker_id: UUID | None = None  # none: a new one is made
+    worker_id: UUID | None = None  # null: the server creates one
     name: Word = "remote"
     limit: Annotated[int, Meta(ge=1, le=ACQUIRE_LIMIT)] = 1
     concurrency: Annotated[int, Meta(ge=1, le=HOLDING_LIMIT)] | None = None
@@ -55,7 +55,7 @@ class AcquireRequest(Request, frozen=True, kw_only=True):
 
     @property
     def wait_s(self) -> float:
-        """Never so long that it would be taken for dead while it waits for us."""
+        """Never so long that the worker would be declared dead while it waits for the answer."""
         wait_s = seconds(self.wait, field="wait")
         if wait_s > WAIT_S_MAX:
             raise Invalid("wait", f"at most {WAIT_S_MAX:g} s; ask again after that")
@@ -63,7 +63,7 @@ class AcquireRequest(Request, frozen=True, kw_only=True):
 
 
 class AcquiredRun(Answer, frozen=True, kw_only=True):
-    """A run under a lease. `lease` is what every report of it must show."""
+    """A run under a lease. Every report of it must contain `lease`."""
 
     run_id: UUID
     job_id: UUID
@@ -87,7 +87,7 @@ class AcquiredRun(Answer, frozen=True, kw_only=True):
 
 
 class StopRun(Answer, frozen=True, kw_only=True):
-    """A run that its worker should stop: somebody cancelled its job, or the lease has gone to another."""
+    """A run that its worker should stop: its job was cancelled, or another worker has the lease."""
 
     run_id: UUID
     why: Literal["cancelled", "lost"]
@@ -101,7 +101,7 @@ class Acquired(Answer, frozen=True, kw_only=True):
 
 
 class WorkerHeartbeat(Request, frozen=True, kw_only=True):
-    """A worker lives. What it does not hold although we believe so goes back to others."""
+    """A heartbeat of a worker. Runs under its lease that it does not hold are given back."""
 
     holding: Ids | None = None
     draining: bool = False
@@ -119,13 +119,13 @@ class WorkerGone(Answer, frozen=True, kw_only=True):
 
 
 class LeaseRequest(Request, frozen=True, kw_only=True):
-    """About one run, by whoever shows its lease: here, or as `Authorization: Bearer`."""
+    """About one run, from a caller that presents its lease: here, or as `Authorization: Bearer`."""
 
     lease: SignedLease | None = None
 
 
 class RunHeartbeat(LeaseRequest, frozen=True, kw_only=True):
-    """Whoever works on the run is alive."""
+    """A heartbeat of the run."""
 
     progress: msgspec.Raw = msgspec.field(default_factory=_null)
     output: Words | None = None
@@ -151,7 +151,7 @@ class CompleteMany(Request, frozen=True, kw_only=True):
 
 
 class RemoteError(Request, frozen=True, kw_only=True):
-    """`type` is what the rules of a retry policy go by."""
+    """The rules of a retry policy match `type`."""
 
     message: str
     type: Word = "RemoteError"
@@ -176,9 +176,9 @@ class FailRequest(LeaseRequest, frozen=True, kw_only=True):
 
 
 class ReleaseRequest(LeaseRequest, frozen=True, kw_only=True):
-    """Handed back unfinished; with `delay`, it comes again no sooner. Neither spends an attempt."""
+    """Given back unfinished; with `delay`, it starts again no sooner than that. Neither uses an attempt."""
 
-    reason: Word = "handed back by its worker"
+    reason: Word = "given back by its worker"
     delay: Span | None = None
 
     def to_outcome(self) -> Outcome:
@@ -188,7 +188,7 @@ class ReleaseRequest(LeaseRequest, frozen=True, kw_only=True):
 
 
 class Reported(Answer, frozen=True, kw_only=True):
-    """What was recorded. `state` is where the run stands now; null: it has ended."""
+    """The recorded result. `state` is the current state of the run; null: it has ended."""
 
     run_id: UUID
     execution_id: UUID
@@ -197,7 +197,7 @@ class Reported(Answer, frozen=True, kw_only=True):
 
 
 class CompletedItem(Answer, frozen=True, kw_only=True):
-    """One of many: what was recorded, or why nothing was."""
+    """One of many: the recorded result, or why nothing was recorded."""
 
     run_id: UUID
     reported: Reported | None = None

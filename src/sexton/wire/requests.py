@@ -1,4 +1,4 @@
-"""What callers send. Requests know how to become the domain's documents; `Invalid` names the field as it is spelled here."""
+"""Requests of callers. They can turn into the domain's documents; `Invalid` names the field as it is spelled here."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class JobRequest(JobOptions, frozen=True, kw_only=True):
     def to_schedule(
         self, *, now: datetime, on_name: OnName = "refuse", submitted_by: str | None = None, trace: str | None = None
     ) -> ScheduleDocument:
-        """The document of `sexton.submit_schedules`, for a recurring job; its rule is judged as of `now`."""
+        """The document of `sexton.submit_schedules`, for a recurring job; its rule is checked as of `now`."""
         for field, why in _ONE_TIME.items():
             if getattr(self, field) not in (None, False):
                 raise Invalid(field, why)
         job = self._checked(submitted_by, trace)
         rule = schedule(now=now, seed=seed_of(self.tenant or "default", self.name, _NO_ID), **self.rule())
-        if self.anchor_at is None:  # left open, so that the same schedule twice is the same
+        if self.anchor_at is None:  # left open, so that a repeated submission is the same schedule
             rule = msgspec.structs.replace(rule, anchor_at=None)
         return document(job, rule, self.recurrence(), on_name=on_name)
 
@@ -64,7 +64,7 @@ class JobRequest(JobOptions, frozen=True, kw_only=True):
         """The document of `sexton.submit_jobs`; `Invalid` names the field as it is spelled here."""
         for field in _RECURRING:
             if getattr(self, field) is not None:
-                raise Invalid(field, "belongs to a recurring job; give cron, rrule or every, or leave it out")
+                raise Invalid(field, "is only for a recurring job; give cron, rrule or every, or leave it out")
         return self._checked(submitted_by, trace)
 
     def _checked(self, submitted_by: str | None, trace: str | None) -> Submission:
@@ -93,7 +93,7 @@ class JobRequest(JobOptions, frozen=True, kw_only=True):
             raise Invalid(_SPELLED.get(fault.field, fault.field), fault.message) from None
 
     def _policies(self) -> dict[str, Any]:
-        """What it says of what the policy keeps."""
+        """The options that the policy keeps."""
         said = {name: value for name in POLICIES if (value := getattr(self, name)) is not None}
         if self.retry is not None:
             said["retry"] = self.retry.to_domain()
@@ -103,23 +103,23 @@ class JobRequest(JobOptions, frozen=True, kw_only=True):
 _SPELLED = {"task": "handler", "key": "idempotency_key", "key_ttl": "idempotency_ttl"}
 _NO_ID = UUID(int=0)
 _RECURRING = (*RULE_FIELDS, *RECURRENCE)
-_BY_NAME = "a recurring job has no key; give it a name, and with ?on_name=update the same submission twice is one schedule"
+_BY_NAME = "a recurring job takes no key; give it a name, and with ?on_name=update a repeated submission is the same schedule"
 _ONE_TIME = {
     "run_at": "give exactly one of run_at, delay, cron, rrule and every; a schedule begins at start_at",
     "delay": "give exactly one of run_at, delay, cron, rrule and every; a schedule begins at start_at",
-    "unique": "a recurring job is told apart by its name; leave it out",
+    "unique": "the name identifies a recurring job; leave it out",
     "idempotency_key": _BY_NAME,
     "idempotency_ttl": _BY_NAME,
 }
 
 
-_ABOUT_EDITS = """What to change in a pending or recurring job; what is left out stays, `null` goes back to the default. What it
-    calls may change, but not by which kind of handler."""
+_ABOUT_EDITS = """The changes to a pending or recurring job. Fields that you leave out keep their value, `null` resets to the
+               default. The target of a handler may change, but not its kind."""
 
 if TYPE_CHECKING:
 
     class JobEdit(Request, frozen=True):
-        """Of `JobRequest` every field that is not fixed, each of which may be left out."""
+        """Every field of `JobRequest` that is not fixed; each may be left out."""
 
         def __init__(self, **changes: Any) -> None: ...
 
@@ -141,7 +141,7 @@ else:
 
 
 class StatusChange(Request, frozen=True, kw_only=True):
-    """A command to a job: stop it for now, let it go on, or end it. A recurring job may go on by itself at `resume_at`."""
+    """A command to a job: pause it, resume it, or end it. A paused recurring job may resume by itself at `resume_at`."""
 
     status: Literal["paused", "active", "cancelled"]
     note: Annotated[str, Meta(max_length=500)] | None = None
@@ -149,23 +149,23 @@ class StatusChange(Request, frozen=True, kw_only=True):
 
 
 class PreviewRequest(Schedule, frozen=True, kw_only=True):
-    """A schedule that need not exist, or the job whose schedule is meant; the fires strictly after `after`, else after now."""
+    """A schedule that need not exist, or a job by its id; the fires strictly after `after` (default: now)."""
 
     job_id: UUID | None = None
     after: Instant | None = None
     count: Annotated[int, Meta(ge=1, le=1_000)] = 10
-    tenant: Word | None = None  # with the name what jitter and H are drawn from
+    tenant: Word | None = None  # the seed of jitter and H, together with the name
     name: Word | None = None
 
 
 class RunRequest(Request, frozen=True, kw_only=True):
-    """A run by hand. A `payload` is of this run of a recurring job alone; left out, it is the job's."""
+    """A run by hand. A `payload` is for this run of a recurring job only; without it, the run has the job's."""
 
     payload: msgspec.Raw | UnsetType = UNSET
 
 
 class BackfillRequest(Request, frozen=True, kw_only=True):
-    """The past fires of a recurring job from `from` to before `until` (now, if left out)."""
+    """The past fires of a recurring job from `from` up to, not including, `until` (default: now)."""
 
     from_at: Instant = msgspec.field(name="from")
     until: Instant | None = None
@@ -176,7 +176,7 @@ class BackfillRequest(Request, frozen=True, kw_only=True):
 
 
 class DeadLetterFilter(Request, frozen=True, kw_only=True):
-    """Which dead letters; what is left out does not matter. At least one must be given."""
+    """Which dead letters; a field that is left out matches all. Give at least one."""
 
     ids: Annotated[tuple[UUID, ...], Meta(max_length=10_000)] | None = None
     handler: Word | None = None

@@ -1,4 +1,4 @@
-"""How often a run is tried, as callers write it."""
+"""The retry policy of a run, as callers write it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .kinds import Request, Span
 
 
 class RetryPolicy(Request, frozen=True, kw_only=True):
-    """What is left out keeps its default: five attempts, exponential from 30 s to 30 min, jitter 25 %."""
+    """Fields that you leave out have their default: five attempts, exponential from 30 s to 30 min, jitter 25 %."""
 
     max_attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
     backoff: Backoff | None = None

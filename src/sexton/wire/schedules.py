@@ -19,7 +19,7 @@ from .kinds import Instant, Request, Rule, Span, Word
 
 
 class DstRule(Request, frozen=True, kw_only=True):
-    """What a wall time means that does not exist (`gap`) or exists twice (`overlap`)."""
+    """How to treat a wall time that does not exist (`gap`) or exists twice (`overlap`)."""
 
     gap: DstGap = "after"
     overlap: DstOverlap = "first"
@@ -33,14 +33,14 @@ class JitterRule(Request, frozen=True, kw_only=True):
 
 
 class Stretch(Request, frozen=True, kw_only=True):
-    """A stretch of time without fires, `to` not included."""
+    """A range of time without fires, `to` not included."""
 
     from_at: Instant = msgspec.field(name="from")
     to_at: Instant = msgspec.field(name="to")
 
 
 class Schedule(Request, frozen=True, kw_only=True):
-    """The rule of a recurring job: exactly one of `cron`, `rrule` and `every`, and what limits it."""
+    """The rule of a recurring job: exactly one of `cron`, `rrule` and `every`, and its limits."""
 
     cron: Rule | None = None
     rrule: Rule | None = None
@@ -60,7 +60,7 @@ class Schedule(Request, frozen=True, kw_only=True):
         return self.cron is not None or self.rrule is not None or self.every is not None
 
     def rule(self) -> dict[str, Any]:
-        """What was said of it, as `domain.schedule.schedule` takes it."""
+        """The given fields, as `domain.schedule.schedule` takes them."""
         said = {field: value for field in RULE_FIELDS if (value := getattr(self, field)) is not None}
         return {field: plain_rule(value) for field, value in said.items()}
 
@@ -83,7 +83,7 @@ def plain_rule(value: Any) -> Any:
 
 
 class OverlapRule(Request, frozen=True, kw_only=True):
-    """What becomes of a fire while an earlier run is alive."""
+    """What to do with a fire while an earlier run is alive."""
 
     policy: OverlapPolicy | None = None
     max_queued: Annotated[int, Meta(ge=1, le=10_000)] | None = None
@@ -94,7 +94,8 @@ class OverlapRule(Request, frozen=True, kw_only=True):
 
 
 class CatchUpRule(Request, frozen=True, kw_only=True):
-    """What becomes of fires that nobody planned in time. What is left out keeps its default: the latest within 30 minutes."""
+    """What to do with fires that were not planned in time. Fields that you leave out have their default: the latest within 30
+    minutes."""
 
     policy: CatchUpPolicy | None = None
     window: Span | None = None

@@ -1,4 +1,4 @@
-"""Tenants, queues and limits by key: what may be set, and how each stands now."""
+"""Tenants, queues and limits by key: their settings and their current load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sexton.domain.sharing import TenantSettings as DomainTenantSettings
 from .kinds import Answer, Moment, Request, Span, Word
 from .retrying import RetryPolicy
 
-# What the schema says is checked by the domain, whose words are better than a decoder's.
+# The domain checks what the schema declares, because its messages are better than a decoder's.
 Running = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": RUNNING_LIMIT})]
 Many = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": COUNT_LIMIT})]
 Rate = Annotated[float, Meta(extra_json_schema={"minimum": 0.001, "maximum": RATE_MAX})]
@@ -31,8 +31,8 @@ ShareStatus = Literal["active", "paused"]
 
 
 class LimitRule(Request, frozen=True, kw_only=True):
-    """Which limit the runs of a job keep to: `running` at once, or `count` starts per `per`, over the whole cluster. The key
-    may hold `{payload.path}`. The numbers only create the limit if the key is new; later `PUT /v1/limits/{key}` sets them."""
+    """The limit of the runs of a job: `running` at once, or `count` starts per `per`, over the whole cluster. The key may
+    contain `{payload.path}`. The numbers only create the limit if the key is new; later `PUT /v1/limits/{key}` sets them."""
 
     key: Word
     running: Running | None = None
@@ -59,7 +59,7 @@ class LimitSettings(Request, frozen=True, kw_only=True):
 
 
 class TenantSettings(Request, frozen=True, kw_only=True):
-    """All that is set for a tenant; what is left out has its default, and no limit."""
+    """All settings of a tenant; fields that you leave out have their default, which is no limit."""
 
     weight: Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": WEIGHT_LIMIT})] = 1
     running_max: Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": RUNNING_MAX_LIMIT})] | None = None
@@ -73,7 +73,7 @@ class TenantSettings(Request, frozen=True, kw_only=True):
 
 
 class QueueSettings(Request, frozen=True, kw_only=True):
-    """All that is set for a queue; what is left out has its default."""
+    """All settings of a queue; fields that you leave out have their default."""
 
     release_rate: Rate | None = None
     release_burst: Many | None = None
@@ -87,14 +87,14 @@ class QueueSettings(Request, frozen=True, kw_only=True):
 
 
 class ShareStatusChange(Request, frozen=True, kw_only=True):
-    """A command to a tenant or a queue: start nothing more for now, or go on."""
+    """A command to a tenant or a queue: pause it, or resume it."""
 
     status: ShareStatus
     note: Annotated[str, Meta(max_length=500)] | None = None
 
 
 class Load(Answer, frozen=True, kw_only=True):
-    """How many runs a tenant or a queue has, and its pause."""
+    """The current load of a tenant or a queue."""
 
     name: str
     status: ShareStatus = "active"
@@ -114,8 +114,7 @@ class Load(Answer, frozen=True, kw_only=True):
 
 
 class QueueView(Load, frozen=True, kw_only=True):
-    """Its load and what is set for it. Counts stop at 10,000 (`capped`), so that a look at a long queue costs what a look
-    at a short one does."""
+    """Its load and its settings. Counts stop at 10,000 (`capped`), so that a long queue costs no more than a short one."""
 
     oldest_ready_s: float | None
     worker_count: int
@@ -128,7 +127,7 @@ class QueueView(Load, frozen=True, kw_only=True):
 
 
 class TenantView(Load, frozen=True, kw_only=True):
-    """Its load and what is set for it; a tenant for which nothing was set has the defaults, and no `updated_at`."""
+    """Its load and its settings; a tenant without settings has the defaults, and no `updated_at`."""
 
     weight: int = 1
     running_max: int | None = None
@@ -151,8 +150,8 @@ class LimitHolder(Answer, frozen=True, kw_only=True):
 
 
 class LimitView(Answer, frozen=True, kw_only=True):
-    """A limit, who holds it (the longest first, 1,000 at most; not in a list) and how many wait. Counts stop at 10,000, in a
-    list at 1,000 (`capped`)."""
+    """A limit, the runs that hold it (the longest first, 1,000 at most; not in a list) and how many wait. Counts stop at
+    10,000, in a list at 1,000 (`capped`)."""
 
     key: str
     running: int | None
@@ -170,7 +169,7 @@ class LimitView(Answer, frozen=True, kw_only=True):
 
 
 class Removed(Answer, frozen=True, kw_only=True):
-    """What was set is gone."""
+    """The settings were removed."""
 
     name: str
     removed: bool = True

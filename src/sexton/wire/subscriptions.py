@@ -1,4 +1,4 @@
-"""Subscriptions and the log of their deliveries: what may be said, and how each stands now."""
+"""Subscriptions and the log of their deliveries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DeliveryEnd = Literal["failed", "completed", "cancelled"]
 
 
 class RunFilter(Request, frozen=True, kw_only=True):
-    """Whose runs: all that is said must fit; what is left out does not matter."""
+    """Which runs: all given fields must match; a field that is left out matches all."""
 
     tenant: Word | None = None
     queue: Word | None = None
@@ -29,8 +29,8 @@ class RunFilter(Request, frozen=True, kw_only=True):
 
 
 class SubscriptionSettings(Request, frozen=True, kw_only=True):
-    """Where events go, which, and how they get there. What is left out has its default: all kinds, of all runs, eight attempts
-    over a good day, 15 s for each."""
+    """Where events go, which ones, and how they are sent. Fields that you leave out have their default: all kinds, of all runs,
+    eight attempts over about a day, 15 s for each."""
 
     url: Url
     kinds: Annotated[tuple[EventKind, ...], Meta(min_length=1, max_length=4)] = KINDS
@@ -58,8 +58,8 @@ class SubscriptionSettings(Request, frozen=True, kw_only=True):
 
 
 class DeliveriesReplay(Request, frozen=True, kw_only=True):
-    """Which deliveries are sent again: those that ended so (all that ended, if it is null), of events from `from` to before
-    `until`. `dry_run` only counts."""
+    """Which deliveries are sent again: ended ones with this status (any status, if it is null), of events from `from` up to,
+    not including, `until`. `dry_run` only counts."""
 
     status: DeliveryEnd | None = "failed"
     from_at: Instant | None = field(name="from", default=None)
@@ -69,7 +69,7 @@ class DeliveriesReplay(Request, frozen=True, kw_only=True):
 
 
 class SubscriptionView(Answer, frozen=True, kw_only=True):
-    """A subscription as it stands. Secrets are named, never shown."""
+    """A subscription and its settings. Secrets are named, never shown."""
 
     name: str
     status: Literal["active", "paused"]
@@ -88,7 +88,7 @@ class SubscriptionView(Answer, frozen=True, kw_only=True):
 
 
 class SubscriptionRemoved(Answer, frozen=True, kw_only=True):
-    """No further event is made for it; `cancelled_count` deliveries had not arrived, and will not."""
+    """No further event is created for it; `cancelled_count` deliveries had not arrived, and will not."""
 
     name: str
     removed: bool = True
@@ -96,8 +96,8 @@ class SubscriptionRemoved(Answer, frozen=True, kw_only=True):
 
 
 class Delivery(Answer, frozen=True, kw_only=True):
-    """One event on its way to one subscriber. `id` is that of the job that delivers it, `run_job_id` of the one it tells of;
-    `response_status` is of the last answer. `GET /v1/jobs/{id}` has the event as it is sent, and every try."""
+    """The delivery of one event to one subscriber. `id` is the job that delivers it, `run_job_id` the job that the event is
+    about; `response_status` is that of the last answer. `GET /v1/jobs/{id}` has the event as it is sent, and every attempt."""
 
     id: UUID
     subscription: str
@@ -116,7 +116,7 @@ class Delivery(Answer, frozen=True, kw_only=True):
 
 
 class DeliveriesReplayed(Answer, frozen=True, kw_only=True):
-    """`replayed` names each delivery that is sent again; after a dry run it is empty. `has_more`: the limit was reached."""
+    """`replayed` lists the deliveries that are sent again; after a dry run it is empty. `has_more`: the limit was reached."""
 
     matched_count: int
     replayed: Sequence[UUID]

@@ -1,1 +1,1 @@
-"""What the API answers: rows as documents, responses with their headers, problem documents."""
+"""Answers of the API: rows as documents, responses with their headers, problem documents."""

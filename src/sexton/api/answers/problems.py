@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457). Whatever goes wrong with a request becomes one, with a stable code and a pointer per fault."""
+"""Problem documents (RFC 9457). Every failure of a request becomes one, with a stable code and a pointer per fault."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ class Kind(NamedTuple):
 
 KINDS: Mapping[str, Kind] = {
     "malformed": Kind(400, "The request cannot be read"),
-    "lease_invalid": Kind(401, "This is no lease of that run"),
-    "other_site": Kind(403, "Another site's page may not do this"),
-    "not_found": Kind(404, "There is no such thing"),
-    "method_not_allowed": Kind(405, "This method is not for this address"),
-    "too_slow": Kind(408, "The request takes too long to come"),
-    "conflict": Kind(409, "Its state forbids this"),
-    "already_exists": Kind(409, "There is one of that name"),
-    "lease_lost": Kind(409, "The lease has gone: stop, and let the result go"),
-    "worker_lost": Kind(409, "This worker was declared dead: what it held is others' now"),
-    "idempotency_key_busy": Kind(409, "The first submission with this key is still under way"),
-    "version_mismatch": Kind(412, "Somebody else has changed it"),
+    "lease_invalid": Kind(401, "This is not a lease of that run"),
+    "other_site": Kind(403, "A page of another site may not do this"),
+    "not_found": Kind(404, "It does not exist"),
+    "method_not_allowed": Kind(405, "This address does not allow this method"),
+    "too_slow": Kind(408, "The request takes too long to arrive"),
+    "conflict": Kind(409, "Its state does not allow this"),
+    "already_exists": Kind(409, "The name already exists"),
+    "lease_lost": Kind(409, "The lease is lost: stop, and discard the result"),
+    "worker_lost": Kind(409, "This worker was declared dead: other workers have its runs"),
+    "idempotency_key_busy": Kind(409, "The first submission with this key is still running"),
+    "version_mismatch": Kind(412, "It was changed meanwhile"),
     "too_large": Kind(413, "The request is too large"),
-    "unsupported_media_type": Kind(415, "This kind of body is not understood"),
+    "unsupported_media_type": Kind(415, "This media type is not supported"),
     "invalid": Kind(422, "The request breaks a rule"),
     "idempotency_key_reused": Kind(422, "The idempotency key belongs to another submission"),
-    "limit_exceeded": Kind(429, "The tenant has submitted more than it may"),
-    "head_too_large": Kind(431, "The head of the request is too large"),
-    "internal": Kind(500, "Something went wrong on our side"),
+    "limit_exceeded": Kind(429, "The tenant has reached a submission limit"),
+    "head_too_large": Kind(431, "The header of the request is too large"),
+    "internal": Kind(500, "Internal error"),
     "contention": Kind(503, "Another transaction was in the way"),
-    "database_unavailable": Kind(503, "The database is away"),
+    "database_unavailable": Kind(503, "The database cannot be reached"),
     "not_ready": Kind(503, "The database is not ready for this version"),
     "overloaded": Kind(503, "Too many requests are waiting"),
 }
@@ -72,7 +72,7 @@ class Refused(Exception):
     ) -> None:
         super().__init__(detail)
         self.code, self.detail, self.faults, self.headers = code, detail, tuple(faults), dict(headers or {})
-        self.more = dict(more or {})  # fields of the problem beyond the usual
+        self.more = dict(more or {})  # fields of the problem in addition to the usual ones
 
 
 def pointer(*path: str | int) -> str:
@@ -89,7 +89,7 @@ def fault_of(error: Invalid) -> Fault:
 
 
 def refusal(error: Exception) -> Refused | None:
-    """The problem behind an error; `None` if it is nobody's but ours."""
+    """The problem of an error; `None` if the error is an internal one."""
     match error:
         case Refused():
             return error
@@ -103,7 +103,7 @@ def refusal(error: Exception) -> Refused | None:
         case errors.SextonError():
             return _of_ours(error)
         case _ if getattr(error, "sqlstate", None) in _NO_SCHEMA:
-            return Refused("not_ready", "the schema of this database is not the one this version knows; run: sexton migrate")
+            return Refused("not_ready", "this version does not know the schema of the database; run: sexton migrate")
         case _:
             return None
 
@@ -129,9 +129,9 @@ def _of_ours(error: errors.SextonError) -> Refused | None:
         case errors.DatabaseUnavailable():
             return Refused(error.code, "PostgreSQL cannot be reached; try again shortly", headers={"Retry-After": "2"})
         case errors.Contention():
-            return Refused(error.code, "nothing was changed, and trying again is safe", headers={"Retry-After": "1"})
+            return Refused(error.code, "nothing was changed, and it is safe to try again", headers={"Retry-After": "1"})
         case errors.DataRefused():
-            return Refused("invalid", f"PostgreSQL cannot keep a value that was sent: {error}")
+            return Refused("invalid", f"PostgreSQL cannot store a value that was sent: {error}")
         case errors.SchemaMismatch() | errors.ForeignDatabase():
             return Refused("not_ready", str(error))
         case _ if error.code in KINDS:
@@ -145,7 +145,7 @@ def _of_framework(error: HTTPException) -> Refused | None:
     headers = {name.title(): value for name, value in (error.headers or {}).items()}
     match code:
         case None if "disconnected" in error.detail:
-            return Refused("malformed", "the caller hung up before the body had come")
+            return Refused("malformed", "the caller closed the connection before the whole body arrived")
         case None:
             return None
         case "not_found":
@@ -153,7 +153,7 @@ def _of_framework(error: HTTPException) -> Refused | None:
         case "method_not_allowed":
             return Refused(code, f"this address takes {headers.get('Allow', 'other methods')}", headers=headers)
         case "too_large":
-            return Refused(code, "the body is larger than this call takes; send it in several")
+            return Refused(code, "the body is larger than this call allows; send it in several parts")
         case _:
             return Refused(code, error.detail or HTTPStatus(error.status_code).phrase, headers=headers)
 
@@ -173,7 +173,8 @@ def document(refused: Refused, request_id: str | None = None) -> Problem:
 
 
 def answer_problem(request: ApiRequest, error: Exception) -> Response[bytes]:
-    """The app's handler for every exception. What nobody foresaw is logged with the request's id and says nothing of itself."""
+    """The app's handler for every exception. An unexpected one is logged with the request id, and the answer shows no
+    details."""
     request_id = request_id_of(request)
     refused = refusal(error)
     if refused is None:

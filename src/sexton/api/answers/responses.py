@@ -24,7 +24,7 @@ def answer(body: Any, *, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 def tagged(request: ApiRequest, body: Any, version: int) -> Response[bytes]:
-    """With an ETag of version and content; 304 if the caller has exactly this already."""
+    """With an ETag of version and content; 304 if the caller already has exactly this."""
     encoded = _encode(body)
     tag = f'"{version}.{hashlib.blake2b(encoded, digest_size=8).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
@@ -35,11 +35,14 @@ def tagged(request: ApiRequest, body: Any, version: int) -> Response[bytes]:
 
 
 def expected_version(request: ApiRequest) -> int | None:
-    """The version that `If-Match` asks for. Only that part of the tag counts: an edit minds the definition, not the status."""
+    """The version that `If-Match` asks for. Only that part of the tag counts: an edit depends on the definition, not on the
+    status."""
     said = request.headers.get("if-match")
     if said is None or said.strip() == "*":
         return None
     found = _TAG.fullmatch(said.strip())
     if found is None:
-        raise Refused("version_mismatch", "If-Match holds no tag of ours; send the ETag of GET /v1/jobs/{id}, or leave it out")
+        raise Refused(
+            "version_mismatch", "If-Match is not a tag of this API; send the ETag of GET /v1/jobs/{id}, or leave it out"
+        )
     return int(found[1])

@@ -114,7 +114,7 @@ def _recurring_fields(schedule_json: str, view: jobs.JobView) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _schedule(text: str, seed: str) -> tuple[wire.Schedule | None, str | None]:
-    """As it is kept, and in words. One that was written in plain SQL may be anything; its job says then why it failed."""
+    """As it is stored, and in words. One that was written in plain SQL may be anything; its job then says why it failed."""
     try:
         kept = msgspec.json.decode(text, type=wire.Schedule)
     except msgspec.MsgspecError:
@@ -143,7 +143,7 @@ def retry(policy: Retry) -> wire.RetryPolicy | None:
 
 
 def _limit(policy_json: str | None) -> wire.LimitRule | None:
-    """As the job has it, beside its policy. One that was written in plain SQL may be anything."""
+    """As the job has it, separate from its policy. One that was written in plain SQL may be anything."""
     if policy_json is None or '"limit"' not in policy_json:
         return None
     try:
@@ -205,7 +205,7 @@ def limit(row: limits.Standing) -> wire.LimitView:
 
 
 def execution(row: jobs.Execution, payload_json: str | None = None) -> wire.Execution:
-    """`payload_json`: what its run was given instead of the job's payload."""
+    """`payload_json`: the payload of its run, if it is not the job's."""
     return _copied(
         wire.Execution,
         row,
@@ -236,7 +236,7 @@ def event(row: transitions.Transition) -> wire.Event:
 
 
 def _copied(kind: type[S], row: object, **own: Any) -> S:
-    """A struct of the wire with the row's fields of the same names, and `own` for those that the row has otherwise."""
+    """A struct of the wire with the row's fields of the same names, and `own` for the other fields."""
     return kind(**{name: getattr(row, name) for name in kind.__struct_fields__ if name not in own}, **own)
 
 

@@ -1,1 +1,1 @@
-"""Where a connection meets the process: limits on connections and load, request ids, pages of other sites."""
+"""The edge of the process: limits on connections and load, request ids, cross-site requests."""

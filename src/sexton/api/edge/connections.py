@@ -1,8 +1,8 @@
-"""One caller's connection: uvicorn's, with bounds on what a caller may hold without asking for anything.
+"""One caller's connection: uvicorn's, with limits on what a caller may hold without a complete request.
 
-The head of a request has to come in time and in a bounded size, its body at a bounded pace; few requests may be sent ahead; and
-when all places are taken, whoever has waited longest without a request makes room. What is refused here is answered with a
-problem, as everywhere, unless another answer is under way."""
+The header of a request has to arrive in time and within a size, its body at a minimum rate; few requests may be sent ahead; and
+when all places are taken, the connection idle for the longest time is closed. A rejection here is answered with a problem, as
+everywhere, unless another answer is being sent."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from sexton.api.answers.problems import MEDIA_TYPE, Refused, document
 HEAD_BYTES_LIMIT = 64 * 1024
 HEADERS_LIMIT = 200
 AHEAD_LIMIT = 100  # requests that a caller may send before the first of them is answered
-PACE_BYTES_PER_S = 16 * 1024  # of a body, once its time is up: 2 MiB may take two minutes
+PACE_BYTES_PER_S = 16 * 1024  # minimum rate of a body, once its time is up: 2 MiB may take two minutes
 KEEP_ALIVE_S = 30  # between an answer and the next request
-LINGER_S = 2.0  # for the rest of a body that was refused, so that its caller reads the answer before the connection ends
+LINGER_S = 2.0  # for the rest of a rejected body, so that its caller reads the answer before the connection ends
 FILES_ASIDE = 100  # open files that are not connections of callers
 
 
 class Door:
-    """The places for connections, and which of them nobody is using: those wait for a request to come."""
+    """The places for connections, and those that are idle: they wait for a request."""
 
     def __init__(self, limit: int, receive_s: float) -> None:
         self.limit, self.receive_s = limit, receive_s
-        self.waiting: OrderedDict[Connection, None] = OrderedDict()  # the longest first
+        self.waiting: OrderedDict[Connection, None] = OrderedDict()  # the longest idle first
 
     def has_room(self, taken: int) -> bool:
-        """For one more, if need be by letting go of another that waits."""
+        """Makes room for one more, if necessary by closing an idle connection."""
         if taken <= self.limit:
             return True
         if not self.waiting:
@@ -45,7 +45,7 @@ class Door:
         return True
 
     def look_round(self, connections: Iterable[Any], now_s: float) -> None:
-        """Ends what takes too long."""
+        """Ends connections that take too long."""
         for connection in list(connections):
             if isinstance(connection, Connection):
                 connection.look(now_s)
@@ -55,7 +55,9 @@ class Connection(HttpToolsProtocol):
     def __init__(self, door: Door, **given: Any) -> None:
         super().__init__(**given)
         self._door = door
-        self._part: Literal["nothing", "head", "body", "rest"] = "nothing"  # what is coming; the rest is of a body refused
+        self._part: Literal["nothing", "head", "body", "rest"] = (
+            "nothing"  # what is arriving; the rest belongs to a rejected body
+        )
         self._since_s = self.loop.time()
         self._come_bytes = 0
         self._has_begun = False
@@ -75,7 +77,7 @@ class Connection(HttpToolsProtocol):
         self._door.waiting.pop(self, None)
         super().connection_lost(exc)
         self.pipeline.clear()
-        if self._worked_on is not None:  # uvicorn tells only the newest, and an answer to any other would end in our log
+        if self._worked_on is not None:  # uvicorn notifies only the newest, and an answer to any other would end in our log
             self._worked_on.disconnected = True
             self._worked_on.message_event.set()
 
@@ -86,7 +88,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._has_begun = False
         super().data_received(data)
-        if self._part == "head" and not self._has_begun:  # a head that begins in this data may follow other things in it
+        if self._part == "head" and not self._has_begun:  # this data may contain other things before the header begins
             self._come_bytes += len(data)
             if self._come_bytes > HEAD_BYTES_LIMIT:
                 self._refuse(_head_too_large(f"{HEAD_BYTES_LIMIT // 1024} KiB"))
@@ -130,8 +132,8 @@ class Connection(HttpToolsProtocol):
             self._wait()
 
     def send_400_response(self, msg: str) -> None:
-        """For whatever the parser cannot read, and for what was refused while it read."""
-        self._refuse(self._refusal or Refused("malformed", "this is no HTTP/1.1 request"))
+        """For data that the parser cannot read, and for requests that were rejected while it read."""
+        self._refuse(self._refusal or Refused("malformed", "this is not an HTTP/1.1 request"))
 
     def look(self, now_s: float) -> None:
         waited_s = now_s - self._since_s
@@ -140,10 +142,12 @@ class Connection(HttpToolsProtocol):
                 if waited_s > (KEEP_ALIVE_S if self._has_asked else self._door.receive_s):
                     self.transport.close()
             case "head" if waited_s > self._door.receive_s:
-                self._refuse(Refused("too_slow", f"the head of a request has {self._door.receive_s:g} s to come"))
+                self._refuse(Refused("too_slow", f"the header of a request must arrive within {self._door.receive_s:g} s"))
             case "body" if waited_s > self._door.receive_s + self._come_bytes / PACE_BYTES_PER_S and not self.flow.read_paused:
                 pace = f"{PACE_BYTES_PER_S // 1024} KiB per second"
-                self._refuse(Refused("too_slow", f"a body has {self._door.receive_s:g} s to come, or {pace} if it is long"))
+                self._refuse(
+                    Refused("too_slow", f"a body must arrive within {self._door.receive_s:g} s, or at {pace} if it is long")
+                )
             case "rest" if waited_s > LINGER_S:
                 self.transport.close()
             case _:
@@ -151,7 +155,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _is_answered(self) -> bool:
-        """There is no request that somebody works on."""
+        """No request is being handled."""
         return not self.pipeline and (not self._has_asked or self.cycle.response_complete)
 
     def _begin(self, part: Literal["nothing", "head", "body", "rest"]) -> None:
@@ -163,7 +167,7 @@ class Connection(HttpToolsProtocol):
             self._door.waiting[self] = None
 
     def _refuse(self, refused: Refused) -> None:
-        """Ends the connection. Between two answers a problem would be taken for one of them."""
+        """Ends the connection. Between two answers, a problem would be mistaken for one of them."""
         if self.transport.is_closing():
             return
         if self._is_answered or (self._part == "body" and not self.pipeline and not self.cycle.response_started):
@@ -172,8 +176,8 @@ class Connection(HttpToolsProtocol):
 
 
 def places(wanted: int) -> int:
-    """How many connections this process can hold: as many as wanted, or as the limit on open files has room for, which is
-    raised as far as it may be."""
+    """How many connections this process can hold: the wanted number, or what the limit on open files allows; that limit is
+    raised as far as possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + FILES_ASIDE
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -183,7 +187,7 @@ def places(wanted: int) -> int:
 
 
 def _head_too_large(limit: str) -> Refused:
-    return Refused("head_too_large", f"the head of a request has {limit} at most")
+    return Refused("head_too_large", f"the header of a request may have at most {limit}")
 
 
 def _written(refused: Refused, headers: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -1,5 +1,5 @@
-"""How much may be under way at once, in requests and in bytes of bodies. What goes beyond is told to come back before it costs
-anything, so that the memory of this process is bounded and what was let in is soon answered. Health checks always pass."""
+"""Limits how much may run at once, in requests and in bytes of bodies. A request above the limit is rejected before it costs
+anything, so that the memory of this process is bounded and accepted requests are answered soon. Health checks always pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from sexton.api.answers.problems import MEDIA_TYPE, Refused, document
 
-# Who asks how we are must be heard; whoever listens to events only waits.
+# Health checks must always be answered; event streams only wait.
 ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/v1/events"})
 _AGAIN = {"Retry-After": "1"}
 
@@ -37,7 +37,7 @@ class LoadShedder:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """For a request that sleeps: it is in nobody's way."""
+        """For a request that sleeps: it uses no capacity."""
         self.under_way_count -= 1
         try:
             yield
@@ -65,7 +65,7 @@ class LoadShedder:
             self.held_bytes -= own_bytes
 
     async def _turn_away(self, scope: Scope, send: Send) -> None:
-        detail = f"{self._request_limit:,} requests are under way already; try again shortly"
+        detail = f"{self._request_limit:,} requests are already running; try again shortly"
         values: Any = scope
         problem = document(Refused("overloaded", detail), values.get("request_id"))
         body = msgspec.json.encode(problem)

@@ -1,4 +1,4 @@
-"""Every request has an id: the caller's if it is sane, else one of ours. It is answered, and stands in problems and logs."""
+"""Every request has an id: the caller's if it is valid, else a new one. It is in the answer, in problems and in logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,100}")
 
 
 class RequestIds:
-    """Around the whole app, so that an address nobody serves has one too."""
+    """Around the whole app, so that an unknown address has one too."""
 
     def __init__(self, app: ASGIApp, dice: Rng) -> None:
         self._app, self._dice = app, dice

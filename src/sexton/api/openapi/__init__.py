@@ -1,1 +1,1 @@
-"""The OpenAPI document, made from what each call says of itself."""
+"""The OpenAPI document, made from the declaration of each operation."""

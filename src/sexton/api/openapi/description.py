@@ -21,34 +21,34 @@ from sexton.api.state import ApiRequest
 Handle = Callable[[ApiRequest], Awaitable[Response[Any]]]
 
 WORDS_OF_HEADERS = {
-    "Idempotency-Key": "The same as `idempotency_key`, bare or quoted: who sends the same again gets the first job.",
-    "traceparent": "W3C Trace Context; kept with the job. Ignored if it is malformed.",
+    "Idempotency-Key": "The same as `idempotency_key`, bare or quoted: a repeated request returns the first job.",
+    "traceparent": "W3C Trace Context; stored with the job. Ignored if it is malformed.",
     "If-Match": "The ETag of the job as you know it (only its version counts), or `*`.",
     "If-None-Match": "The ETag you have; 304 if nothing has changed.",
     "Authorization": "`Bearer` and the lease of the run, if the body does not show it.",
-    "Last-Event-ID": "The `id` of the last event you got, to go on from there.",
+    "Last-Event-ID": "The `id` of the last event you received, to resume there.",
 }
 WORDS_OF_ANSWERS = {
     "Location": "The address of the job.",
     "ETag": "Version and digest of the job.",
-    "Idempotent-Replayed": "`true` if the key or an equal job stood already, and nothing new was made.",
+    "Idempotent-Replayed": "`true` if the key or an equal job already existed, and no job was created.",
 }
 
 
 @dataclass(frozen=True)
 class Body:
-    """`kinds` by media type; the first is the one of the examples."""
+    """`kinds` by media type; the first is that of the examples."""
 
     kinds: Mapping[str, Any]
     examples: Mapping[str, Any] = field(default_factory=dict)
     required: bool = True
-    limit: int | None = None  # bytes; none: the limit of the app, for short ones
+    limit: int | None = None  # bytes; None: the limit of the app, for short bodies
 
 
 @dataclass(frozen=True)
 class Answer:
     description: str
-    kind: Any = None  # none: no body; a tuple: one of them
+    kind: Any = None  # None: no body; a tuple: one of them
     media_type: str = JSON
     headers: tuple[str, ...] = ()
     example: Any = None
@@ -56,22 +56,22 @@ class Answer:
 
 @dataclass(frozen=True)
 class Operation:
-    """Decorates the function that answers it, and makes the Litestar handler. A field without a default is one that every
-    operation has to give. The function's docstring is the summary and, after an empty line, the description."""
+    """Decorates the function that answers it, and creates the Litestar handler. Every operation must give the fields without a
+    default. The function's docstring is the summary and, after an empty line, the description."""
 
     route: str  # method and path: "GET /v1/jobs"
     _: KW_ONLY
     id: str
     tag: str
     answers: Mapping[int, Answer]
-    summary: str = ""  # where it is made, and no docstring can have it
+    summary: str = ""  # for operations that are created in code and have no docstring
     description: str = ""
-    query: type[msgspec.Struct] | None = None  # none: a request with a query is refused
-    any_query: bool = False  # a query is passed over
+    query: type[msgspec.Struct] | None = None  # None: a request with a query is rejected
+    any_query: bool = False  # a query is ignored
     body: Body | None = None
     headers: tuple[str, ...] = ()
-    problems: tuple[int, ...] = ()  # beyond those that a query, a body or a change brings
-    documented_path: str | None = None  # as callers write it, where the route itself is wider
+    problems: tuple[int, ...] = ()  # in addition to those of a query, a body or a change
+    documented_path: str | None = None  # as callers write it, if the route itself is wider
 
     @property
     def method(self) -> Method:
@@ -109,5 +109,5 @@ def body(kind: Any, *, limit: int | None = None, **examples: Any) -> Body:
 
 
 def ok(description: str, kind: Any, **more: Any) -> dict[int, Answer]:
-    """The answers of an operation that has one."""
+    """The answers of an operation with one answer."""
     return {200: Answer(description, kind, **more)}

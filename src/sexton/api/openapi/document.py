@@ -27,15 +27,15 @@ _OF_BODY = (400, 413, 415, 422)
 _OF_CHANGE = (403,)
 _OF_ID = (404,)
 _TAGS = {
-    "jobs": "Submit, look at, change, stop and repeat jobs.",
+    "jobs": "Submit, read, edit, stop and repeat jobs.",
     "schedules": "When a recurring job fires.",
-    "executions": "Every try of a run, with its output and its outcome.",
-    "dead letters": "Jobs that will not be tried again by themselves.",
+    "executions": "Every attempt of a run, with its output and its outcome.",
+    "dead letters": "Jobs that are not tried again by themselves.",
     "fleet": "Workers and schedulers.",
     "remote workers": "The worker protocol for other languages, and for targets of long HTTP jobs that call back.",
-    "sharing": "Who gets how much: tenants, queues and limits by key.",
-    "subscriptions": "Signed webhooks that tell what became of runs, the log of them, and replays.",
-    "events": "What happens, as it happens.",
+    "sharing": "Shares and limits: tenants, queues and limits by key.",
+    "subscriptions": "Signed webhooks that report the outcome of runs, their log, and replays.",
+    "events": "Transitions, as they happen.",
     "operations": "Health, and this document.",
 }
 _ABOUT = """\
@@ -80,7 +80,7 @@ def openapi(app: Litestar) -> dict[str, Any]:
 
 
 def _kinds(operations: Iterable[Operation]) -> list[Any]:
-    """Every struct that is spoken of, each once."""
+    """Every struct that is referenced, each once."""
     found: dict[int, Any] = {id(Problem): Problem}
     for operation in operations:
         bodies = [] if operation.body is None else list(operation.body.kinds.values())
@@ -196,7 +196,7 @@ class _Writer:
         return schema
 
     def plain(self, value: Any) -> Any:
-        """Defaults of raw JSON come as objects of ours; a document holds plain values."""
+        """Defaults of raw JSON are our own objects; a document needs plain values."""
         if isinstance(value, dict):
             return {name: self.plain(inner) for name, inner in value.items() if not isinstance(inner, msgspec.Raw)}
         if isinstance(value, list | tuple):

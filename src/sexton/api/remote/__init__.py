@@ -1,1 +1,1 @@
-"""Workers that speak HTTP: claims, leases, long polling, reports."""
+"""Workers that use HTTP: claims, leases, long polling, reports."""

@@ -1,4 +1,4 @@
-"""Long polls of workers that speak HTTP: a claim now, or as soon as something is ready."""
+"""Long polls of workers that use HTTP: a claim now, or as soon as runs are ready."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from .long_polling import Group
 async def acquire(
     state: ApiState, caller: Caller, worker: RemoteWorker, wait_s: float, gone: asyncio.Future[None]
 ) -> tuple[list[Claimed], list[StopRun]]:
-    """What it may start now, and what it should stop. Waits for the first of them as long as was asked, unless `gone`."""
+    """The runs that it may start now, and those that it must stop. Waits for the first of them as long as requested, unless
+    `gone`."""
     claims, clock, polling = state.remote_claims, state.clock, state.long_polling
     group = Group.of(worker.queues, worker.tasks)
     until = clock.monotonic() + wait_s
@@ -31,6 +32,6 @@ async def acquire(
         if claimed or left_s <= 0 or polling.closed:
             return claimed, stop
         if not polling.has_room:
-            raise Refused("overloaded", "too many workers wait here already; try again", headers={"Retry-After": "1"})
+            raise Refused("overloaded", "too many workers are already waiting here; try again", headers={"Retry-After": "1"})
         with state.load_shedder.aside():
             await polling.wait(group, left_s, gone)

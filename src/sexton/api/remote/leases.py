@@ -1,4 +1,4 @@
-"""Leases as callers show them: one signed text, in the body or as `Authorization: Bearer`. Without one nothing changes."""
+"""Leases as callers present them: one signed text, in the body or as `Authorization: Bearer`. Without one nothing changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOW = "send the `lease` that came with the run, in the body or as `Authorizatio
 
 
 class Leases:
-    """Signs and reads them; the cluster's key is asked for once."""
+    """Signs and reads them; the cluster's key is read once."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -31,7 +31,7 @@ class Leases:
     async def read(self, run_id: UUID, text: str) -> SignedLease:
         lease = signed_lease.read(await self._known_key(), run_id, text)
         if lease is None:
-            raise Refused("lease_invalid", f"this is no lease of the run {run_id}; {_HOW}", headers=_ASK)
+            raise Refused("lease_invalid", f"this is not a lease of the run {run_id}; {_HOW}", headers=_ASK)
         return lease
 
     async def _known_key(self) -> bytes:
@@ -45,10 +45,10 @@ _ASK = {"WWW-Authenticate": "Bearer"}
 
 
 def shown(request: ApiRequest, in_body: str | None) -> str:
-    """The body's goes first, for the header may say who the caller is instead."""
+    """The body's comes first, because the header may identify the caller instead."""
     if in_body is not None:
         return in_body
     scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not credentials.strip():
-        raise Refused("lease_invalid", f"no lease is shown; {_HOW}", headers=_ASK)
+        raise Refused("lease_invalid", f"the lease is missing; {_HOW}", headers=_ASK)
     return credentials.strip()

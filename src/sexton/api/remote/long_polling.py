@@ -1,7 +1,7 @@
-"""Where workers that speak HTTP wait for something to be ready, without a database connection of their own.
+"""Where workers that use HTTP wait for ready runs, without a database connection of their own.
 
-One look per process serves all who wait, and hints come in between where the way to the database is direct. Those who ask for
-the same are interchangeable: of each such group one is woken, and if it found as much as it could take, it wakes the next. So
+One poll per process serves all waiting workers, and on a direct connection notifications come in between. Workers with the same
+request are interchangeable: one of each such group is woken, and if it got as many runs as it could take, it wakes the next. So
 a thousand idle workers cost no more than one.
 """
 
@@ -20,12 +20,12 @@ from sexton.store.postgres.wakeups import READY, Listener
 from sexton.telemetry.events import Emit
 
 POLL_S = 0.5
-POLL_BLIND_S = 0.25  # where no hint can come
-LINGER_S = 60.0  # it goes on that long after the last has left: the next is probably on its way
+POLL_BLIND_S = 0.25  # where no notification can come
+LINGER_S = 60.0  # it continues that long after the last worker has left, because another one probably comes
 
 
 class Group(NamedTuple):
-    """Those who want the same."""
+    """Workers with the same request."""
 
     queues: frozenset[str]
     tasks: frozenset[str]
@@ -36,7 +36,7 @@ class Group(NamedTuple):
 
 
 class LongPolling:
-    """`run_once` is one look; `repeat` keeps it going from the first who waits until a while after the last."""
+    """`run_once` is one poll; `repeat` repeats it from the first waiting worker until a while after the last."""
 
     name = "api long_polling"
 
@@ -57,7 +57,7 @@ class LongPolling:
         return self.waiting_count < self._limit
 
     async def wait(self, group: Group, wait_s: float, gone: asyncio.Future[None]) -> None:
-        """Until something may be ready for them, the time is up, whoever asked is gone, or the process stops."""
+        """Until runs may be ready for it, the time is up, the caller is gone, or the process stops."""
         if self.closed:
             return
         rung: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -68,16 +68,16 @@ class LongPolling:
         finally:
             self._forget(group, rung)
         if rung.done() and gone.done():
-            self.ring_one(group)  # it rang for somebody who will not look
+            self.ring_one(group)  # the wake-up was for a caller that will not claim
 
     def ring(self, queue: str) -> None:
-        """Something may be ready in this queue; an empty name is any."""
+        """Runs may be ready in this queue; an empty name means any."""
         for group in list(self._waiting):
             if not queue or queue in group.queues:
                 self.ring_one(group)
 
     def ring_one(self, group: Group) -> None:
-        """Whoever of them has waited longest."""
+        """Wakes the one of them that has waited longest."""
         for rung in self._waiting.get(group, ()):
             if not rung.done():
                 rung.set_result(None)
@@ -93,7 +93,7 @@ class LongPolling:
         return POLL_S if self._database.direct else POLL_BLIND_S
 
     def close(self) -> None:
-        """Everybody is answered at once."""
+        """Answers every waiting worker at once."""
         self.closed = True
         for waiting in self._waiting.values():
             for rung in waiting:

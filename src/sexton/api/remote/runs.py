@@ -1,5 +1,5 @@
-"""`/v1/runs/…`: whoever shows the lease of a run keeps it alive and ends it: a remote worker, or a target that was called,
-answered 202 and calls back."""
+"""`/v1/runs/…`: a caller that presents the lease of a run keeps it alive and ends it: a remote worker, or a target that was
+called, answered 202 and calls back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ operation = partial(Operation, tag="remote workers")
 BODY_LIMIT = 1024 * 1024  # a result of 64 KiB may be written with escapes six times as long
 BATCH_BODY_LIMIT = 8 * 1024 * 1024
 PROGRESS_BYTES_LIMIT = 16 * 1024
-_AGAIN = "Sent again with the same lease it gives the same answer; anything else is a 409, `lease_lost`."
+_AGAIN = "The same report again with the same lease gives the same answer; anything else is a 409, `lease_lost`."
 _PROBLEMS = (401, 409)
 
 R = TypeVar("R", bound=LeaseRequest)
@@ -54,14 +54,14 @@ R = TypeVar("R", bound=LeaseRequest)
     id="beatRun",
     body=body(RunHeartbeat, limit=BODY_LIMIT, **examples.RUN_HEARTBEATS),
     headers=("Authorization",),
-    answers=ok("It goes on.", RunHeard),
+    answers=ok("The run continues.", RunHeard),
     problems=_PROBLEMS,
 )
 async def heartbeat(request: ApiRequest) -> Response[bytes]:
-    """Say that a run goes on.
+    """Send a heartbeat of a run.
 
-    With `progress` and lines of `output` to be shown. The answer says whether somebody cancelled the job, and when the run will
-    be ended if nobody does. A job with `progress_within` must be heard of that often once its target has answered 202.
+    With `progress` and lines of `output` to show. The answer says whether the job was cancelled, and when the sweeper will end
+    the run. A job with `progress_within` must report that often once its target has answered 202.
     """
     state, asked, lease = await _asked(request, RunHeartbeat)
     progress = kept("/progress", asked.progress, PROGRESS_BYTES_LIMIT)
@@ -71,7 +71,7 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
 
 
 def _ending(verb: str, asked: Body, *, summary: str, description: str = "") -> Operation:
-    """An operation that ends a run, or one try of it."""
+    """An operation that ends a run, or one attempt of it."""
     return operation(
         f"POST /v1/runs/{{run_id:str}}/{verb}",
         id=f"{verb}Run",
@@ -97,9 +97,9 @@ async def complete(request: ApiRequest) -> Response[bytes]:
 @_ending(
     "fail",
     body(FailRequest, limit=BODY_LIMIT, **examples.FAILING),
-    summary="End a try: it failed",
+    summary="End an attempt: it failed",
     description=(
-        "The job's retry policy says what follows; `permanent` sends it to the dead letters at once, `retry_after` is "
+        "The job's retry policy decides what follows; `permanent` sends it to the dead letters at once, `retry_after` is "
         "a lower bound for the wait."
     ),
 )
@@ -111,9 +111,9 @@ async def fail(request: ApiRequest) -> Response[bytes]:
 @_ending(
     "release",
     body(ReleaseRequest, limit=BODY_LIMIT, **examples.RELEASING),
-    summary="Hand a run back unfinished",
+    summary="Give a run back unfinished",
     description=(
-        "For another worker, at once or after `delay`; no attempt is spent. A run whose job was cancelled ends as "
+        "For another worker, at once or after `delay`; it uses no attempt. A run whose job was cancelled ends as "
         "cancelled, and an at-most-once run goes to the dead letters."
     ),
 )
@@ -127,12 +127,12 @@ async def release(request: ApiRequest) -> Response[bytes]:
     "POST /v1/runs/complete",
     id="completeRuns",
     body=body(CompleteMany, limit=BATCH_BODY_LIMIT, **examples.COMPLETING_MANY),
-    answers=ok("What became of each, in the order given.", CompletedMany),
+    answers=ok("The result of each, in the order given.", CompletedMany),
 )
 async def complete_many(request: ApiRequest) -> Response[bytes]:
     """End many runs: they succeeded.
 
-    Each item shows its own lease. One that is refused does not hold back the others.
+    Each item contains its own lease. A rejected item does not affect the others.
     """
     state, asked = state_of(request), await read(request, CompleteMany)
     refused: dict[int, Refused] = {}
@@ -157,7 +157,7 @@ async def _item(state: ApiState, asked: CompleteItem, at: str) -> Item:
 
 def _completed(asked: CompleteItem, became: ReportedRun | Exception) -> CompletedItem:
     if isinstance(became, Exception):
-        problem = document(refusal(became) or Refused("invalid", "PostgreSQL cannot keep this"))
+        problem = document(refusal(became) or Refused("invalid", "PostgreSQL cannot store this"))
         return CompletedItem(run_id=asked.run_id, problem=problem)
     return CompletedItem(run_id=asked.run_id, reported=_reported(became))
 
@@ -171,13 +171,13 @@ def _reported(settled: ReportedRun) -> Reported:
 
 
 def kept(at: str, given: msgspec.Raw, bytes_limit: int = RESULT_BYTES_LIMIT) -> msgspec.Raw | None:
-    """JSON that history can keep; `null` is none."""
+    """JSON that history can store; `null` is none."""
     check_payload(given, at, bytes_limit)
     return None if bytes(given) == b"null" else given
 
 
 async def _asked(request: ApiRequest, kind: type[R]) -> tuple[ApiState, R, SignedLease]:
-    """What a call about one run asks, by whoever shows its lease."""
+    """The request of a call about one run, from a caller that presents its lease."""
     state, run_id = state_of(request), id_of(request, "run_id", "run")
     asked = await read(request, kind)
     return state, asked, await state.leases.read(run_id, shown(request, asked.lease))

@@ -1,4 +1,4 @@
-"""`/v1/workers/…`: the worker protocol for other languages. A remote worker is one like any other, under a lease of its own."""
+"""`/v1/workers/…`: the worker protocol for other languages. A remote worker is like any other, but has its own lease."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from . import claims
 
 operation = partial(Operation, tag="remote workers")
 
-BODY_LIMIT = 256 * 1024  # 1,000 ids that it holds, and the names of its tasks; it is in memory for as long as the caller waits
+BODY_LIMIT = 256 * 1024  # 1,000 ids of its runs, and the names of its tasks; it stays in memory for as long as the caller waits
 _STOPPING = {"Retry-After": "1"}
 
 
@@ -38,16 +38,16 @@ _STOPPING = {"Retry-After": "1"}
     "POST /v1/workers/acquire",
     id="acquireRuns",
     body=body(AcquireRequest, limit=BODY_LIMIT, **examples.ACQUIRING),
-    answers=ok("What it may start now, each with its lease.", Acquired),
+    answers=ok("The runs that it may start now, each with its lease.", Acquired),
     problems=(409,),
 )
 async def acquire(request: ApiRequest) -> Response[bytes]:
     """Take runs as a worker.
 
-    Answers with up to `limit` runs under a lease, at once if some are ready, else after `wait` at most, maybe with none. The
-    first call without `worker_id` makes one; send it from then on. Call something at least every third of `lease`: a worker
-    that is silent for a whole one is dead, and its runs go to others. With `holding`, runs that it has under a lease but does
-    not list go back, spending no attempt: send it only while no other acquire of this worker is under way.
+    Returns up to `limit` runs under a lease: at once if some are ready, else within `wait`, maybe with none. The first call
+    without `worker_id` creates one; send it from then on. Make a call at least every third of `lease`: a worker that is silent
+    for a whole one is dead, and its runs go to others. With `holding`, runs under its lease that it does not list are given
+    back and use no attempt: send it only while no other acquire of this worker is running.
     """
     state, asked = state_of(request), await read(request, AcquireRequest)
     for field in ("tasks", "queues"):
@@ -83,7 +83,7 @@ def _stop(found: Sequence[remote_claims.StopRun]) -> list[StopRun]:
 
 @asynccontextmanager
 async def _until_gone(request: ApiRequest) -> AsyncIterator[asyncio.Future[None]]:
-    """A future that is done once the caller has hung up."""
+    """A future that is done once the caller has closed the connection."""
 
     async def hung_up() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -101,15 +101,15 @@ async def _until_gone(request: ApiRequest) -> AsyncIterator[asyncio.Future[None]
     "POST /v1/workers/{worker_id:str}/heartbeat",
     id="beatWorker",
     body=body(WorkerHeartbeat, limit=BODY_LIMIT, **examples.WORKER_HEARTBEATS),
-    answers=ok("It is known to live.", WorkerHeard),
+    answers=ok("The worker is alive.", WorkerHeard),
     problems=(409,),
 )
 async def heartbeat(request: ApiRequest) -> Response[bytes]:
-    """Say that a worker lives.
+    """Send a heartbeat of a worker.
 
-    For the worker and all that it holds. `stop` lists what it should stop: runs whose job was cancelled, and of `holding` those
-    that are not its any more. What it has under a lease for more than 10 s and does not list in `holding` goes back, spending
-    no attempt.
+    For the worker and all its runs. `stop` lists what it must stop: runs whose job was cancelled, and those of `holding`
+    that it no longer has. Runs that are under its lease for more than 10 s and not in `holding` are given back and use no
+    attempt.
     """
     state, worker_id = state_of(request), id_of(request, "worker_id", "worker")
     asked = await read(request, WorkerHeartbeat)
@@ -117,11 +117,16 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
     return answer(WorkerHeard(worker_id=worker_id, lease_s=lease_s, stop=_stop(stop)))
 
 
-@operation("DELETE /v1/workers/{worker_id:str}", id="leaveWorker", answers=ok("It is gone.", WorkerGone), problems=(409, 422))
+@operation(
+    "DELETE /v1/workers/{worker_id:str}",
+    id="leaveWorker",
+    answers=ok("The worker is removed.", WorkerGone),
+    problems=(409, 422),
+)
 async def leave(request: ApiRequest) -> Response[bytes]:
     """Leave as a worker.
 
-    Hands back what it still holds, spending no attempt, and takes it off the list. Remote workers only.
+    Gives its runs back, which uses no attempt, and removes it from the list. Remote workers only.
     """
     worker_id = id_of(request, "worker_id", "worker")
     released = await state_of(request).remote_claims.leave(caller_of(request), worker_id)

@@ -1,1 +1,1 @@
-"""What a request holds: bodies, parameters, cursors, and what they become for the store."""
+"""The parts of a request: bodies, parameters, cursors, and their form for the store."""

@@ -1,4 +1,4 @@
-"""Reads the body a caller sent. Whatever is wrong with it is named by a JSON pointer."""
+"""Reads the body that a caller sent. A JSON pointer names every fault in it."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ T = TypeVar("T")
 
 
 async def body_of(request: ApiRequest, *media_types: str) -> tuple[bytes, str]:
-    """The body as sent, and its media type. No content type at all is taken for JSON."""
+    """The body as sent, and its media type. Without a content type it is read as JSON."""
     media_type = _media_type(request, media_types or (JSON,))
     body = await request.body()
     try:
         body.decode()
     except UnicodeDecodeError as error:
-        raise Refused("malformed", f"the body is not UTF-8: byte {error.start} ends no character") from None
+        raise Refused("malformed", f"the body is not UTF-8: byte {error.start} is not part of a character") from None
     return body, media_type
 
 
 async def read(request: ApiRequest, kind: type[S], *media_types: str, check: Callable[[S], object] | None = None) -> S:
-    """With `check`, a body that cannot be decoded is refused together with the rules that its other fields break."""
+    """With `check`, a body that cannot be decoded is rejected together with the rules that its other fields break."""
     body, _ = await body_of(request, *(media_types or (JSON,)))
     return decoded(body, kind, check)
 
 
 async def read_checked(request: ApiRequest, kind: type[S], check: Callable[[S], T]) -> T:
-    """What `check` makes of the body."""
+    """The result of `check` for the body."""
     return checked(await read(request, kind, check=check), check)
 
 
 def decoded(body: bytes | msgspec.Raw, kind: type[S], check: Callable[[S], object] | None = None) -> S:
-    """Invalid is a rule broken, with a pointer for each fault; malformed is no JSON at all."""
+    """Invalid: a rule is broken, with a pointer for each fault. Malformed: it is not valid JSON."""
     try:
         try:
             read: S = _decoder(kind).decode(body)
@@ -60,7 +60,7 @@ def decoded(body: bytes | msgspec.Raw, kind: type[S], check: Callable[[S], objec
 
 
 def malformed(error: Exception) -> Refused:
-    return Refused("malformed", f"the body is no JSON: {str(error).removeprefix('JSON is malformed: ')}")
+    return Refused("malformed", f"the body is not valid JSON: {str(error).removeprefix('JSON is malformed: ')}")
 
 
 @cache
@@ -86,4 +86,4 @@ def _media_type(request: ApiRequest, allowed: tuple[str, ...]) -> str:
 
 def refuse_unkeepable(at: str, text: str | None) -> None:
     if text is not None and "\x00" in text:
-        raise invalid(at, "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+        raise invalid(at, "holds a NUL character (U+0000), which PostgreSQL cannot store")

@@ -1,4 +1,4 @@
-"""Which values a field of a body may have, if only a few: the decoder says that one is wrong, not which are right."""
+"""The values that a field of a body may have, if they are few: the decoder says that one is wrong, not which are right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import inspect
 
 @cache
 def choices_at(kind: type, path: tuple[str, ...]) -> tuple[str, ...]:
-    """The words that may stand there; none if anything may, or if there is no such place."""
+    """The allowed words; none if any value is allowed, or if there is no such field."""
     types = list(_flat(inspect.type_info(kind)))
     for step in path:
         types = [inner for outer in types for inner in _inside(outer, step)]

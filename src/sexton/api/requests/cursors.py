@@ -30,9 +30,9 @@ def decode(cursor: str | None, chosen: msgspec.Struct) -> UUID | None:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != 1 + _DIGEST_BYTES + 16 or raw[:1] != _VERSION:
-        raise invalid("?cursor", "is not a cursor of ours; send `next_cursor` as it came, or leave it out to begin anew")
+        raise invalid("?cursor", "is not a cursor of this API; send `next_cursor` as it came, or leave it out to start again")
     if raw[1 : 1 + _DIGEST_BYTES] != _digest(chosen):
-        raise invalid("?cursor", "belongs to a list with other filters; keep the filters, or leave it out to begin anew")
+        raise invalid("?cursor", "belongs to a list with other filters; keep the filters, or leave it out to start again")
     return UUID(bytes=raw[1 + _DIGEST_BYTES :])
 
 
@@ -56,5 +56,5 @@ def decode_text(cursor: str | None) -> str:
     except (binascii.Error, ValueError):
         text = ""
     if not text or "\x00" in text:
-        raise invalid("?cursor", "is not a cursor of ours; send `next_cursor` as it came, or leave it out to begin anew")
+        raise invalid("?cursor", "is not a cursor of this API; send `next_cursor` as it came, or leave it out to start again")
     return text

@@ -14,7 +14,7 @@ from .submissions import submission_of
 
 
 def changes_of(edit: JobEdit) -> Changes:
-    """A submission with only these fields is checked; what was left out stays out, and null stays null."""
+    """Checks a submission with only these fields; fields that were left out stay out, and null stays null."""
     said = said_in(edit)
     if "run_at" in said and "delay" in said:
         raise invalid("/delay", "give run_at or delay, not both")

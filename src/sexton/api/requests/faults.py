@@ -1,7 +1,7 @@
-"""Every fault of a request in one answer. Only a request that is refused comes here, so that a good one pays nothing.
+"""Every fault of a request in one answer. Only a rejected request comes here, so that a valid one pays nothing.
 
-What cannot be decoded is decoded field by field. What breaks a rule is checked again without the field at fault, until no fault
-is left.
+A body that cannot be decoded is decoded field by field. A body that breaks a rule is checked again without the field at fault,
+until no fault is left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
 FAULTS_LIMIT = 20  # of one request
-_TOLD_LIMIT = 5  # in the line that sums them up
+_TOLD_LIMIT = 5  # in the summary line
 _WHERE = re.compile(r"(.*) - at `(?:key in )?(\$.*)`", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _CHOICE = re.compile(r"Invalid (?:enum )?value (.+)", re.DOTALL)
@@ -36,7 +36,7 @@ _WORDS = {
 }
 _UNKNOWN = "there is no such field"
 _REQUIRED = "is required"
-# In the place of a field at fault that others need: without a rate, its burst would seem to be a fault as well.
+# Replaces a field at fault that others need: without a rate, its burst would seem to be a fault as well.
 _SUBSTITUTES: Mapping[str, Any] = {
     "handler": "a",
     "payload": msgspec.Raw(b"{}"),
@@ -52,7 +52,7 @@ _SUBSTITUTES: Mapping[str, Any] = {
 
 
 def checked(request: S, check: Callable[[S], T]) -> T:
-    """What `check` makes of it, or a refusal that names every fault."""
+    """The result of `check`, or a rejection that names every fault."""
     try:
         return check(request)
     except (Invalid, Refused) as first:
@@ -74,7 +74,7 @@ def refused(faults: Sequence[Fault]) -> Refused:
 def unreadable(
     body: bytes | msgspec.Raw, kind: type[S], error: msgspec.ValidationError, check: Callable[[S], object] | None
 ) -> Refused:
-    """Of a body that is no `kind`: the fields that cannot be decoded, and with `check` the rules that the others break."""
+    """Of a body that is not a `kind`: the fields that cannot be decoded, and with `check` the rules that the others break."""
     try:
         given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except msgspec.MsgspecError:
@@ -97,7 +97,7 @@ def unreadable(
 
 
 def fault_in(message: str, kind: type | None = None) -> Fault:
-    """msgspec's words about a value of `kind`, with its path as a JSON pointer, and what may stand there instead."""
+    """msgspec's message about a value of `kind`, with its path as a JSON pointer, and the allowed values."""
     found = _WHERE.fullmatch(message)
     said, path = (found[1], found[2]) if found else (message, "$")
     steps = tuple(name or index for name, index in _STEP.findall(path))
@@ -117,7 +117,7 @@ def _unknown(kind: type, name: str) -> Fault:
 
 
 def _field_faults(kind: type, field: Any, value: msgspec.Raw) -> list[Fault]:
-    """Of one field by itself; inside of an object again without what was at fault."""
+    """Of one field by itself; inside an object, again without the part at fault."""
     faults: list[Fault] = []
     while len(faults) < FAULTS_LIMIT:
         try:
@@ -145,7 +145,7 @@ def _decoder(kind: type, name: str) -> msgspec.json.Decoder[Any]:
 
 
 def _pruned(value: msgspec.Raw, steps: Sequence[str]) -> msgspec.Raw | None:
-    """The same without the field of an object that the steps lead to; nothing where they lead through a list."""
+    """The same without the field of an object that the steps lead to; None if they lead through a list."""
     try:
         document = inner = msgspec.json.decode(value)
     except msgspec.DecodeError:
@@ -159,7 +159,7 @@ def _pruned(value: msgspec.Raw, steps: Sequence[str]) -> msgspec.Raw | None:
 
 
 def _broken_by(given: Mapping[str, msgspec.Raw], kind: type[S], check: Callable[[S], object], aside: set[str]) -> list[Fault]:
-    """What the rest of a body breaks; not what only a field at fault makes it break."""
+    """The rules that the rest of a body breaks; not those that it breaks only because of a field at fault."""
     needed = [field.name for field in msgspec.structs.fields(kind) if field.required and field.encode_name not in given]
     if not _SUBSTITUTES.keys() >= set(needed):
         return []
@@ -181,10 +181,10 @@ def _broken_rules(request: S, check: Callable[[S], object], first: Invalid | Ref
         faults = error.faults if isinstance(error, Refused) else (fault_of(error),)
         rest: S | None = request
         for fault in faults:
-            # Where the same is at fault again, the whole field goes.
+            # If the same part is at fault again, the whole field is removed.
             steps = _steps(fault)[: 1 if fault.pointer in found else None]
             rest = None if rest is None else _without(rest, steps)
-            if fault.pointer or not found:  # of what is left when all else was at fault nothing is told
+            if fault.pointer or not found:  # if everything else was at fault, the rest is not reported
                 found.setdefault(fault.pointer, fault)
         if rest is None or rest == request:
             break
@@ -203,7 +203,7 @@ def _error_of(request: S, check: Callable[[S], object]) -> Invalid | Refused | N
 
 
 def _without(request: S, steps: Sequence[str]) -> S | None:
-    """The same with the default in that place, or with something that breaks no rule."""
+    """The same with the default in that place, or with a value that breaks no rule."""
     field = next((field for field in msgspec.structs.fields(request) if steps and field.encode_name == steps[0]), None)
     if field is None:
         return None

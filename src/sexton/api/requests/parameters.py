@@ -1,4 +1,4 @@
-"""Reads what stands in a request's address: queries, ids and names."""
+"""Reads the address of a request: queries, ids and names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def query_of(request: ApiRequest, kind: type[S]) -> S:
         if name in values:
             raise invalid(f"?{name}", "is given twice")
         if "\x00" in value:
-            raise invalid(f"?{name}", "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+            raise invalid(f"?{name}", "holds a NUL character (U+0000), which PostgreSQL cannot store")
         values[name] = _scalar(kind, name, value)
     try:
         return msgspec.convert(values, kind)
@@ -79,7 +79,7 @@ def _scalar(kind: type[msgspec.Struct], name: str, value: str) -> Any:
 
 @cache
 def _kinds_of(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """For each field the scalar that a text has to become."""
+    """For each field the scalar type that its text is converted to."""
     found = {}
     for field in msgspec.structs.fields(kind):
         names = {getattr(part, "__name__", "") for part in (field.type, *get_args(field.type), *_deeper(field.type))}
@@ -92,7 +92,7 @@ def _deeper(kind: Any) -> list[Any]:
 
 
 def id_of(request: ApiRequest, parameter: str, noun: str) -> UUID:
-    """An id from the path. A text that is no id names nothing, so it is not found."""
+    """An id from the path. A text that is not an id is not found."""
     text = str(request.path_params[parameter])
     if not _UUID.fullmatch(text):
         raise Refused("not_found", f"{text[:100]!r} is not the id of a {noun}; ids are UUIDs")
@@ -100,7 +100,7 @@ def id_of(request: ApiRequest, parameter: str, noun: str) -> UUID:
 
 
 def name_of(request: ApiRequest, prefix: str, suffix: str = "") -> str:
-    """The rest of the path between `prefix` and `suffix`, as one name that may hold slashes and dots."""
+    """The rest of the path between `prefix` and `suffix`, as one name that may contain slashes and dots."""
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     rest = raw.partition(b"?")[0][len(prefix) :]
     if not rest.endswith(suffix.encode()):
@@ -110,7 +110,7 @@ def name_of(request: ApiRequest, prefix: str, suffix: str = "") -> str:
     except UnicodeDecodeError:
         raise Refused("malformed", "the address is not percent-encoded UTF-8") from None
     if not name or "\x00" in name:
-        raise Refused("not_found", "an empty name names nothing")
+        raise Refused("not_found", "the name is empty; give one")
     return name
 
 
@@ -126,14 +126,14 @@ def span_of(text: str, at: str, *, most_s: float) -> float:
 
 
 def within_history(at: datetime | None) -> datetime | None:
-    """A bound of a search. Nothing happened before the first instant or after the last, and arithmetic stays possible."""
+    """A bound of a search, moved into the range in which time arithmetic is possible."""
     if at is None or _FIRST.year < at.year < _LAST.year:
         return at
     return _FIRST if at.year <= _FIRST.year else _LAST
 
 
 def filter_of(kind: type[S], asked: msgspec.Struct, **more: Any) -> S:
-    """A filter of the store from the fields of a query or a body. The store knows the handler as the task."""
+    """A filter of the store from the fields of a query or a body. The store calls the handler the task."""
     fields = {"task" if name == "handler" else name: value for name, value in msgspec.structs.asdict(asked).items()}
     fields |= {name: within_history(value) for name, value in fields.items() if isinstance(value, datetime)}
     return kind(**{name: value for name, value in fields.items() if name in kind.__struct_fields__}, **more)

@@ -11,7 +11,7 @@ from msgspec import Meta
 from sexton.wire import ExecutionStatus, Instant, JobStatus, Word
 
 Limit = Annotated[int, Meta(ge=1, le=500, description="Items per page.")]
-Cursor = Annotated[str, Meta(max_length=200, description="`next_cursor` of the page before, with the same filters.")]
+Cursor = Annotated[str, Meta(max_length=200, description="`next_cursor` of the previous page, with the same filters.")]
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class WorkQuery(PageQuery, frozen=True, kw_only=True):
 
 OnName = Annotated[
     Literal["refuse", "update"],
-    Meta(description="Of recurring jobs: whether one whose name stands already is refused or brought up to date."),
+    Meta(description="For recurring jobs: whether to refuse or to update one whose name already exists."),
 ]
 
 
@@ -42,11 +42,11 @@ class SubmitQuery(Query, frozen=True, kw_only=True):
 
 
 class EditQuery(Query, frozen=True, kw_only=True):
-    preview: Annotated[bool, Meta(description="Of a recurring job: only say which fires the edit adds and removes.")] = False
+    preview: Annotated[bool, Meta(description="For a recurring job: only show which fires the edit adds and removes.")] = False
 
 
 class StatusQuery(Query, frozen=True, kw_only=True):
-    preview: Annotated[bool, Meta(description="Of `active`, for a paused recurring job: only say what would fire.")] = False
+    preview: Annotated[bool, Meta(description="For `active` on a paused recurring job: only show what would fire.")] = False
 
 
 class JobsQuery(WorkQuery, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class JobQuery(Query, frozen=True, kw_only=True):
 
 
 class BatchQuery(Query, frozen=True, kw_only=True):
-    partial: Annotated[bool, Meta(description="Write what is good and name what is not, instead of all or nothing.")] = False
+    partial: Annotated[bool, Meta(description="Submit the valid jobs and name the others, instead of all or nothing.")] = False
     on_name: OnName = "refuse"
 
 
@@ -94,12 +94,12 @@ class DeadLettersQuery(WorkQuery, frozen=True, kw_only=True):
 class LimitsQuery(Query, frozen=True, kw_only=True):
     prefix: Annotated[Word, Meta(description="Only keys that begin with this.")] | None = None
     limit: Limit = 100
-    cursor: Annotated[str, Meta(max_length=2000, description="`next_cursor` of the page before.")] | None = None
+    cursor: Annotated[str, Meta(max_length=2000, description="`next_cursor` of the previous page.")] | None = None
 
 
 class SubscriptionsQuery(Query, frozen=True, kw_only=True):
     limit: Limit = 100
-    cursor: Annotated[str, Meta(max_length=200, description="`next_cursor` of the page before.")] | None = None
+    cursor: Annotated[str, Meta(max_length=200, description="`next_cursor` of the previous page.")] | None = None
 
 
 class DeliveriesQuery(PageQuery, frozen=True, kw_only=True):

@@ -1,4 +1,5 @@
-"""An edit of a recurring job as its next definition: what it says over what stands, checked as a submission is."""
+"""The next definition of a recurring job from an edit: its fields replace the current ones, and the result is checked as a
+submission is."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _KINDS = ("cron", "rrule", "every")
 
 
 def said_in(edit: JobEdit) -> dict[str, Any]:
-    """What was left out stays out, and null stays null."""
+    """Fields that were left out stay out, and null stays null."""
     said = {field: value for field in edit.__struct_fields__ if (value := getattr(edit, field)) is not UNSET}
     if not said:
         raise invalid("", "change at least one field")
@@ -33,7 +34,7 @@ def said_in(edit: JobEdit) -> dict[str, Any]:
 
 
 def revision_of(edit: JobEdit, view: JobView, *, now: datetime) -> ScheduleDocument:
-    """The whole next version. What is null is left out of it, so that the defaults of the task and the product come in."""
+    """The whole next version. Null fields are left out of it, so that the defaults of the task and of Sexton apply."""
     said = said_in(edit)
     for field in ("run_at", "delay"):
         if field in said:
@@ -69,14 +70,14 @@ def _lane(said: dict[str, Any], view: JobView) -> int | None:
 
 
 def policy_of(said: dict[str, Any], checked: Submission) -> dict[str, Any]:
-    """What an edit says of what the policy keeps, by the keys of that document; null: back to the default."""
+    """The options of an edit that the policy keeps, by the keys of that document; null: back to the default."""
     new = checked.policy or Policy()
     changes = {key: None if said[name] is None else getattr(new, key) for name, key in POLICIES.items() if name in said}
     return {**changes, "limit": checked.limit} if "limit" in said else changes
 
 
 def _policy(said: dict[str, Any], checked: Submission, stored: str | None) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
-    """The next policy, and the limit, which a document has beside it."""
+    """The next policy, and the limit, which is separate in a document."""
     policy: dict[str, Any] = {} if stored is None else msgspec.json.decode(stored)
     policy |= msgspec.to_builtins(policy_of(said, checked))
     if "handler" in said:
@@ -93,7 +94,8 @@ def _encoded(document: Any) -> msgspec.Raw | None:
 
 
 def _schedule(said: dict[str, Any], view: JobView, name: str | None, now: datetime) -> Schedule | msgspec.Raw:
-    """Untouched it stays as it is, and is not judged anew. Another kind of rule counts from now, unless told otherwise."""
+    """An unchanged rule stays as it is, and is not checked again. Another kind of rule counts from now, unless `anchor_at` is
+    given."""
     changes = {field: plain_rule(said[field]) for field in RULE_FIELDS if field in said}
     stored = view.schedule_json or "{}"
     if not changes:

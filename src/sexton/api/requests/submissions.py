@@ -1,4 +1,4 @@
-"""A job request as the document the store takes, with the payload as the caller wrote it."""
+"""A job request as the document that the store takes, with the payload as the caller wrote it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def submission_of(request: JobRequest, *, submitted_by: str, trace: str | None =
 def schedule_of(
     request: JobRequest, *, now: datetime, on_name: OnName, submitted_by: str, trace: str | None = None, key: str | None = None
 ) -> ScheduleDocument:
-    """The document of a recurring job, its rule judged as of `now`."""
+    """The document of a recurring job, its rule checked as of `now`."""
     if key is not None:
         request = msgspec.structs.replace(request, idempotency_key=key)
     return checked(request, lambda one: _schedule(one, now, on_name, submitted_by, trace))
 
 
 def check_job(request: JobRequest) -> None:
-    """What of a request breaks a rule; of a rule as of this host's time."""
+    """The rules that a request breaks; a schedule is checked at this host's time."""
     if request.is_recurring:
         _schedule(request, host_now(), "refuse", None, None)
     else:
@@ -66,14 +66,14 @@ def _schedule(
 
 
 def check_payload(payload: msgspec.Raw, at: str = "/payload", bytes_limit: int = PAYLOAD_BYTES_LIMIT) -> None:
-    """What a worker could not read or PostgreSQL could not keep is refused here. Numbers of any length stay as they are."""
+    """Rejects a payload that a worker could not read or PostgreSQL could not store. Numbers of any length stay as they are."""
     text = bytes(payload)
     if len(text) > bytes_limit:
         detail = f"{len(text):,} bytes, the limit is {bytes_limit:,}; store the data elsewhere and submit a reference"
         raise Refused("too_large", f"{at}: {detail}", [Fault(pointer=at, detail=detail)])
     try:
         value = msgspec.json.decode(text)
-    except msgspec.ValidationError as error:  # a number beyond every float
+    except msgspec.ValidationError as error:  # a number outside the range of floats
         raise invalid(at + fault_in(str(error)).pointer, fault_in(str(error)).detail) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused("malformed", f"{at}: {error}", [Fault(pointer=at, detail=str(error))]) from None
@@ -82,11 +82,11 @@ def check_payload(payload: msgspec.Raw, at: str = "/payload", bytes_limit: int =
     if text.count(b"[") + text.count(b"{") > DEPTH_LIMIT and _depth_of(value) > DEPTH_LIMIT:
         raise _too_deep(at)
     if has_escaped_nul(text):
-        raise invalid(at, "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+        raise invalid(at, "holds a NUL character (U+0000), which PostgreSQL cannot store")
 
 
 def payload_of(asked: RunRequest) -> msgspec.Raw | None:
-    """Of a run by hand, checked as in a submission."""
+    """The payload of a run by hand, checked as in a submission."""
     if asked.payload is msgspec.UNSET:
         return None
     check_payload(asked.payload)
@@ -123,13 +123,15 @@ def key_of(request: ApiRequest, body_key: str | None) -> str | None:
     if len(header) >= 2 and header[0] == header[-1] == '"':
         header = header[1:-1]
     if not 1 <= len(header) <= 200 or not header.isascii() or not header.isprintable():
-        raise invalid("Idempotency-Key", "give 1 to 200 printable ASCII characters; any other key goes into `idempotency_key`")
+        raise invalid(
+            "Idempotency-Key", "give 1 to 200 printable ASCII characters; send any other key as `idempotency_key` in the body"
+        )
     if body_key is not None and body_key != header:
         raise invalid("/idempotency_key", "differs from the Idempotency-Key header; give one of them")
     return header
 
 
 def trace_of(request: ApiRequest) -> str | None:
-    """A malformed `traceparent` is as good as none (W3C Trace Context)."""
+    """A malformed `traceparent` counts as none (W3C Trace Context)."""
     header = request.headers.get("traceparent")
     return header if header is not None and _TRACEPARENT.fullmatch(header) else None

@@ -1,4 +1,4 @@
-"""`/v1/jobs/{id}/backfill`: fire a past range of a recurring job on demand, and stop it."""
+"""`/v1/jobs/{id}/backfill`: runs a past range of a recurring job on request, and stops it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ operation = partial(Operation, tag="jobs")
     id="backfillJob",
     body=body(wire.BackfillRequest, **examples.BACKFILLS),
     headers=("If-Match",),
-    answers=ok("What was written, or would be.", wire.Backfill),
+    answers=ok("The runs that were written, or would be.", wire.Backfill),
     problems=(409, 412),
 )
 async def start(request: ApiRequest) -> Response[bytes]:
     """Run the past fires of a recurring job.
 
-    Those of its own rule from `from` to before `until`, oldest first, each due `spacing` after the one before. What has
-    succeeded, lives, or lies in the dead letters is left out; with `fires: all` only what lives. The schedule goes on: a
-    regular fire waits for at most one run of the backfill, and goes before the rest. At most 1,000 per call. With `dry_run`
-    nothing is changed.
+    The fires of its schedule from `from` up to, not including, `until`, oldest first, each due `spacing` after the previous
+    one. Fires that have succeeded, live, or are in the dead letters are left out; with `fires: all` only those that live. The
+    schedule continues: a regular fire waits for at most one run of the backfill, and goes before the rest. At most 1,000 per
+    call. With `dry_run` nothing is changed.
     """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     asked, version = await read(request, wire.BackfillRequest), expected_version(request)
@@ -54,11 +54,15 @@ async def start(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Backfill(**done._asdict()))
 
 
-@operation("DELETE /v1/jobs/{job_id:str}/backfill", id="stopBackfill", answers=ok("What that did.", wire.BackfillStopped))
+@operation(
+    "DELETE /v1/jobs/{job_id:str}/backfill",
+    id="stopBackfill",
+    answers=ok("The number of ended and running runs.", wire.BackfillStopped),
+)
 async def stop(request: ApiRequest) -> Response[bytes]:
     """Stop the backfill of a job.
 
-    What of it waits never starts, and history says so; what runs goes on, and so does the schedule.
+    Its waiting runs never start, and history records it; running ones continue, and so does the schedule.
     """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:

@@ -1,4 +1,5 @@
-"""`POST /v1/jobs/batch`: many jobs, all or nothing, or with `?partial=true` the good ones and a problem for each bad one."""
+"""`POST /v1/jobs/batch`: many jobs, all or nothing, or with `?partial=true` the valid ones and a problem for each of the
+others."""
 
 from __future__ import annotations
 
@@ -42,11 +43,11 @@ from sexton.wire import Fault
 operation = partial(Operation, tag="jobs")
 
 BODY_LIMIT = 32 * 1024 * 1024
-FAULTS_LIMIT = 100  # of the items that are wrong, this many are named
-_SLICE = 1_000  # jobs per try when one of them may be refused by the database
+FAULTS_LIMIT = 100  # this many of the wrong items are named
+_SLICE = 1_000  # jobs per try when the database may reject one of them
 _OF_ONE = (AlreadyExists, KeyReused, KeyBusy, DataRefused, Contention, LimitExceeded, InvalidSubmission)
-_BREATH = 200  # jobs judged between two looks at other callers
-JUDGING_S = 10.0  # for all schedules of a batch together: what takes longer was made to
+_BREATH = 200  # jobs checked before other callers get their turn
+JUDGING_S = 10.0  # for all schedules of a batch together: only a hostile batch takes longer
 
 Checked = Document | Refused
 
@@ -57,7 +58,7 @@ Checked = Document | Refused
     summary=f"Submit up to {BATCH_LIMIT:,} jobs",
     description=(
         "A JSON array, or one JSON object per line. All or nothing: if one job is wrong, nothing is written and the "
-        "answer names it (`/9/delay`). With `partial=true` the good ones are written and each bad one has its problem. "
+        "answer names it (`/9/delay`). With `partial=true` the valid ones are written and each of the others has its problem. "
         "One-time and recurring jobs may be mixed; with `on_name=update` this creates and updates named schedules."
     ),
     query=BatchQuery,
@@ -65,7 +66,7 @@ Checked = Document | Refused
     headers=("traceparent",),
     answers={
         201: Answer("All were submitted.", wire.Batch),
-        200: Answer("Partial: some were refused; each has its problem.", wire.Batch),
+        200: Answer("Partial: some were rejected; each has its problem.", wire.Batch),
     },
     problems=(409, 429),
 )
@@ -95,7 +96,7 @@ def _elements(body: bytes) -> Sequence[msgspec.Raw | bytes]:
     except msgspec.DecodeError as error:
         raise malformed(error) from None
     except RecursionError:
-        raise invalid("", "nested too deep") from None
+        raise invalid("", "nested too deeply") from None
 
 
 def _lines(body: bytes) -> Sequence[msgspec.Raw | bytes]:
@@ -106,7 +107,7 @@ def _lines(body: bytes) -> Sequence[msgspec.Raw | bytes]:
 async def _judge(
     state: ApiState, caller: Caller, items: Sequence[msgspec.Raw | bytes], on_name: OnName, trace: str | None
 ) -> list[Checked]:
-    """What each is, or what is wrong with it. Other callers get their turn in between, and no batch takes for ever."""
+    """Each job, or what is wrong with it. Other callers get their turn in between, and the time of a batch is limited."""
     checked: list[Checked] = []
     async with state.database.connection() as connection:
         now = await database_clock.now(connection, now=state.clock.database_now())
@@ -127,12 +128,14 @@ async def _judge(
             rest_at += _BREATH
             await asyncio.sleep(0)
             if state.clock.monotonic() - begun_s > JUDGING_S:
-                raise Refused("too_large", f"to check {judged_count:,} schedules took too long; send them in several batches")
+                raise Refused(
+                    "too_large", f"the check of {judged_count:,} schedules took too long; send them in several batches"
+                )
     return checked
 
 
 async def _judge_tasks(state: ApiState, checked: list[Checked]) -> list[str]:
-    """Warnings for tasks nobody knows; under `strict_tasks` their jobs are refused, in place."""
+    """Warnings for tasks that no live worker knows; under `strict_tasks` their jobs are rejected, in place."""
     tasks = {one.task for one in checked if not isinstance(one, Refused)}
     unknown = await state.known_tasks.unknown(tasks) if tasks else set()
     if not state.settings.strict_tasks:
@@ -174,7 +177,7 @@ async def _together(state: ApiState, caller: Caller, documents: Sequence[Documen
     except LimitExceeded as error:
         owners = [one.tenant or "default" for one in documents]
         raise over_limit(error, pointer(owners.index(error.tenant), "tenant") if error.tenant in owners else "") from None
-    except InvalidSubmission as error:  # which of them it is, only the message tells
+    except InvalidSubmission as error:  # only the message tells which of them it is
         detail = f"nothing was written; {error}"
         raise Refused("invalid", detail, [Fault(pointer="", detail=str(error))]) from None
     except AlreadyExists as error:
@@ -187,7 +190,7 @@ async def _submit(state: ApiState, caller: Caller, connection: Connection, docum
 
 
 async def _one_by_one_if_needed(state: ApiState, caller: Caller, checked: Sequence[Checked]) -> list[Submitted | Refused]:
-    """The good ones in large slices; a slice that the database refuses is halved until the culprits stand alone."""
+    """The valid ones in large slices; a slice that the database rejects is halved until each faulty job is alone."""
     results: dict[int, Submitted | Refused] = {index: one for index, one in enumerate(checked) if isinstance(one, Refused)}
     good = [index for index, one in enumerate(checked) if not isinstance(one, Refused)]
     slices = [good[start : start + _SLICE] for start in range(0, len(good), _SLICE)]

@@ -1,4 +1,4 @@
-"""`/v1/dead-letters`: what will not be tried again by itself; replay and discard, by id or by filter."""
+"""`/v1/dead-letters`: jobs that are not tried again by themselves; replay and discard, by id or by filter."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def find(request: ApiRequest) -> Response[bytes]:
 
 
 async def _page(connection: Connection, chosen: store.Filter, /, *, before: UUID | None, limit: int) -> Found[store.DeadLetter]:
-    """As many as a page may hold; one at least."""
+    """As many as a page may hold; at least one."""
     found = await store.find(connection, chosen, before=before, limit=limit)
     sizes = accumulate(len(letter.payload_json) for letter in found)
     rows = found[: max(1, sum(size <= PAGE_BYTES for size in sizes))]
@@ -52,10 +52,10 @@ async def _page(connection: Connection, chosen: store.Filter, /, *, before: UUID
 @operation(
     "GET /v1/dead-letters/{letter_id:str}",
     id="getDeadLetter",
-    answers=ok("The letter, with payload and error as they were.", wire.DeadLetter),
+    answers=ok("The letter, with its payload and error.", wire.DeadLetter),
 )
 async def show(request: ApiRequest) -> Response[bytes]:
-    """Look at a dead letter."""
+    """Get a dead letter."""
     wanted = id_of(request, "letter_id", "dead letter")
     async with state_of(request).database.connection() as connection:
         rows = await store.find(connection, store.Filter(ids=[wanted]), limit=1)
@@ -68,35 +68,35 @@ async def show(request: ApiRequest) -> Response[bytes]:
     "POST /v1/dead-letters/replay",
     id="replayDeadLetters",
     body=body(wire.ReplayRequest, limit=_BODY_LIMIT, **examples.REPLAYS),
-    answers=ok("What was replayed, or after a dry run what would be.", wire.Replay),
+    answers=ok("The replayed letters, or after a dry run those that would be.", wire.Replay),
 )
 async def replay(request: ApiRequest) -> Response[bytes]:
     """Run dead letters again.
 
-    Each once, with a fresh budget; a letter that somebody else replays at the same time is left to them.
+    Each once, with a fresh budget; a letter that another caller replays at the same time is left to that caller.
     """
     state, asked = state_of(request), await read(request, wire.ReplayRequest)
     chosen = _chosen(asked.filter)
     async with state.database.transaction() as connection:
         ids = await store.find_ids(connection, chosen, limit=asked.limit)
-        risen = []
+        replayed = []
         if ids and not asked.dry_run:
-            risen = await letters.replay(
+            replayed = await letters.replay(
                 connection, caller_of(request), ids, keep_key=asked.keep_key, now=state.clock.database_now()
             )
-    return answer(wire.Replay(matched_count=len(ids), risen=[one.job_id for one in risen], dry_run=asked.dry_run))
+    return answer(wire.Replay(matched_count=len(ids), replayed=[one.job_id for one in replayed], dry_run=asked.dry_run))
 
 
 @operation(
     "DELETE /v1/dead-letters",
     id="discardDeadLetters",
     body=body(wire.DiscardRequest, limit=_BODY_LIMIT, **examples.DISCARDS),
-    answers=ok("What was discarded, or after a dry run what would be.", wire.Discard),
+    answers=ok("The discarded letters, or after a dry run those that would be.", wire.Discard),
 )
 async def discard(request: ApiRequest) -> Response[bytes]:
     """Discard dead letters.
 
-    Their jobs stay failed; only the letters go.
+    Their jobs stay failed; only the letters are deleted.
     """
     asked = await read(request, wire.DiscardRequest)
     chosen = _chosen(asked.filter)
@@ -106,7 +106,7 @@ async def discard(request: ApiRequest) -> Response[bytes]:
     return answer(wire.Discard(matched_count=len(ids), discarded=gone, dry_run=asked.dry_run))
 
 
-@operation("DELETE /v1/dead-letters/{letter_id:str}", id="discardDeadLetter", answers=ok("It is gone.", wire.Discard))
+@operation("DELETE /v1/dead-letters/{letter_id:str}", id="discardDeadLetter", answers=ok("It is deleted.", wire.Discard))
 async def discard_one(request: ApiRequest) -> Response[bytes]:
     """Discard a dead letter."""
     wanted = id_of(request, "letter_id", "dead letter")
@@ -119,7 +119,7 @@ async def discard_one(request: ApiRequest) -> Response[bytes]:
 
 def _chosen(asked: wire.DeadLetterFilter) -> store.Filter:
     if asked == wire.DeadLetterFilter():
-        raise invalid("/filter", "name at least one of ids, handler, tenant, queue and permanent")
+        raise invalid("/filter", "give at least one of ids, handler, tenant, queue and permanent")
     for field in ("handler", "tenant", "queue"):
         refuse_unkeepable(f"/filter/{field}", getattr(asked, field))
     return filter_of(store.Filter, asked)

@@ -33,11 +33,11 @@ _encode = msgspec.json.Encoder().encode
     answers=ok("A stream without end.", bytes, media_type=MEDIA_TYPE),
 )
 async def stream(request: ApiRequest) -> Stream:
-    """Watch what happens.
+    """Watch transitions live.
 
     Server-sent events: `event` is the type, `data` an Event as JSON, `id` resumes the stream when sent as `Last-Event-ID`;
-    after that, events of the last second may come again. A comment comes every 15 s. A client that cannot keep up is let go and
-    may resume. It is a live view, not a ledger: of a very busy cluster it tells a sample.
+    after that, events of the last second may come again. A comment comes every 15 s. A client that cannot keep up is
+    disconnected and may resume. It is a live view, not a ledger: on a very busy cluster it sends a sample.
     """
     query, state = query_of(request, EventsQuery), state_of(request)
     resume_at = _resume_at(request)
@@ -64,7 +64,7 @@ def _resume_at(request: ApiRequest) -> datetime | None:
     try:
         return within_history(msgspec.convert(said.partition("~")[0], wire.Instant))
     except msgspec.ValidationError:
-        raise invalid("Last-Event-ID", "is not an id of ours; send the `id` of the last event, or leave it out") from None
+        raise invalid("Last-Event-ID", "is not an id of this API; send the `id` of the last event, or leave it out") from None
 
 
 async def _lines(heard: AsyncIterator[Transition | None]) -> AsyncIterator[bytes]:
@@ -73,7 +73,7 @@ async def _lines(heard: AsyncIterator[Transition | None]) -> AsyncIterator[bytes
         yield b": still here\n\n" if transition is None else written(transition)
 
 
-# Line ends to Python and others, though not to the protocol; inside JSON they only occur in texts.
+# Python and others treat them as line ends, although the protocol does not; inside JSON they only occur in texts.
 _LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 
 

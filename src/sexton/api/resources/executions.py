@@ -1,4 +1,4 @@
-"""`/v1/executions` and `/v1/jobs/{id}/executions`: every try, with its output."""
+"""`/v1/executions` and `/v1/jobs/{id}/executions`: every attempt, with its output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PAGE = ok("A page.", wire.Page[wire.Execution])
 async def find(request: ApiRequest) -> Response[bytes]:
     """List executions, newest first.
 
-    Those that have ended; with `status=running` those that run now, which have no id yet.
+    Ended ones; with `status=running` those that run now, which have no id yet.
     """
     query = query_of(request, ExecutionsQuery)
     return await _page(request, query, filter_of(search.ExecutionFilter, query))
@@ -42,7 +42,7 @@ async def find(request: ApiRequest) -> Response[bytes]:
 async def of_job(request: ApiRequest) -> Response[bytes]:
     """List the executions of a job, newest first.
 
-    Those that have ended; the one that runs now is the job's `last_execution`.
+    Ended ones; the one that runs now is the job's `last_execution`.
     """
     query, wanted = query_of(request, JobExecutionsQuery), id_of(request, "job_id", "job")
     async with state_of(request).database.connection() as connection:
@@ -63,7 +63,7 @@ async def _page(request: ApiRequest, query: Paged, chosen: search.ExecutionFilte
 
 @operation("GET /v1/executions/{execution_id:str}", id="getExecution", answers=ok("The execution.", wire.Execution))
 async def show(request: ApiRequest) -> Response[bytes]:
-    """Look at an execution, with its output."""
+    """Get an execution, with its output."""
     wanted = id_of(request, "execution_id", "execution")
     async with state_of(request).database.connection() as connection:
         found = await search.execution(connection, wanted)
@@ -72,7 +72,7 @@ async def show(request: ApiRequest) -> Response[bytes]:
 
 
 async def _payloads(connection: Connection, rows: Sequence[Execution]) -> dict[UUID, str]:
-    """By run; a page without runs by hand asks nothing."""
+    """By run; a page without runs by hand needs no query."""
     by_hand = {row.run_id for row in rows if run_payloads.may_have_one(row.job_id, row.origin)}
     return await run_payloads.of_runs(connection, by_hand)
 

@@ -1,4 +1,4 @@
-"""`/v1/workers` and `/v1/nodes`: who is there, and who has fallen silent."""
+"""`/v1/workers` and `/v1/nodes`: the live processes, and those that stopped sending heartbeats."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ HANDLERS = [
         views.worker,
         id="listWorkers",
         summary="List workers",
-        answers=ok("All that are known, also those lost lately.", wire.Page[wire.Worker]),
+        answers=ok("All known ones, including those lost recently.", wire.Page[wire.Worker]),
     ),
     _listing(
         "/v1/nodes",

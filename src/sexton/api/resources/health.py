@@ -1,4 +1,4 @@
-"""`/healthz` (this process answers), `/readyz` (it can do its work), and the OpenAPI document."""
+"""`/healthz` (this process answers), `/readyz` (it can work), and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sexton.store.fleet import cluster
 operation = partial(Operation, tag="operations")
 
 
-@operation("GET /healthz", any_query=True, id="getHealth", answers=ok("It is.", wire.Health))
+@operation("GET /healthz", any_query=True, id="getHealth", answers=ok("It is alive.", wire.Health))
 async def healthz(request: ApiRequest) -> Response[bytes]:
-    """Is this process alive?
+    """Check whether this process is alive.
 
-    Never touches the database.
+    Never uses the database.
     """
     return answer(wire.Health(), headers={"Cache-Control": "no-store"})
 
@@ -36,12 +36,12 @@ async def healthz(request: ApiRequest) -> Response[bytes]:
     any_query=True,
     id="getReadiness",
     answers={
-        200: Answer("It can.", wire.Readiness),
-        503: Answer("It cannot; the checks say why.", wire.Readiness),
+        200: Answer("It is ready.", wire.Readiness),
+        503: Answer("It is not ready; the checks say why.", wire.Readiness),
     },
 )
 async def readyz(request: ApiRequest) -> Response[bytes]:
-    """Can this process do its work?"""
+    """Check whether this process can work."""
     database = state_of(request).database
     checks: dict[str, wire.Check] = {}
     for name, check in (("database", _reach), ("migrations", migrations.require_current), ("home", cluster.require_home)):
@@ -69,13 +69,13 @@ async def _check(check: Callable[[Postgres], Awaitable[None]], database: Postgre
 
 @operation("GET /schema", any_query=True, id="getOpenApi", answers=ok("OpenAPI 3.1.", dict))
 async def schema(request: ApiRequest) -> Response[bytes]:
-    """This document."""
+    """Get this OpenAPI document."""
     return Response(_document(request.app), media_type=JSON)
 
 
 @get("/schema/openapi.json")
 async def schema_file(request: ApiRequest) -> Response[bytes]:
-    """Where tools look for it."""
+    """The address where tools look for it."""
     return Response(_document(request.app), media_type=JSON)
 
 

@@ -1,4 +1,4 @@
-"""`/v1/jobs`: submit one, look, list, edit, pause, cancel, run, retry."""
+"""`/v1/jobs`: submit, read, list, edit, pause, cancel, run, retry."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ operation = partial(Operation, tag="jobs")
 
 BODY_LIMIT = 2 * 1024 * 1024  # a payload of 256 KiB may be written with escapes six times as long
 WAIT_S_MAX = 60.0
-_LOOK_S = 0.1  # between two looks at a job somebody waits for
+_LOOK_S = 0.1  # between two looks at a job that a caller waits for
 _ENDED = ("completed", "failed", "cancelled")
-_JOB = ok("The job as it stands now.", wire.Job, headers=("ETag",), example=examples.JOB)
+_JOB = ok("The current job.", wire.Job, headers=("ETag",), example=examples.JOB)
 
 
 @operation(
@@ -59,16 +59,16 @@ _JOB = ok("The job as it stands now.", wire.Job, headers=("ETag",), example=exam
             headers=("Location", "ETag", "Idempotent-Replayed"),
             example={**examples.JOB, "created": True},
         ),
-        200: Answer("The recurring job of that name, up to date.", wire.Submitted, headers=("Location", "ETag")),
+        200: Answer("The recurring job of that name, updated.", wire.Submitted, headers=("Location", "ETag")),
     },
     problems=(409, 429),
 )
 async def submit(request: ApiRequest) -> Response[bytes]:
     """Submit a job.
 
-    Answered when durable. A job for a task that no live worker knows is accepted with a warning. A recurring job (`cron`,
-    `rrule` or `every`) whose name stands already is refused (409), or with `on_name=update` brought up to date; it takes no
-    idempotency key.
+    Answered when durable. A job for a task that no live worker knows is accepted with a warning. If the name of a recurring job
+    (`cron`, `rrule` or `every`) already exists, it is refused (409), or with `on_name=update` updated; it takes no idempotency
+    key.
     """
     query, state = query_of(request, SubmitQuery), state_of(request)
     asked = await read(request, wire.JobRequest, check=check_job)
@@ -127,7 +127,7 @@ async def find(request: ApiRequest) -> Response[bytes]:
     answers={**_JOB, 304: Answer("Nothing has changed.", headers=("ETag",))},
 )
 async def show(request: ApiRequest) -> Response[bytes]:
-    """Look at a job.
+    """Get a job.
 
     A read after a write sees it. With `wait` the answer comes when the job has ended or time is up.
     """
@@ -157,7 +157,7 @@ async def _show(state: ApiState, job_id: UUID) -> JobView:
     ),
     headers=("If-Match",),
     answers=ok(
-        "The job as it stands now; or what would change.",
+        "The current job; or what would change.",
         (wire.Job, wire.EditPreview),
         headers=("ETag",),
         example=examples.JOB,
@@ -165,11 +165,11 @@ async def _show(state: ApiState, job_id: UUID) -> JobView:
     problems=(409, 412),
 )
 async def edit(request: ApiRequest) -> Response[bytes]:
-    """Change a pending or recurring job.
+    """Edit a pending or recurring job.
 
-    A one-time job only while no attempt has begun; a recurring one any time, in force from its next fire. What is left out
-    stays; `null` goes back to the default. With `preview=true` nothing is changed, and the answer tells which fires of the next
-    30 days the edit adds and removes.
+    A one-time job only before its first attempt; a recurring one at any time, from its next fire on. Fields that you leave out
+    keep their value; `null` resets to the default. With `preview=true` nothing is changed, and the answer shows which fires of
+    the next 30 days the edit adds and removes.
     """
     query = query_of(request, EditQuery)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
@@ -200,7 +200,7 @@ async def edit(request: ApiRequest) -> Response[bytes]:
     query=StatusQuery,
     body=body(wire.StatusChange, limit=BODY_LIMIT, **examples.STATUS_CHANGES, **examples.PAUSES_OF_RECURRING),
     answers=ok(
-        "The job as it stands now; or what would fire.",
+        "The current job; or what would fire.",
         (wire.Job, wire.ResumePreview),
         headers=("ETag",),
         example=examples.JOB,
@@ -210,9 +210,9 @@ async def edit(request: ApiRequest) -> Response[bytes]:
 async def set_status(request: ApiRequest) -> Response[bytes]:
     """Pause, resume or cancel a job.
 
-    `paused` holds a job that does not run, `active` lets it go on, `cancelled` ends it. A recurring job that is paused fires no
-    more, what runs goes on; with `resume_at` it becomes active then by itself. With `preview=true` the answer to `active` tells
-    what a resume would fire, and nothing is changed.
+    `paused` pauses a job that does not run, `active` resumes it, `cancelled` ends it. A paused recurring job does not fire, and
+    its running runs continue; with `resume_at` it becomes active by itself at that time. With `preview=true` the answer to
+    `active` shows what a resume would fire, and nothing is changed.
     """
     query = query_of(request, StatusQuery)
     state, wanted = state_of(request), id_of(request, "job_id", "job")
@@ -222,10 +222,10 @@ async def set_status(request: ApiRequest) -> Response[bytes]:
     async with state.database.transaction() as connection:
         if query.preview:
             if change.status != "active":
-                raise invalid("?preview", "is for the resume of a recurring job")
+                raise invalid("?preview", "is only for the resume of a recurring job")
             return answer(_resume_preview(await forecast.of_resume(connection, caller, wanted, now=now)))
         if change.resume_at is not None and change.status != "paused":
-            raise invalid("/resume_at", "belongs to a recurring job that is to be paused; leave it out")
+            raise invalid("/resume_at", "is only for pausing a recurring job; leave it out")
         match change.status:
             case "paused":
                 view = await jobs.pause(connection, caller, wanted, note=change.note, resume_at=change.resume_at, now=now)
@@ -245,12 +245,15 @@ def _resume_preview(seen: forecast.ResumeForecast) -> wire.ResumePreview:
 
 
 @operation(
-    "DELETE /v1/jobs/{job_id:str}", id="cancelJob", answers=ok("What the cancellation did.", wire.Cancelled), problems=(409,)
+    "DELETE /v1/jobs/{job_id:str}",
+    id="cancelJob",
+    answers=ok("The number of ended and running runs.", wire.Cancelled),
+    problems=(409,),
 )
 async def cancel(request: ApiRequest) -> Response[bytes]:
     """Cancel a job.
 
-    What has not started never will; what runs is asked to stop, then forced. Its history stays.
+    Waiting runs never start; running ones are asked to stop, then forced. Its history stays.
     """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
@@ -263,7 +266,7 @@ async def cancel(request: ApiRequest) -> Response[bytes]:
 async def retry(request: ApiRequest) -> Response[bytes]:
     """Try a job again now.
 
-    A failed job rises with a fresh budget; one that waits between attempts is due at once.
+    A failed job is replayed with a fresh budget; one that waits between attempts is due now.
     """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
@@ -281,8 +284,8 @@ async def retry(request: ApiRequest) -> Response[bytes]:
 async def run(request: ApiRequest) -> Response[bytes]:
     """Run a job now.
 
-    A recurring job fires once, beside its schedule and under its overlap policy, if asked with another payload, which is of
-    this run alone; a pending one-time job, also one between two attempts, is due at once.
+    A recurring job fires once, outside its schedule and under its overlap policy, on request with another payload, which is for
+    this run only; a pending one-time job, also between two attempts, is due now.
     """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     asked = await read(request, wire.RunRequest) if await request.body() else wire.RunRequest()

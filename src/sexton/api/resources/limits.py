@@ -1,4 +1,4 @@
-"""`/v1/limits`: limits by key, who holds them, and how many wait."""
+"""`/v1/limits`: limits by key, the runs that hold them, and how many wait."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .pages import by_name
 from .sharing import SettingsByName, operation
 
 
-@operation("GET /v1/limits", id="listLimits", query=LimitsQuery, answers=ok("A page of them.", wire.Page[wire.LimitView]))
+@operation("GET /v1/limits", id="listLimits", query=LimitsQuery, answers=ok("A page of limits.", wire.Page[wire.LimitView]))
 async def find(request: ApiRequest) -> Response[bytes]:
     """List limits.
 
-    By key. Each with how many hold it and wait for it, counted to 1,000, but without its holders.
+    By key. Each with how many runs hold it and wait for it, counted up to 1,000, but without its holders.
     """
     query, state = query_of(request, LimitsQuery), state_of(request)
     prefix, now = query.prefix or "", state.clock.database_now()
@@ -52,20 +52,20 @@ _MISSING = "there is no limit {name}"
 
 HANDLERS = [
     find,
-    _LIMITS.show(summary="Look at a limit and its holders", missing=_MISSING),
+    _LIMITS.show(summary="Get a limit and its holders", missing=_MISSING),
     _LIMITS.set(
         wire.LimitSettings,
         wire.LimitSettings.to_domain,
         _put,
         summary="Set a limit",
-        description="Makes it, or replaces its numbers, at once and for all jobs that name it. Whoever holds it keeps it.",
+        description="Creates it, or replaces its numbers, at once and for all jobs that name it. Runs keep their slots.",
         examples=examples.LIMITS,
     ),
     _LIMITS.remove(
         limits.remove,
         summary="Remove a limit",
-        description="Refused (409) while runs wait for it.",
-        done="It is gone.",
+        description="Rejected (409) while runs wait for it.",
+        done="It is deleted.",
         missing=_MISSING,
         problems=(409,),
     ),

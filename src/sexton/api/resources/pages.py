@@ -23,7 +23,7 @@ ChosenIn = TypeVar("ChosenIn", contravariant=True)
 
 
 class Find(Protocol[ChosenIn, T]):
-    """Reads what is chosen, newest first, before an id."""
+    """Reads the selected rows, newest first, before an id."""
 
     async def __call__(self, connection: Connection, chosen: ChosenIn, /, *, before: UUID | None, limit: int) -> Found[T]: ...
 

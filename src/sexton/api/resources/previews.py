@@ -1,4 +1,4 @@
-"""`POST /v1/schedules/preview`: fires before they happen, at a bounded cost."""
+"""`POST /v1/schedules/preview`: future fires, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def preview(request: ApiRequest) -> Response[bytes]:
     """Show when a schedule fires.
 
     In words and instants: of a schedule as it would be submitted, or of a job by its `job_id`. The fires are those strictly
-    after `after` (now, if left out), with their jitter. `H` and jitter are drawn from tenant and name.
+    after `after` (default: now), with their jitter. Tenant and name are the seed of `H` and jitter.
     """
     state = state_of(request)
     asked = await read(request, wire.PreviewRequest, check=lambda one: _rule(one, host_now()))

@@ -1,4 +1,4 @@
-"""`/v1/queues`: a pause, the rate they release runs at, ageing, defaults; and how long each is."""
+"""`/v1/queues`: a pause, the release rate, ageing, defaults; and the length of each queue."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ _QUEUES = Shares("queue", wire.QueueView, _find, is_known=_is_known)
 HANDLERS = [
     _QUEUES.list(
         _find_all,
-        description="By name: with work in them, with a worker that serves them, or with something set for them.",
+        description="By name: queues with runs, with a live worker, or with settings.",
     ),
-    _QUEUES.show(missing="there is no work in a queue {name}, no live worker serves it, and nothing is set for it"),
+    _QUEUES.show(missing="the queue {name} has no runs, no live worker and no settings"),
     _QUEUES.set(
         wire.QueueSettings,
         lambda given, _: given.to_domain(),
         queues.put,
-        summary="Set a queue's pace and defaults",
+        summary="Set a queue's release rate and defaults",
         description=(
-            "Replaces all that was set: what is left out has its default again. A pause stays. `timeout`, `retry` and "
-            "`jitter` are those of jobs submitted from now on whose task and submission say nothing themselves."
+            "Replaces all settings: fields that you leave out have their default again. A pause stays. `timeout`, `retry` and "
+            "`jitter` apply to jobs submitted from now on whose task and submission do not set them."
         ),
         examples=examples.QUEUES,
     ),
     _QUEUES.forget(queues.QUEUES, stays="The runs in it stay."),
     _QUEUES.set_status(
-        queues.QUEUES, description="While it is paused nothing in it starts; what runs goes on, and jobs may be submitted."
+        queues.QUEUES, description="While it is paused nothing in it starts; running runs continue, and jobs may be submitted."
     ),
 ]

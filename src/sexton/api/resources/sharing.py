@@ -1,4 +1,4 @@
-"""The operations that tenants, queues and limits share: each is what is set under a name, and how that stands now."""
+"""The operations that tenants, queues and limits share: each has settings under a name, and a current load."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CheckedIn = TypeVar("CheckedIn", contravariant=True)
 
 
 class Put(Protocol[CheckedIn]):
-    """Replaces what is set under a name."""
+    """Replaces the settings of a name."""
 
     async def __call__(
         self, connection: Connection, caller: Caller, name: str, settings: CheckedIn, /, *, now: datetime | None
@@ -41,10 +41,10 @@ class Put(Protocol[CheckedIn]):
 
 
 class SettingsByName(Generic[View]):
-    """Makes the operations of one kind, at `/v1/{noun}s` and below.
+    """Creates the operations of one kind, at `/v1/{noun}s` and below.
 
-    `find` reads one by its name. It answers `None` where there is none, unless every name has at least the defaults: then
-    `is_known` tells whether there is more to show than these.
+    `find` reads one by its name. It returns `None` if it does not exist, unless every name has at least the defaults: then
+    `is_known` says whether there is more to show than these.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SettingsByName(Generic[View]):
         self._noun, self._view, self._find, self._is_known = noun, view, find, is_known
         self._path = f"/v1/{noun}s"
         self._route = f"{self._path}/{{{parameter}:path}}"
-        self._current = {200: Answer(f"The {noun} as it stands now.", view)}
+        self._current = {200: Answer(f"The current {noun}.", view)}
 
     def list(
         self, find_all: Callable[[Connection, datetime | None], Awaitable[Sequence[View]]], *, description: str
@@ -69,7 +69,7 @@ class SettingsByName(Generic[View]):
             id=self._id("list", "s"),
             summary=f"List {self._noun}s",
             description=description,
-            answers=ok("Each with its load and what is set for it.", wire.Page[self._view]),  # type: ignore[name-defined]
+            answers=ok("Each with its load and its settings.", wire.Page[self._view]),  # type: ignore[name-defined]
             problems=(422,),
         )
         async def list_(request: ApiRequest) -> Response[bytes]:
@@ -83,7 +83,7 @@ class SettingsByName(Generic[View]):
         @operation(
             f"GET {self._route}",
             id=self._id("get"),
-            summary=summary or f"Look at a {self._noun}",
+            summary=summary or f"Get a {self._noun}",
             description=description,
             answers=self._current,
             problems=(400, 404, 422),
@@ -161,7 +161,7 @@ class SettingsByName(Generic[View]):
         return name_of(request, f"{self._path}/", suffix)
 
     def _checked_name(self, request: ApiRequest, suffix: str = "") -> str:
-        """Of what is about to be set. The settings of a limit check its key."""
+        """Checks the name of new settings. The settings of a limit check its key."""
         return self._name(request, suffix)
 
 
@@ -171,8 +171,8 @@ class Shares(SettingsByName[View]):
     def forget(self, changes: Changes, *, stays: str) -> HTTPRouteHandler:
         return self.remove(
             changes.remove,
-            missing=f"nothing is set for a {self._noun} {{name}}",
-            summary=f"Forget what is set for a {self._noun}",
+            missing=f"the {self._noun} {{name}} has no settings",
+            summary=f"Reset a {self._noun} to the defaults",
             description=f"It has the defaults again, and a pause ends. {stays}",
             done="It has the defaults again.",
         )

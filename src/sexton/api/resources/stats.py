@@ -1,4 +1,4 @@
-"""`/v1/stats`: the cluster at a glance."""
+"""`/v1/stats`: an overview of the cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ operation = partial(Operation, tag="fleet")
 
 @operation("GET /v1/stats", id="getStats", answers=ok("Counts stop at 10,000 each.", wire.Stats), problems=(422,))
 async def stats(request: ApiRequest) -> Response[bytes]:
-    """The whole cluster at a glance."""
+    """Get an overview of the cluster."""
     state = state_of(request)
     async with state.database.connection() as connection:
         return answer(wire.Stats(**msgspec.structs.asdict(await store.stats(connection, now=state.clock.database_now()))))

@@ -1,4 +1,4 @@
-"""`/v1/subscriptions`: who is told what became of runs, the log of what was delivered, and replays."""
+"""`/v1/subscriptions`: webhooks that report the outcome of runs, the log of their deliveries, and replays."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from .pages import by_name, newest_first
 
 operation = partial(Operation, tag="subscriptions")
 
-_SUBSCRIPTION = ok("The subscription as it stands now.", wire.SubscriptionView)
+_SUBSCRIPTION = ok("The current subscription.", wire.SubscriptionView)
 
 
 @operation(
     "GET /v1/subscriptions",
     id="listSubscriptions",
     query=SubscriptionsQuery,
-    answers=ok("A page of them.", wire.Page[wire.SubscriptionView]),
+    answers=ok("A page of subscriptions.", wire.Page[wire.SubscriptionView]),
 )
 async def listed(request: ApiRequest) -> Response[bytes]:
     """List subscriptions.
@@ -54,7 +54,7 @@ async def listed(request: ApiRequest) -> Response[bytes]:
 
 @operation("GET /v1/subscriptions/{name:str}", id="getSubscription", answers=_SUBSCRIPTION, problems=(404, 422))
 async def shown(request: ApiRequest) -> Response[bytes]:
-    """Look at a subscription."""
+    """Get a subscription."""
     async with state_of(request).database.connection() as connection:
         return answer(delivery_views.subscription(await _found(connection, _name(request))))
 
@@ -66,10 +66,10 @@ async def shown(request: ApiRequest) -> Response[bytes]:
     answers={**_SUBSCRIPTION, 201: Answer("It is new.", wire.SubscriptionView)},
 )
 async def set_(request: ApiRequest) -> Response[bytes]:
-    """Subscribe to what becomes of runs.
+    """Subscribe to the outcome of runs.
 
-    Makes the subscription, or replaces all of it. It holds for runs that end from now on; what is on its way goes where it was
-    to go. While it is paused no event is made, nor made up for later.
+    Creates the subscription, or replaces all of it. It applies to runs that end from now on; existing deliveries keep their
+    URL. While it is paused, events are neither created nor kept for later.
     """
     state, name = state_of(request), checked_name(_name(request))
     given = await read_checked(request, wire.SubscriptionSettings, lambda one: one.to_domain(name))
@@ -88,7 +88,7 @@ async def set_(request: ApiRequest) -> Response[bytes]:
 async def removed(request: ApiRequest) -> Response[bytes]:
     """Remove a subscription.
 
-    What has not been delivered yet is cancelled. What was stays among the jobs, named `webhook:{name}`.
+    Undelivered events are cancelled. Delivered ones stay among the jobs, named `webhook:{name}`.
     """
     state, name = state_of(request), _name(request)
     count = await subscriptions.remove(state.database, caller_of(request), name, now=state.clock.database_now())
@@ -105,7 +105,7 @@ async def removed(request: ApiRequest) -> Response[bytes]:
     problems=(404,),
 )
 async def log(request: ApiRequest) -> Response[bytes]:
-    """List what was delivered, and what was not, newest first."""
+    """List deliveries, newest first."""
     query, name = query_of(request, DeliveriesQuery), _name(request)
 
     async def find(connection: Connection, chosen: JobFilter, **where: Any) -> Found[store.Delivery]:
@@ -118,14 +118,14 @@ async def log(request: ApiRequest) -> Response[bytes]:
 @operation(
     "POST /v1/subscriptions/{name:str}/deliveries/{delivery_id:str}/replay",
     id="replayDelivery",
-    answers=ok("It is on its way.", wire.DeliveriesReplayed),
+    answers=ok("It is sent again.", wire.DeliveriesReplayed),
     problems=(409, 422),
 )
 async def replay_one(request: ApiRequest) -> Response[bytes]:
     """Send a delivery again.
 
-    Whether it arrived, failed or was cancelled, with a fresh budget, to where the subscription points now. The message keeps
-    its id (`webhook-id`), so a receiver that minds it acts once.
+    Whether it arrived, failed or was cancelled, with a fresh budget, to the current URL of the subscription. The message keeps
+    its id (`webhook-id`), so a receiver that checks it acts once.
     """
     state, name, wanted = state_of(request), _name(request), id_of(request, "delivery_id", "delivery")
     async with state.database.transaction() as connection:
@@ -139,7 +139,7 @@ async def replay_one(request: ApiRequest) -> Response[bytes]:
 async def _refuse_replay(connection: Connection, name: str, wanted: UUID) -> None:
     for view in await jobs.show_many(connection, [wanted]):
         if store.delivers(view, name) is not None:
-            raise NotAllowedIn("replay", view.status, f"the delivery is {view.status}: it is on its way already")
+            raise NotAllowedIn("replay", view.status, f"the delivery is {view.status}: it has not ended yet")
     raise NotFound(f"{name} has no delivery {wanted}")
 
 
@@ -147,13 +147,13 @@ async def _refuse_replay(connection: Connection, name: str, wanted: UUID) -> Non
     "POST /v1/subscriptions/{name:str}/deliveries/replay",
     id="replayDeliveries",
     body=body(wire.DeliveriesReplay, **examples.DELIVERIES_REPLAYS),
-    answers=ok("What is sent again, or after a dry run would be.", wire.DeliveriesReplayed),
+    answers=ok("The deliveries that are sent again, or after a dry run would be.", wire.DeliveriesReplayed),
     problems=(404,),
 )
 async def replay_many(request: ApiRequest) -> Response[bytes]:
     """Send many deliveries again.
 
-    All that failed, or those of a range of time, newest first; each as if it were named alone.
+    All that failed, or those of a range of time, newest first; each as by the call for one.
     """
     state, name, asked = state_of(request), _name(request), await read(request, wire.DeliveriesReplay)
     async with state.database.connection() as connection:
@@ -169,7 +169,7 @@ async def replay_many(request: ApiRequest) -> Response[bytes]:
 
 
 async def _chosen(connection: Connection, name: str, asked: wire.DeliveriesReplay) -> tuple[list[UUID], bool]:
-    """The newest that ended so, and whether there are more of them."""
+    """The newest with this status, and whether there are more of them."""
     chosen = JobFilter(
         status=asked.status, submitted_from=within_history(asked.from_at), submitted_until=within_history(asked.until)
     )

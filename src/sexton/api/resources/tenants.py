@@ -1,4 +1,4 @@
-"""`/v1/tenants`: their share, their limits, a pause; and how much each has going on."""
+"""`/v1/tenants`: their share, their limits, a pause; and the load of each."""
 
 from __future__ import annotations
 
@@ -28,23 +28,21 @@ async def _find_all(connection: Connection, now: datetime | None) -> list[wire.T
 _TENANTS = Shares("tenant", wire.TenantView, _find, is_known=lambda view: view.updated_at is not None or view.has_runs)
 
 HANDLERS = [
-    _TENANTS.list(
-        _find_all, description="By name: those with work waiting or running, and up to 1,000 for which something was set."
-    ),
+    _TENANTS.list(_find_all, description="By name: those with waiting or running runs, and up to 1,000 with settings."),
     _TENANTS.show(
-        description="One for which nothing was set has the defaults.",
-        missing="nothing is set for a tenant {name}, and it has no work waiting or running",
+        description="A tenant without settings has the defaults.",
+        missing="the tenant {name} has no settings and no waiting or running runs",
     ),
     _TENANTS.set(
         wire.TenantSettings,
         lambda given, _: given.to_domain(),
         tenants.put,
         summary="Set a tenant's share and limits",
-        description="Replaces all that was set: what is left out has its default again. A pause stays.",
+        description="Replaces all settings: fields that you leave out have their default again. A pause stays.",
         examples=examples.TENANTS,
     ),
     _TENANTS.forget(tenants.TENANTS, stays="Its jobs stay."),
     _TENANTS.set_status(
-        tenants.TENANTS, description="While it is paused none of its runs starts; what runs goes on, and it may submit."
+        tenants.TENANTS, description="While it is paused none of its runs starts; running ones continue, and it may submit."
     ),
 ]

@@ -18,10 +18,10 @@ operation = partial(Operation, tag="jobs")
 
 @operation("GET /v1/jobs/{job_id:str}/why", id="explainJob", answers=ok("The answer, and how it was found.", wire.Why))
 async def show(request: ApiRequest) -> Response[bytes]:
-    """Tell why a job has or has not run.
+    """Explain why a job has or has not run.
 
-    An ordered chain of questions, each with the evidence it rests on; the first that stands in the way gives the answer. For
-    one-time and recurring jobs, whatever their status.
+    An ordered chain of questions, each with the facts behind its answer; the first that finds an obstacle gives the answer. For
+    one-time and recurring jobs, in any status.
     """
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.connection() as connection:

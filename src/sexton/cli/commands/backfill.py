@@ -1,4 +1,4 @@
-"""`sexton jobs backfill`: look at the past fires that would run, be asked, run them; or stop those that wait."""
+"""`sexton jobs backfill`: shows the past fires that would run, asks, and runs them; or stops those that wait."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SHOWN = 10  # fires that a preview names
 def backfill(
     job_id: Annotated[str, typer.Argument(metavar="ID", help="The recurring job's id.")],
     since: Annotated[str | None, typer.Option("--from", help="The first instant of the range.")] = None,
-    until: Annotated[str | None, typer.Option(help="Where it ends, not included; without: now.")] = None,
+    until: Annotated[str | None, typer.Option(help="Where it ends, not included; default: now.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also fires that have run or were buried.")] = False,
-    spacing: Annotated[str, typer.Option(help="How long after the one before each is due.")] = "1s",
+    spacing: Annotated[str, typer.Option(help="How long after the previous one each is due.")] = "1s",
     parallel: Annotated[bool, typer.Option("--parallel", help="As many at once as the job itself allows.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop a backfill: what waits never starts.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would run.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop a backfill: waiting runs never start.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     url: Url = None,
     as_json: AsJson = False,
@@ -40,7 +40,7 @@ def backfill(
         return
     from_at, until_at = instant(since, "--from"), instant(until, "--until")
     if from_at is None:
-        raise NotUnderstood("say from when, for example --from 2026-03-01T00:00:00Z; or --stop")
+        raise NotUnderstood("give the start of the range, for example --from 2026-03-01T00:00:00Z; or --stop")
     asked: dict[str, Any] = {
         "fires": "all" if everything else "missing",
         "spacing": spacing,
@@ -66,7 +66,7 @@ def _stop(job_id: str, url: str | None, as_json: bool) -> None:
     if as_json:
         print_json(stopped)
     else:
-        typer.echo(f"{_fires(stopped.ended_count)} will not run; {stopped.running_count:,} running go on")
+        typer.echo(f"{_fires(stopped.ended_count)} will not run; {stopped.running_count:,} running ones continue")
 
 
 def _tell(told: Backfill, as_json: bool) -> None:
@@ -86,7 +86,7 @@ def _words(told: Backfill) -> list[str]:
     left_out = {
         "have run": told.already_ran_count,
         "wait or run": told.live_count,
-        "lie in the dead letters (sexton dead replay)": told.dead_letter_count,
+        "are in the dead letters (sexton dead replay)": told.dead_letter_count,
         "are left to the schedule itself": told.undecided_count,
     }
     return lines + [f"left out: {many:,} that {why}" for why, many in left_out.items() if many]

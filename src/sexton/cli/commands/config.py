@@ -80,13 +80,13 @@ def _plain(value: Any) -> Any:
         case tuple():
             return list(value)
         case dict():
-            return sorted(value)  # the names alone: somebody will have put a password into a command
+            return sorted(value)  # only the names: a command may contain a password
         case _:
             return value
 
 
 def masked(url: str) -> str:
-    """The address without its password, nor what might be one in an address that is not well formed."""
+    """The address without its password, and without what might be one in an address that is not well formed."""
     from urllib.parse import urlsplit
 
     try:

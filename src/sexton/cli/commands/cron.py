@@ -1,4 +1,4 @@
-"""`sexton cron explain`: what a rule means, without a database."""
+"""`sexton cron explain`: explains a rule, without a database."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def cron() -> None:
 def explain(
     rule: Annotated[str, typer.Argument(help='A cron expression or an RRULE: "0 9 * * MON-FRI", "FREQ=WEEKLY;BYDAY=MO".')],
     tz: Annotated[str | None, typer.Option(help="The time zone: America/New_York. UTC by default.")] = None,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, max=1000, help="So many fires.")] = 10,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, max=1000, help="How many fires to print.")] = 10,
     after: Annotated[str | None, typer.Option(help="From this instant on: 2026-03-01T09:00:00Z. Now by default.")] = None,
     dialect: Annotated[str, typer.Option(help="cron, or quartz: weekdays count from Sunday = 1.")] = "cron",
-    name: Annotated[str, typer.Option(help="The schedule's name, which decides what H stands for.")] = "",
+    name: Annotated[str, typer.Option(help="The name of the schedule, which decides the value of H.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say in words what a rule means, and when it fires next, in its zone and in UTC.
+    """Explain a rule in words, and print when it fires next, in its time zone and in UTC.
 
     Example: sexton cron explain "0 9 * * MON-FRI" --tz America/New_York
     """

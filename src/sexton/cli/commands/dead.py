@@ -1,4 +1,4 @@
-"""`sexton dead …`: the graveyard."""
+"""`sexton dead …`: dead letters."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="List, show, replay and discard dead letters."
 )
 
-CHUNK = 500  # letters per call: a bar that moves, and a transaction that is short
+CHUNK = 500  # letters per call, for a progress bar that moves and short transactions
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Dead letters by their id, or choose by the options.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Dead letters by their id; or select them by the options.")]
 Handler = Annotated[str | None, typer.Option(help="Of this task.")]
 Tenant = Annotated[str | None, typer.Option(help="Of this tenant.")]
 Queue = Annotated[str | None, typer.Option(help="Of this queue.")]
 Permanent = Annotated[
-    bool | None, typer.Option("--permanent/--transient", help="Only those that another try cannot help, or can.")
+    bool | None,
+    typer.Option("--permanent/--transient", help="Only those that another attempt cannot help; or only the others."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every dead letter.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print how many it would be.")]
 
 
 @app.command("list")
@@ -42,7 +43,7 @@ def list_(
     tenant: Tenant = None,
     queue: Queue = None,
     permanent: Permanent = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -106,7 +107,7 @@ def replay(
     permanent: Permanent = None,
     everything: All = False,
     new_key: Annotated[
-        bool, typer.Option("--new-key", help="Let go of idempotency keys: the effect may happen again.")
+        bool, typer.Option("--new-key", help="Delete the idempotency keys: the effect may happen again.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -126,17 +127,17 @@ def replay(
         chosen = await _chosen(client, ids, filters)
         if dry_run or not chosen:
             return _answer(
-                Replay(matched_count=len(chosen), risen=[], dry_run=dry_run), "would run again", len(chosen), as_json
+                Replay(matched_count=len(chosen), replayed=[], dry_run=dry_run), "would run again", len(chosen), as_json
             )
         if ids is None:
             sure(f"Run {len(chosen):,} dead letters again?", yes=yes)
-        risen: list[UUID] = []
+        replayed: list[UUID] = []
         with progress("replaying", len(chosen)) as advance:
             for part in _parts(chosen):
-                risen += (await client.replay(part, keep_key=not new_key)).risen
+                replayed += (await client.replay(part, keep_key=not new_key)).replayed
                 advance(len(part))
-        answer = Replay(matched_count=len(chosen), risen=risen, dry_run=False)
-        return _answer(answer, "run again", len(risen), as_json, missed=len(chosen) - len(risen) if ids else 0)
+        answer = Replay(matched_count=len(chosen), replayed=replayed, dry_run=False)
+        return _answer(answer, "run again", len(replayed), as_json, missed=len(chosen) - len(replayed) if ids else 0)
 
     raise typer.Exit(with_client(url, work))
 
@@ -154,7 +155,7 @@ def discard(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Throw dead letters away. Their jobs stay failed; nothing brings them back.
+    """Discard dead letters. Their jobs stay failed. This cannot be undone.
 
     Example: sexton dead discard --handler demo.fail --permanent --dry-run
     """
@@ -187,16 +188,16 @@ def _filters(handler: str | None, tenant: str | None, queue: str | None, permane
 
 
 def _require_choice(ids: Sequence[str] | None, filters: dict[str, Any], everything: bool) -> None:
-    """Exactly one way of choosing: a forgotten option must not mean all of them."""
+    """Exactly one way to select: a forgotten option must not mean all of them."""
     ways = sum([bool(ids), bool(filters), everything])
     if ways == 0:
-        raise NotUnderstood("say which: ids, a filter such as --handler, or --all")
+        raise NotUnderstood("say which: give ids, a filter such as --handler, or --all")
     if ways > 1:
-        raise NotUnderstood("choose one way: ids, filters, or --all")
+        raise NotUnderstood("select in one way: ids, filters, or --all")
 
 
 async def _chosen(client: AsyncClient, ids: Sequence[str] | None, filters: Any) -> list[UUID]:
-    """Exactly these: what is buried while we ask and work is not touched."""
+    """Exactly these: letters buried while the command asks and works are not touched."""
     if ids:
         return [_uuid(letter_id) for letter_id in ids]
     return [letter.id async for letter in client.dead_letters(**filters)]
@@ -219,7 +220,7 @@ def _answer(document: Any, done: str, count: int, as_json: bool, *, missed: int 
     else:
         typer.echo(f"{count:,} {done}")
     if missed:
-        say(f"{missed:,} of the ids are not in the dead letters (any more)")
+        say(f"{missed:,} of the ids are not in the dead letters, or no longer")
         return Exit.NOT_FOUND
     return Exit.DONE
 

@@ -1,4 +1,4 @@
-"""`sexton jobs preview`, `sexton jobs why`: what will happen, and why something has not."""
+"""`sexton jobs preview`, `sexton jobs why`: shows what will happen, and why a job has not run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from sexton.wire import Preview, Why
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
-AROUND = 3  # fires that are shown before and after a change of the clocks
+AROUND = 3  # fires that are shown before and after a clock change
 _PAGE = 1_000
 _LOOK_BACK = tuple(timedelta(minutes=minutes) for minutes in (10, 180, 2 * 1440, 40 * 1440, 800 * 1440))
 
 
 class Change(NamedTuple):
-    """The clocks of a zone change."""
+    """A clock change of a zone."""
 
     at: datetime
     before: timedelta
@@ -37,7 +37,7 @@ class Change(NamedTuple):
 
 
 def why(job_id: Id, url: Url = None, as_json: AsJson = False) -> None:
-    """Tell why a job has or has not run.
+    """Explain why a job has or has not run.
 
     Example: sexton jobs why 0199a1b2-0000-7000-8000-000000000000
     """
@@ -52,13 +52,13 @@ def why(job_id: Id, url: Url = None, as_json: AsJson = False) -> None:
 
 def preview(
     job_id: Id,
-    days: Annotated[float, typer.Option(min=0.01, max=3660, help="How far ahead.")] = 30,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="At most so many.")] = 50,
-    dst: Annotated[bool, typer.Option("--dst", help="Only the fires around changes of the clocks.")] = False,
+    days: Annotated[float, typer.Option(min=0.01, max=3660, help="How many days ahead.")] = 30,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="At most this many.")] = 50,
+    dst: Annotated[bool, typer.Option("--dst", help="Only the fires around clock changes (DST).")] = False,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show when a recurring job fires, in its zone and in UTC.
+    """Show when a recurring job fires, in its time zone and in UTC.
 
     Example: sexton jobs preview f199a1b2-0000-7000-8000-000000000000 --days 400 --dst
     """
@@ -88,11 +88,11 @@ def preview(
         return
     print_fires(fires, where, turns, none=f"it does not fire within {days:g} days")
     if not dst and len(fires) == count:
-        say(f"the first {count:,}; more with -n")
+        say(f"these are the first {count:,}; get more with -n")
 
 
 def print_fires(fires: Sequence[datetime], where: ZoneInfo, turns: Sequence[Change] = (), *, none: str) -> None:
-    """Each in its zone and in UTC; the first after a change of the clocks says so."""
+    """Each in its time zone and in UTC; the first after a clock change says so."""
     rows = []
     for before, at in zip([None, *fires], fires, strict=False):
         turned = [turn for turn in turns if before is not None and before < turn.at <= at]
@@ -121,7 +121,7 @@ def changes(where: ZoneInfo, since: datetime, until: datetime) -> Iterator[Chang
 
 
 async def _around(client: AsyncClient, job_id: str, turn: Change) -> list[datetime]:
-    """The last fires before the clocks change, and the first after."""
+    """The last fires before a clock change, and the first after it."""
     earlier: list[datetime] = []
     for span in _LOOK_BACK:
         seen = (await client.preview(job_id, after=turn.at - span, count=_PAGE)).fires
@@ -153,7 +153,7 @@ def _local(at: datetime, where: ZoneInfo) -> str:
 
 
 def rule_of(cron: str | None, rrule: str | None, every: str | None, **others: Any) -> dict[str, Any]:
-    """What was said of a schedule; nothing at all where no rule was given."""
+    """The given schedule fields; empty without a rule."""
     rules = {name: value for name, value in (("cron", cron), ("rrule", rrule), ("every", every)) if value is not None}
     said = {name: value for name, value in others.items() if value is not None}
     if len(rules) > 1:

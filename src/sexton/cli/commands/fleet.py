@@ -7,7 +7,7 @@ from sexton.cli.printing import print_list, print_one, up_to
 
 
 def workers(url: Url = None, as_json: AsJson = False) -> None:
-    """List the workers: what they run and when they last gave a sign of life.
+    """List the workers: what they run, and their last heartbeat.
 
     Example: sexton workers
     """
@@ -41,7 +41,7 @@ def nodes(url: Url = None, as_json: AsJson = False) -> None:
 
 
 def stats(url: Url = None, as_json: AsJson = False) -> None:
-    """The whole cluster at a glance. Counts stop at 10,000.
+    """Show an overview of the cluster. Counts stop at 10,000.
 
     Example: sexton stats --json
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sexton.wire import EditPreview, Execution, Job
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="List, show, watch, change and cancel jobs."
+    add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="List, show, watch, edit and cancel jobs."
 )
 
 app.command()(why)
@@ -29,7 +29,7 @@ app.command()(backfill)
 app.command()(preview)
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
-Ids = Annotated[list[str], typer.Argument(metavar="ID", help="One id or more.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID", help="One or more ids.")]
 COLUMNS = ("id", "status", "handler", "tries", "submitted", "next", "name", "queue", "tenant")
 
 
@@ -44,7 +44,7 @@ def list_(
     tag: Annotated[str | None, typer.Option(help="With this tag.")] = None,
     since: Annotated[str | None, typer.Option("--from", help="Submitted at or after this instant.")] = None,
     until: Annotated[str | None, typer.Option(help="Submitted before this instant.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -68,12 +68,12 @@ def list_(
         return [job async for job in client.jobs(limit=limit, **filters)]
 
     jobs = with_client(url, found)
-    print_list(jobs, COLUMNS, (row(job) for job in jobs), none="no such jobs", as_json=as_json)
+    print_list(jobs, COLUMNS, (row(job) for job in jobs), none="no matching jobs", as_json=as_json)
 
 
 @app.command()
 def show(job_id: Id, url: Url = None, as_json: AsJson = False) -> None:
-    """Show one job, how it stands and what its last try said.
+    """Show one job, its status and the result of its last attempt.
 
     Example: sexton jobs show 0199a1b2-0000-7000-8000-000000000000
     """
@@ -84,11 +84,11 @@ def show(job_id: Id, url: Url = None, as_json: AsJson = False) -> None:
 @app.command()
 def executions(
     job_id: Id,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """List every try of a job.
+    """List every attempt of a job.
 
     Example: sexton jobs executions 0199a1b2-0000-7000-8000-000000000000
     """
@@ -99,12 +99,12 @@ def executions(
     tries = with_client(url, found)
     columns = ("id", "status", "why", "attempt", "took", "started", "worker")
     rows = (_try_row(execution) for execution in tries)
-    print_list(tries, columns, rows, none="it has not been tried yet", as_json=as_json)
+    print_list(tries, columns, rows, none="no attempt has ended yet", as_json=as_json)
 
 
 @app.command()
 def cancel(job_ids: Ids, url: Url = None, as_json: AsJson = False) -> None:
-    """Cancel jobs: what has not started never will, what runs is asked to stop.
+    """Cancel jobs: waiting runs never start, running ones are asked to stop.
 
     Example: sexton jobs cancel 0199a1b2-0000-7000-8000-000000000000
     """
@@ -118,7 +118,7 @@ def cancel(job_ids: Ids, url: Url = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def retry(job_ids: Ids, url: Url = None, as_json: AsJson = False) -> None:
-    """Run failed jobs again, or let one that waits between two tries go at once.
+    """Run failed jobs again, or start one that waits between two attempts now.
 
     Example: sexton jobs retry 0199a1b2-0000-7000-8000-000000000000
     """
@@ -132,7 +132,7 @@ def retry(job_ids: Ids, url: Url = None, as_json: AsJson = False) -> None:
 @app.command()
 def run(
     job_ids: Annotated[
-        list[str], typer.Argument(metavar="ID… [KEY=VALUE…]", help="One id or more, and a payload for this run alone.")
+        list[str], typer.Argument(metavar="ID… [KEY=VALUE…]", help="One or more ids, and a payload for this run only.")
     ],
     payload: Annotated[
         str | None, typer.Option(help="The same as JSON; @FILE reads a file, - standard input. Recurring jobs only.")
@@ -140,14 +140,14 @@ def run(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run jobs now: a recurring one fires beside its schedule, one that waits for its time need not.
+    """Run jobs now: a recurring one fires once outside its schedule, a waiting one is due now.
 
     Example: sexton jobs run 8199a1b2-0000-7000-8000-000000000000 region=eu
     """
     pairs = [one for one in job_ids if "=" in one]
     ids = [one for one in job_ids if "=" not in one]
     if not ids:
-        raise NotUnderstood("say which job to run, by its id")
+        raise NotUnderstood("give the id of the job to run")
     given = payload_of(payload, pairs) if pairs or payload is not None else None
 
     async def fired(client: AsyncClient, job_id: str) -> tuple[Any, str]:
@@ -159,8 +159,8 @@ def run(
 @app.command()
 def pause(
     job_ids: Ids,
-    note: Annotated[str | None, typer.Option(help="Why, for whoever finds it paused.")] = None,
-    until: Annotated[str | None, typer.Option(help="A recurring job goes on by itself at this instant.")] = None,
+    note: Annotated[str | None, typer.Option(help="The reason, shown with the paused job.")] = None,
+    until: Annotated[str | None, typer.Option(help="A recurring job resumes by itself at this instant.")] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -180,11 +180,11 @@ def pause(
 @app.command()
 def resume(
     job_ids: Ids,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what recurring jobs would fire.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what recurring jobs would fire.")] = False,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let paused jobs go on.
+    """Resume paused jobs.
 
     Example: sexton jobs resume 0199a1b2-0000-7000-8000-000000000000
     """
@@ -193,7 +193,7 @@ def resume(
         if dry_run:
             told = await client.preview_resume(job_id)
             return told, "would fire " + (", ".join(shown(at) for at in told.fires[:10]) or "no more")
-        return await client.resume(job_id), "goes on"
+        return await client.resume(job_id), "resumed"
 
     _each(job_ids, resumed, url, as_json)
 
@@ -204,12 +204,14 @@ def edit(
     job_id: Id,
     payload: Annotated[str | None, typer.Option(help="The new payload as JSON; @FILE reads a file, - standard input.")] = None,
     version: Annotated[int | None, typer.Option(help="Only if this is still its version.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which fires of a recurring job come and go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print which fires of a recurring job are added and removed.")
+    ] = False,
     url: Url = None,
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Change a job that has not begun, or a recurring one from its next fire on.
+    """Edit a job that has not started, or a recurring one from its next fire on.
 
     Example: sexton jobs edit 0199a1b2-0000-7000-8000-000000000000 --run-at 2026-03-01T09:00:00Z
     """
@@ -218,7 +220,7 @@ def edit(
     if payload is not None:
         changes["payload"] = payload_of(payload, [])
     if not changes:
-        raise NotUnderstood("say what to change, for example --delay 1h")
+        raise NotUnderstood("give at least one change, for example --delay 1h")
     if dry_run:
         _tell_edit(with_client(url, lambda client: client.preview_edit(job_id, **changes)), as_json)
         return
@@ -234,13 +236,15 @@ def _tell_edit(told: EditPreview, as_json: bool) -> None:
         print_json(told)
         return
     typer.echo(told.description)
-    rows = sorted([(at, "comes") for at in told.added] + [(at, "goes") for at in told.removed])
-    print_table(("fire", "change"), rows, none=f"no fire comes or goes before {told.until:%Y-%m-%d %H:%M}Z")
+    rows = sorted([(at, "added") for at in told.added] + [(at, "removed") for at in told.removed])
+    print_table(("fire", "change"), rows, none=f"no fire is added or removed before {told.until:%Y-%m-%d %H:%M}Z")
 
 
 @app.command()
 def watch(
-    job_id: Annotated[str | None, typer.Argument(metavar="ID", help="One job, until it ends; without: the newest.")] = None,
+    job_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="One job, until it ends; without an id: the newest jobs.")
+    ] = None,
     within: Annotated[str | None, typer.Option(help="Give up after this long (exit code 8).")] = None,
     url: Url = None,
     as_json: AsJson = False,
@@ -333,7 +337,7 @@ def _each(
     url: str | None,
     as_json: bool,
 ) -> None:
-    """Does it to each; one that fails is said and does not stop the others. Its exit code is that of the first failure."""
+    """Applies it to each. A failure is printed and does not stop the others. The exit code is that of the first failure."""
     from sexton.errors import ApiUnavailable, DatabaseUnavailable, SextonError
 
     async def work(client: AsyncClient) -> Exit:

@@ -1,4 +1,4 @@
-"""`sexton limits …`: limits by key, and who holds them."""
+"""`sexton limits …`: limits by key, and the runs that hold them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .set_options import said
 if TYPE_CHECKING:
     from sexton.wire import LimitView
 
-KEY = "The key, as it comes out of a template."
+KEY = "The key, with the values of its template filled in."
 
 
 def list_(
     prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -84,13 +84,13 @@ def set_(
     key: Annotated[str, typer.Argument(help=KEY)],
     running: Annotated[int | None, typer.Option(help="Runs at once.")] = None,
     count: Annotated[int | None, typer.Option(help="Starts per --per.")] = None,
-    per: Annotated[str | None, typer.Option(help="The span that --count is of: 1s.")] = None,
-    burst: Annotated[int | None, typer.Option(help="Starts that may come at once after a rest.")] = None,
+    per: Annotated[str | None, typer.Option(help="The span of --count: 1s.")] = None,
+    burst: Annotated[int | None, typer.Option(help="Starts that may come at once after a pause.")] = None,
     ordered: Annotated[bool, typer.Option("--ordered", help="One at a time, by due time.")] = False,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a limit, or replace its numbers, for all jobs that name it.
+    """Create a limit, or replace its numbers, for all jobs that name it.
 
     Example: sexton limits set stripe --running 5 --count 10 --per 1s
     """
@@ -101,6 +101,6 @@ def set_(
 commands.change(
     "remove",
     lambda client, key: client.remove_limit(key),
-    "Remove a limit. Refused while runs wait for it.",
+    "Remove a limit. Rejected while runs wait for it.",
     done="removed",
 )

@@ -22,7 +22,7 @@ from sexton.store.fleet import cluster
 def migrate(
     show: Annotated[bool, typer.Option("--print", help="Print the SQL that would run, and run nothing.")] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say what would be done, what it locks and what cannot be undone, and do nothing.")
+        bool, typer.Option("--plan", help="Print what would be done, what it locks and what cannot be undone, and do nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document: the plan, or what was applied.")] = False,
 ) -> None:
@@ -33,7 +33,7 @@ def migrate(
     Example: sexton migrate --plan
     """
     if show and (plan or as_json):
-        raise NotUnderstood("--print is SQL: give it without --plan and --json")
+        raise NotUnderstood("--print prints SQL; give it without --plan and --json")
     asyncio.run(_migrate(_direct(read_settings()), show=show, plan=plan, as_json=as_json))
 
 

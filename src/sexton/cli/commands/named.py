@@ -1,4 +1,4 @@
-"""The commands that things with a name share: queues, tenants, limits and subscriptions."""
+"""The common commands of resources with a name: queues, tenants, limits and subscriptions."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class NamedCommands:
         @self._command("pause", about, f' --note "{example_note}"')
         def pause(
             name: str = self._name,
-            note: Annotated[str | None, typer.Option(help="Why, for whoever looks.")] = None,
+            note: Annotated[str | None, typer.Option(help="The reason, shown with the pause.")] = None,
             url: Url = None,
             as_json: AsJson = False,
         ) -> None:
             _tell(with_client(url, lambda client: work(client, name, note)), f"{name} paused", as_json)
 
     def change(self, verb: str, work: Callable[[AsyncClient, str], Awaitable[Any]], about: str, *, done: str) -> None:
-        """A command that takes the name alone; `done` follows the name in what it prints."""
+        """A command that takes only the name; it prints the name and `done`."""
 
         @self._command(verb, about)
         def change(name: str = self._name, url: Url = None, as_json: AsJson = False) -> None:
@@ -63,7 +63,7 @@ class NamedCommands:
 
 
 def standing(noun: str, view: QueueView | TenantView) -> list[tuple[str, Any]]:
-    """The first fields of a queue or a tenant, as people read them."""
+    """The first fields of a queue or a tenant, for people."""
     return [
         (noun, view.name),
         ("status", view.status),

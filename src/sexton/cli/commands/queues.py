@@ -1,4 +1,4 @@
-"""`sexton queues …`: pauses, pace and defaults of queues."""
+"""`sexton queues …`: pauses, release rates and defaults of queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def list_(url: Url = None, as_json: AsJson = False) -> None:
-    """List the queues and how long they are. Counts stop at 10,000.
+    """List the queues and their lengths. Counts stop at 10,000.
 
     Example: sexton queues list
     """
@@ -71,7 +71,7 @@ app = commands.app
 Name = Annotated[str, typer.Argument(help="The queue.")]
 
 
-commands.show(lambda client, name: client.queue(name), _print, "Show what is set for a queue, and how long it is.")
+commands.show(lambda client, name: client.queue(name), _print, "Show the settings of a queue, and its length.")
 
 
 @app.command("set")
@@ -79,15 +79,15 @@ def set_(
     context: typer.Context,
     name: Name,
     release_rate: Annotated[float | None, typer.Option(help="Runs per second that may start; 0: no limit.")] = None,
-    release_burst: Annotated[int | None, typer.Option(help="Runs that may start at once after a rest.")] = None,
-    ageing: Annotated[str | None, typer.Option(help="A run that waited this long rises one lane: 10m; 0: never.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Of jobs that say nothing themselves: 30s; 0: no limit.")] = None,
-    jitter: Annotated[str | None, typer.Option(help="Of schedules that say nothing themselves: 30s; 0: none.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="How often jobs that say nothing themselves are tried.")] = None,
+    release_burst: Annotated[int | None, typer.Option(help="Runs that may start at once after a pause.")] = None,
+    ageing: Annotated[str | None, typer.Option(help="A run that waited this long moves up one lane: 10m; 0: never.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Default for jobs: 30s; 0: no limit.")] = None,
+    jitter: Annotated[str | None, typer.Option(help="Default for schedules: 30s; 0: none.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Default for jobs: how many times a run is tried.")] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set a queue's pace and defaults. What is not named stays.
+    """Set a queue's release rate and defaults. Settings that you leave out keep their value.
 
     Example: sexton queues set mail --release-rate 50 --ageing 10m
     """
@@ -120,13 +120,13 @@ def set_(
 
 commands.pause(
     lambda client, name, note: client.pause_queue(name, note=note),
-    "Start nothing in it until it is resumed. What runs goes on.",
+    "Start nothing in it until it is resumed. Running runs continue.",
     example_note="the mail server is down",
 )
-commands.change("resume", lambda client, name: client.resume_queue(name), "Let a paused queue go on.", done="goes on")
+commands.change("resume", lambda client, name: client.resume_queue(name), "Resume a paused queue.", done="resumed")
 commands.change(
     "remove",
     lambda client, name: client.remove_queue(name),
-    "Forget what is set for a queue: it has the defaults again. The runs in it stay.",
+    "Reset a queue to the defaults. The runs in it stay.",
     done="has the defaults again",
 )

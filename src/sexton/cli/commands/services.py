@@ -27,11 +27,11 @@ from sexton.worker.process import WorkerProcess
 if TYPE_CHECKING:
     from sexton.api.process import ApiProcess
 
-Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a database that was copied or restored from elsewhere.")]
+Adopt = Annotated[bool, typer.Option("--adopt", help="Adopt a database that was copied or restored from another server.")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")]
 Host = Annotated[str | None, typer.Option("--host", help="Address to listen on; by default SEXTON_API_HOST or 127.0.0.1.")]
 Port = Annotated[
-    int | None, typer.Option("--port", min=0, max=65535, help="By default SEXTON_API_PORT or 8474; 0 takes any free one.")
+    int | None, typer.Option("--port", min=0, max=65535, help="By default SEXTON_API_PORT or 8474; 0 takes any free port.")
 ]
 
 
@@ -78,7 +78,7 @@ def scheduler(adopt: Adopt = False, log_json: LogJson = False, log_level: LogLev
 
 def worker(
     app: Annotated[
-        str | None, typer.Argument(help="Where the app is: module:attribute. Without, only URLs, gRPC and scripts.")
+        str | None, typer.Argument(help="Where the app is: module:attribute. Without it, only URLs, gRPC and scripts.")
     ] = None,
     adopt: Adopt = False,
     log_json: LogJson = False,
@@ -133,7 +133,7 @@ async def run_worker(on: Ground, registry: Registry, stop: asyncio.Event) -> Non
 
 
 async def _callback_token(on: Ground, stop: asyncio.Event) -> Callable[[Call], str] | None:
-    """Signs what a target that answers 202 calls back with; nobody needs it where targets cannot reach the API."""
+    """Signs the callbacks of targets that answer 202. Not needed if targets cannot reach the API."""
     if on.settings.public_url is None:
         return None
 

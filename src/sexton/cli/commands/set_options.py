@@ -1,4 +1,4 @@
-"""What a `set` command was told: only that is changed."""
+"""The options of a `set` command: only given options are changed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _OF_EVERY_COMMAND = ("name", "key", "url", "as_json")
 
 
 def said(context: typer.Context) -> dict[str, Any]:
-    """The settings that were named on the command line, at least one of them."""
+    """The settings given on the command line, at least one of them."""
     given = {name: value for name, value in context.params.items() if name not in _OF_EVERY_COMMAND}
     named = {name: value for name, value in given.items() if value is not None and value is not False}
     if not named:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise NotUnderstood(f"say what to set: {options}")
+        raise NotUnderstood(f"give at least one setting: {options}")
     return named
 
 
 def merged(before: dict[str, Any], given: dict[str, Any], *, rate: str, keeps_zero: str) -> dict[str, Any]:
-    """What was set, with what was named now. Zero is none, except of `keeps_zero`; another rate has another burst, unless
-    that is named as well, and no rate has none."""
+    """The current settings with the given ones. Zero removes a setting, except those of `keeps_zero`. A new rate resets its
+    burst, unless that is given as well, and without a rate there is no burst."""
     after = {**before, **given}
     if given.get(f"{rate}_rate") is not None and f"{rate}_burst" not in given:
         after[f"{rate}_burst"] = None

@@ -35,11 +35,11 @@ def submit(
     file: Annotated[
         str | None, typer.Option(help="Many jobs: a file of JSON lines or a JSON array; - for standard input.")
     ] = None,
-    partial: Annotated[bool, typer.Option("--partial", help="With --file: submit the good ones, name the bad ones.")] = False,
-    update: Annotated[
-        bool, typer.Option("--update", help="Bring recurring jobs up to date whose names stand already.")
+    partial: Annotated[
+        bool, typer.Option("--partial", help="With --file: submit the valid jobs, print the problems of the others.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end and print its result.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Update recurring jobs whose names already exist.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends, and print its result.")] = False,
     within: Annotated[str | None, typer.Option(help="With --wait: give up after this long (exit code 8).")] = None,
     url: Url = None,
     as_json: AsJson = False,
@@ -57,7 +57,7 @@ def submit(
     """
     if file is not None:
         if handler is not None:
-            raise InvalidSubmission("--file", "names the jobs itself; leave the task out")
+            raise InvalidSubmission("--file", "the file names the tasks; leave the task out")
         on_name: OnName = "update" if update else "refuse"
         requests = read_requests(file)
         code = with_client(
@@ -120,7 +120,7 @@ async def _submit_one(
         else:
             typer.echo(handle.id)
             if not handle.created:
-                say("it stood already; nothing was added")
+                say("it already existed; nothing was added")
         return Exit.DONE
     if not as_json:
         say(f"job {handle.id}")
@@ -150,7 +150,7 @@ async def _submit_file(
     except SextonError as error:
         if items:
             is_open = isinstance(error, ApiUnavailable | DatabaseUnavailable)
-            rest = "whether the next ones were is not known" if is_open else "what follows them was not"
+            rest = "it is not known whether the next ones were" if is_open else "the rest was not"
             warn(f"the first {len(items):,} jobs were submitted; {rest}")
         raise
     refused = [item for item in items if item.problem is not None]
@@ -164,7 +164,7 @@ async def _submit_file(
         print_json(batch)
     else:
         typer.echo(
-            f"submitted {batch.created_count:,}, stood already {batch.existing_count:,}, refused {batch.refused_count:,}"
+            f"submitted {batch.created_count:,}, already existed {batch.existing_count:,}, refused {batch.refused_count:,}"
         )
         for item in refused:
             warn(f"job {item.index + 1:,}: {item.problem.detail if item.problem else ''}")
@@ -172,7 +172,7 @@ async def _submit_file(
 
 
 def read_requests(name: str) -> list[JobRequest]:
-    """All of them before any is sent: a line that is wrong stops the file, not half of it."""
+    """All of them before any is sent: a wrong line rejects the whole file, not half of it."""
     import msgspec
 
     from sexton.wire import JobRequest
@@ -192,5 +192,5 @@ def read_requests(name: str) -> list[JobRequest]:
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise InvalidSubmission(f"{name} line {number}", str(error)) from None
     if not requests:
-        raise InvalidSubmission(name, "holds no jobs")
+        raise InvalidSubmission(name, "contains no jobs")
     return requests

@@ -1,4 +1,4 @@
-"""`sexton subscriptions …`: webhooks that tell what became of runs, the log of them, and replays."""
+"""`sexton subscriptions …`: webhooks that report the outcome of runs, their log, and replays."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from sexton.wire import Delivery, SubscriptionView
 
 Name = Annotated[str, typer.Argument(help="The subscription.")]
-Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
+Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
 
 
 def list_(url: Url = None, as_json: AsJson = False) -> None:
-    """List subscriptions: who is told what.
+    """List subscriptions, with their URLs and events.
 
     Example: sexton subscriptions list
     """
@@ -58,7 +58,7 @@ def _print(one: SubscriptionView, as_json: bool) -> None:
             ("max attempts", one.retry.max_attempts),
             ("timeout", f"{one.timeout_s:g} s"),
             ("paused at", one.paused_at),
-            ("made at", one.created_at),
+            ("created at", one.created_at),
             ("set at", one.updated_at),
         ],
         as_json=as_json,
@@ -79,22 +79,24 @@ commands.show(lambda client, name: client.subscription(name), _print, "Show a su
 @app.command()
 def add(
     name: Name,
-    to: Annotated[str, typer.Argument(metavar="TO", help="The URL that is told: https://hooks.example/sexton.")],
+    to: Annotated[str, typer.Argument(metavar="TO", help="The URL that receives the events: https://hooks.example/sexton.")],
     kind: Annotated[list[str] | None, typer.Option(help="completed, failed, dead_lettered or missed; all by default.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only of this tenant's runs.")] = None,
     run_queue: Annotated[str | None, typer.Option(help="Only of runs in this queue.")] = None,
     job: Annotated[str | None, typer.Option(help="Only of this job's runs.")] = None,
-    signed_with: Annotated[list[str] | None, typer.Option(help="A secret that signs, by name; several to replace one.")] = None,
+    signed_with: Annotated[
+        list[str] | None, typer.Option(help="A secret that signs, by name; several while you replace one.")
+    ] = None,
     header: Annotated[list[str] | None, typer.Option(help="'Name: value' or 'Name: secret:name', sent with each.")] = None,
     queue: Annotated[str | None, typer.Option(help="Where deliveries wait.")] = None,
     priority: Annotated[str | None, typer.Option(help="The lane of deliveries: critical, high, normal, low.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="How often a delivery is tried; eight times by default.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Of one try: 15s.")] = None,
-    paused: Annotated[bool, typer.Option("--paused", help="Make no events for it yet.")] = False,
+    max_attempts: Annotated[int | None, typer.Option(help="How many times a delivery is tried; eight by default.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Timeout of one attempt: 15s.")] = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Create no events for it yet.")] = False,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell a URL what becomes of runs. One of that name is replaced.
+    """Send the outcome of runs to a URL. Replaces a subscription of the same name.
 
     Example: sexton subscriptions add orders https://hooks.example/sexton --kind dead_lettered --signed-with hooks
     """
@@ -111,11 +113,11 @@ def remove(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a subscription. What has not been delivered yet is cancelled.
+    """Remove a subscription, and cancel its undelivered events.
 
     Example: sexton subscriptions remove orders --yes
     """
-    sure(f"Remove {name} and cancel what it has not delivered?", yes=yes)
+    sure(f"Remove {name} and cancel its undelivered events?", yes=yes)
     gone = with_client(url, lambda client: client.remove_subscription(name))
     count = gone.cancelled_count
     noun = "delivery" if count == 1 else "deliveries"
@@ -130,7 +132,7 @@ def deliveries(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what was delivered and what was not, newest first.
+    """List deliveries, newest first.
 
     Example: sexton subscriptions deliveries orders --status failed
     """
@@ -146,24 +148,24 @@ def deliveries(
 @app.command()
 def replay(
     name: Name,
-    delivery: Annotated[str | None, typer.Argument(metavar="[ID]", help="One delivery; or choose by the options.")] = None,
+    delivery: Annotated[str | None, typer.Argument(metavar="[ID]", help="One delivery; or select by the options.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All that failed.")] = False,
-    status: Annotated[str | None, typer.Option(help="All that ended so: failed, completed, cancelled; or any.")] = None,
+    status: Annotated[str | None, typer.Option(help="All with this status: failed, completed, cancelled; or any.")] = None,
     from_at: Annotated[str | None, typer.Option("--from", help="Of events from this instant on.")] = None,
     until: Annotated[str | None, typer.Option(help="Of events before this instant.")] = None,
     limit: Limit = 1_000,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many it would be.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send deliveries again, each under the id its message had, to where the subscription points now.
+    """Send deliveries again, each with the id of its message, to the current URL of the subscription.
 
     Example: sexton subscriptions replay orders --failed --yes
     """
     chosen = "failed" if failed else status
     if (delivery is None) == (chosen is None) or (failed and status is not None):
-        raise NotUnderstood("say which, in one way: an id, --failed, or --status with --from and --until")
+        raise NotUnderstood("select in one way: an id, --failed, or --status with --from and --until")
     if delivery is None:
         many: dict[str, Any] = {"status": None if chosen == "any" else chosen, "limit": limit}
         many |= {"from_at": instant(from_at, "--from"), "until": instant(until, "--until")}
@@ -180,7 +182,7 @@ def replay(
 
 
 def _headers(lines: Sequence[str]) -> dict[str, Any] | None:
-    """`Name: value`; a value `secret:name` is read by the worker that sends."""
+    """`Name: value`; the worker that sends reads a value `secret:name`."""
     found: dict[str, Any] = {}
     for line in lines:
         name, colon, value = line.partition(":")
@@ -192,7 +194,7 @@ def _headers(lines: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _retry(max_attempts: int | None) -> Any:
-    """As often as was said, with the waits that deliveries have."""
+    """The given number of attempts, with the waits of deliveries."""
     if max_attempts is None:
         return None
     from msgspec.structs import replace

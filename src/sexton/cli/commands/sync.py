@@ -1,4 +1,4 @@
-"""`sexton sync`: the schedules that an app's code declares, brought to the database without starting a worker."""
+"""`sexton sync`: writes the schedules that an app's code declares to the database, without starting a worker."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ from sexton.store.fleet import cluster
 _WORDS = {
     "created": "created",
     "updated": "updated",
-    "pruned": "ended, because the code does not declare it any more",
-    "ended": "left as it is, because it has ended; --revive begins it anew",
+    "pruned": "ended, because the code no longer declares it",
+    "ended": "not changed, because it has ended; --revive starts it again",
 }
 
 
 def sync(
     app: Annotated[str, typer.Argument(help="Where the app is: module:attribute.")],
-    prune: Annotated[bool, typer.Option("--prune", help="End what this app has declared before and now does not.")] = False,
-    revive: Annotated[bool, typer.Option("--revive", help="Begin anew what has ended, by its rule or by a person.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The names, by what became of them, as JSON.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="End schedules that this app declared before and no longer declares.")
+    ] = False,
+    revive: Annotated[
+        bool, typer.Option("--revive", help="Start ended schedules again, also those that a person ended.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The names, by what was done, as JSON.")] = False,
 ) -> None:
     """Create and update the schedules that an app's code declares. Workers do the same when they start.
 

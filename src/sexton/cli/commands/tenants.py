@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def list_(url: Url = None, as_json: AsJson = False) -> None:
-    """List the tenants that have live work or for which something was set. Counts stop at 10,000.
+    """List the tenants that have live work or settings. Counts stop at 10,000.
 
     Example: sexton tenants list
     """
@@ -36,7 +36,7 @@ def list_(url: Url = None, as_json: AsJson = False) -> None:
         for t in found
     )
     columns = ("tenant", "ready", "running", "waiting", "parked", "weight", "limits", "status")
-    print_list(found, columns, rows, none="no tenant has live work, and nothing is set for any", as_json=as_json)
+    print_list(found, columns, rows, none="no tenant has live work or settings", as_json=as_json)
 
 
 def _limits(tenant: TenantView) -> str:
@@ -76,23 +76,23 @@ app = commands.app
 Name = Annotated[str, typer.Argument(help="The tenant.")]
 
 
-commands.show(lambda client, name: client.tenant(name), _print, "Show what is set for a tenant, and how much it has going on.")
+commands.show(lambda client, name: client.tenant(name), _print, "Show the settings of a tenant, and its load.")
 
 
 @app.command("set")
 def set_(
     context: typer.Context,
     name: Name,
-    weight: Annotated[int | None, typer.Option(help="Its share, against the weights of others.")] = None,
+    weight: Annotated[int | None, typer.Option(help="Its share, relative to the weights of other tenants.")] = None,
     running_max: Annotated[int | None, typer.Option(help="Runs at once; 0: no limit.")] = None,
     waiting_max: Annotated[int | None, typer.Option(help="Runs that have not started; 0: no limit.")] = None,
     submit_rate: Annotated[float | None, typer.Option(help="Jobs per second it may submit; 0: no limit.")] = None,
-    submit_burst: Annotated[int | None, typer.Option(help="Jobs it may submit at once after a rest.")] = None,
-    jitter: Annotated[str | None, typer.Option(help="Of its schedules that say nothing themselves: 30s; 0: none.")] = None,
+    submit_burst: Annotated[int | None, typer.Option(help="Jobs it may submit at once after a pause.")] = None,
+    jitter: Annotated[str | None, typer.Option(help="Default for its schedules: 30s; 0: none.")] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set a tenant's share and limits. What is not named stays.
+    """Set a tenant's share and limits. Settings that you leave out keep their value.
 
     Example: sexton tenants set acme --weight 3 --running-max 50
     """
@@ -117,13 +117,13 @@ _FIELDS = ("weight", "running_max", "waiting_max", "submit_rate", "submit_burst"
 
 commands.pause(
     lambda client, name, note: client.pause_tenant(name, note=note),
-    "Start none of its runs until it is resumed. What runs goes on.",
+    "Start none of its runs until it is resumed. Running runs continue.",
     example_note="unpaid",
 )
-commands.change("resume", lambda client, name: client.resume_tenant(name), "Let a paused tenant go on.", done="goes on")
+commands.change("resume", lambda client, name: client.resume_tenant(name), "Resume a paused tenant.", done="resumed")
 commands.change(
     "remove",
     lambda client, name: client.remove_tenant(name),
-    "Forget what is set for a tenant: it has the defaults again. Its jobs stay.",
+    "Reset a tenant to the defaults. Its jobs stay.",
     done="has the defaults again",
 )

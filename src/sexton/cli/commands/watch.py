@@ -1,5 +1,5 @@
-"""`sexton jobs watch`: a live view on a terminal, a line per change in a pipe. It looks again and again rather than listens, so
-it works the same over HTTP, in-process and through a pooler."""
+"""`sexton jobs watch`: a live view on a terminal, a line per change in a pipe. It polls instead of listening, so it works the
+same over HTTP, in-process and through a pooler."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def one(client: AsyncClient, job_id: str, within: str | None, *, as_json: 
 
 
 async def newest(client: AsyncClient, within: str | None, *, as_json: bool) -> None:
-    """Until Ctrl-C, or for as long as asked."""
+    """Until Ctrl-C, or as long as requested."""
     from sexton.client.faults import submission_faults
     from sexton.domain.duration import seconds
 
@@ -77,7 +77,7 @@ def _display(*, as_json: bool) -> Iterator[Callable[[list[Job]], None]]:
 
 
 class _Lines:
-    """Says what has changed since the last look."""
+    """Prints what has changed since the last poll."""
 
     def __init__(self) -> None:
         self._said: dict[Any, str] = {}

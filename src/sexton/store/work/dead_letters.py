@@ -54,7 +54,7 @@ class Filter(msgspec.Struct, frozen=True):
     permanent: bool | None = None
 
 
-class Risen(NamedTuple):
+class ReplayedRun(NamedTuple):
     run_id: UUID
     job_id: UUID
 
@@ -72,10 +72,12 @@ async def find_ids(connection: Connection, chosen: Filter, *, limit: int) -> lis
     return [row["id"] for row in rows]
 
 
-async def replay(connection: Connection, ids: Collection[UUID], *, now: datetime | None = None) -> list[tuple[Risen, str]]:
+async def replay(
+    connection: Connection, ids: Collection[UUID], *, now: datetime | None = None
+) -> list[tuple[ReplayedRun, str]]:
     """Their new runs, each with its queue. A letter that another replay has taken is left out."""
     rows = await connection.fetch(_SQL["replay"], now, list(ids))
-    return [(Risen(row["id"], row["job_id"]), row["queue"]) for row in rows]
+    return [(ReplayedRun(row["id"], row["job_id"]), row["queue"]) for row in rows]
 
 
 async def release_keys(connection: Connection, job_ids: Collection[UUID]) -> None:

@@ -26,18 +26,18 @@ WITH moment AS MATERIALIZED (
     -- A fire and its backfill may both be here: replayed one after the other.
     AND NOT EXISTS (SELECT FROM sexton.dead_letters e WHERE e.job_id = d.job_id AND e.fire_at = d.fire_at AND e.id < d.id AND e.id = ANY ($2))
   ORDER BY d.id FOR UPDATE SKIP LOCKED
-), risen AS (
+), replayed AS (
   DELETE FROM sexton.dead_letters d WHERE d.id = ANY (ARRAY(SELECT id FROM locked)) RETURNING d.*
 ), numbered AS MATERIALIZED (
   SELECT r.*, sexton.uuid7((extract(epoch FROM moment.now) * 1000000)::bigint + row_number() OVER (ORDER BY r.id)) AS risen_id, moment.now
-  FROM risen r, moment
+  FROM replayed r, moment
 ), given AS (  -- a run with its own payload keeps it
   INSERT INTO sexton.run_payloads (run_id, job_id, payload)
   SELECT n.risen_id, n.job_id, p.payload FROM numbered n
   CROSS JOIN LATERAL (SELECT payload FROM sexton.run_payloads WHERE run_payloads.run_id = n.run_id LIMIT 1) p
   WHERE n.job_id >= '80000000-0000-0000-0000-000000000000'
 ), reopened AS (
-  DELETE FROM sexton.endings e WHERE e.job_id = ANY (ARRAY(SELECT job_id FROM risen)) RETURNING e.job_id
+  DELETE FROM sexton.endings e WHERE e.job_id = ANY (ARRAY(SELECT job_id FROM replayed)) RETURNING e.job_id
 )
 INSERT INTO sexton.runs (id, job_id, fire_at, due_at, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state, origin, seq,
                          queue, tenant, task, job_version, overlap, limit_key)

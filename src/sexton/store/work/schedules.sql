@@ -83,8 +83,8 @@ SELECT p.partition, s.within FROM (SELECT set_config('idle_in_transaction_sessio
 WHERE pg_try_advisory_xact_lock(7307, 100 + p.partition)
 
 -- name: promote_alone
--- Due runs whose job has no other run that is live, blocked or due: nothing to decide. Call it with the partitions locked (rule
--- "lock, then decide"). Runs that are too late are left to `recall`. $1 now, $2 partitions, $3 at most
+-- Due runs whose job has no other run that is live, blocked or due: nothing to decide. Call it with the partitions locked
+-- (rule "lock, then decide"). Runs that are too late are left to `recall`. $1 now, $2 partitions, $3 at most
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), due AS MATERIALIZED (

@@ -40,8 +40,8 @@ CREATE TABLE sexton.tasks (
   seen_at           timestamptz NOT NULL
 );
 
--- The server and database that this schema belongs to: services do not start on a clone or a restore until it is adopted (rule
--- "a clone does not fire").
+-- The server and database that this schema belongs to: services do not start on a clone or a restore until it is adopted
+-- (rule "a clone does not fire").
 CREATE TABLE sexton.cluster (
   one_row           boolean PRIMARY KEY DEFAULT true CHECK (one_row),
   id                uuid NOT NULL,
