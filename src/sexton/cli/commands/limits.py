@@ -8,9 +8,9 @@ import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.printing import print_list, print_one, print_table, up_to
+from sexton.domain.limit import LimitOptions
 
 from .named import NamedCommands
-from .set_options import said
 
 if TYPE_CHECKING:
     from sexton.wire import LimitView
@@ -78,26 +78,13 @@ app = commands.app
 commands.show(lambda client, key: client.limit(key), _print, "Show a limit, the runs that hold it, and how many wait.")
 
 
-@app.command("set")
-def set_(
-    context: typer.Context,
-    key: Annotated[str, typer.Argument(help=KEY)],
-    running: Annotated[int | None, typer.Option(help="Runs at once.")] = None,
-    count: Annotated[int | None, typer.Option(help="Starts per --per.")] = None,
-    per: Annotated[str | None, typer.Option(help="The span that --count is of: 1s.")] = None,
-    burst: Annotated[int | None, typer.Option(help="Starts that may come at once after a rest.")] = None,
-    ordered: Annotated[bool, typer.Option("--ordered", help="One at a time, by due time.")] = False,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make a limit, or replace its numbers, for all jobs that name it.
-
-    Example: sexton limits set stripe --running 5 --count 10 --per 1s
-    """
-    numbers = said(context)
-    _print(with_client(url, lambda client: client.set_limit(key, **numbers)), as_json)
-
-
+commands.set(
+    LimitOptions,
+    lambda client, key, numbers: client.set_limit(key, **numbers),
+    _print,
+    "Make a limit, or replace its numbers, for all jobs that name it.",
+    example="--running 5 --count 10 --per 1s",
+)
 commands.change(
     "remove",
     lambda client, key: client.remove_limit(key),

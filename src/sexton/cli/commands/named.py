@@ -10,6 +10,8 @@ import typer
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.printing import print_json
 
+from .set_options import said, takes_settings, with_present
+
 if TYPE_CHECKING:
     from sexton.client.remote.async_client import AsyncClient
     from sexton.wire import QueueView, TenantView
@@ -40,6 +42,29 @@ class NamedCommands:
         @self._command("show", about)
         def show(name: str = self._name, url: Url = None, as_json: AsJson = False) -> None:
             print_(with_client(url, lambda client: read(client, name)), as_json)
+
+    def set(
+        self,
+        options: type,
+        write: Callable[[AsyncClient, str, dict[str, Any]], Awaitable[T]],
+        print_: Callable[[T, bool], None],
+        about: str,
+        *,
+        example: str,
+        keeps: Callable[[AsyncClient, str], Awaitable[Any]] | None = None,
+    ) -> None:
+        """A command with one flag per option. With `keeps`, which reads what is set, the rest stays."""
+
+        @self._command("set", about, f" {example}")
+        @takes_settings(options, keeps=keeps is not None)
+        def set_(name: str = self._name, url: Url = None, as_json: AsJson = False, **given: Any) -> None:
+            named = said(given)
+
+            async def work(client: AsyncClient) -> T:
+                settings = named if keeps is None else await with_present(keeps, client, name, named, options)
+                return await write(client, name, settings)
+
+            print_(with_client(url, work), as_json)
 
     def pause(self, work: Callable[[AsyncClient, str, str | None], Awaitable[Any]], about: str, *, example_note: str) -> None:
         @self._command("pause", about, f' --note "{example_note}"')

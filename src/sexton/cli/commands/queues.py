@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.printing import print_list, print_one, up_to
+from sexton.domain.sharing import QueueOptions
 
 from .named import NamedCommands, standing
-from .set_options import merged, said
 
 if TYPE_CHECKING:
     from sexton.wire import QueueView
@@ -67,57 +65,17 @@ commands = NamedCommands(
     "queues", "List, set, pause and resume queues. Without a command: list.", list_, argument="The queue.", example="mail"
 )
 app = commands.app
-
-Name = Annotated[str, typer.Argument(help="The queue.")]
-
-
 commands.show(lambda client, name: client.queue(name), _print, "Show what is set for a queue, and how long it is.")
 
 
-@app.command("set")
-def set_(
-    context: typer.Context,
-    name: Name,
-    release_rate: Annotated[float | None, typer.Option(help="Runs per second that may start; 0: no limit.")] = None,
-    release_burst: Annotated[int | None, typer.Option(help="Runs that may start at once after a rest.")] = None,
-    ageing: Annotated[str | None, typer.Option(help="A run that waited this long rises one lane: 10m; 0: never.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Of jobs that say nothing themselves: 30s; 0: no limit.")] = None,
-    jitter: Annotated[str | None, typer.Option(help="Of schedules that say nothing themselves: 30s; 0: none.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="How often jobs that say nothing themselves are tried.")] = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Set a queue's pace and defaults. What is not named stays.
-
-    Example: sexton queues set mail --release-rate 50 --ageing 10m
-    """
-    given = said(context)
-
-    async def work(client: Any) -> QueueView:
-        from sexton.errors import NotFound
-        from sexton.wire import RetryPolicy
-
-        retry = None
-        try:
-            old = await client.queue(name)
-            before = {"release_rate": old.release_rate, "release_burst": old.release_burst}
-            before |= {field: getattr(old, f"{field}_s") for field in ("ageing", "timeout", "jitter")}
-            retry = old.retry
-        except NotFound:
-            before = {}
-        attempts = given.pop("max_attempts", None)
-        if attempts is not None:
-            from msgspec.structs import replace
-
-            retry = replace(retry or RetryPolicy(), max_attempts=attempts)
-        after: QueueView = await client.set_queue(
-            name, **merged(before, given, rate="release", keeps_zero="timeout"), retry=retry
-        )
-        return after
-
-    _print(with_client(url, work), as_json)
-
-
+commands.set(
+    QueueOptions,
+    lambda client, name, settings: client.set_queue(name, **settings),
+    _print,
+    "Set a queue's pace and defaults. What is not named stays.",
+    example="--release-rate 50 --ageing 10m",
+    keeps=lambda client, name: client.queue(name),
+)
 commands.pause(
     lambda client, name, note: client.pause_queue(name, note=note),
     "Start nothing in it until it is resumed. What runs goes on.",

@@ -1,33 +1,98 @@
-"""What a `set` command was told: only that is changed."""
+"""The flags of the `set` commands, one for each setting that the domain describes, and what was told by them: only that is
+changed."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from sexton.cli.exits import NotUnderstood
+from sexton.cli.flags import F, is_said, with_flags
+from sexton.domain.duration import Duration
+from sexton.domain.retry import Retry
 
-_OF_EVERY_COMMAND = ("name", "key", "url", "as_json")
+if TYPE_CHECKING:
+    from sexton.client.remote.async_client import AsyncClient
+
+_ZERO_IS_A_VALUE = {"timeout", "weight"}  # no limit; and a mistake, which the API tells
+_FLAGS = {"retry": "--max-attempts"}
 
 
-def said(context: typer.Context) -> dict[str, Any]:
+def takes_settings(options: type, *, keeps: bool) -> Callable[[F], F]:
+    """Puts one flag per setting in the place of `**given`; `options` is a TypedDict that says what each means. With `keeps`, a
+    setting that is not named stays, and zero removes it."""
+    described = get_type_hints(options, include_extras=True)
+
+    def taking(command: F) -> F:
+        return with_flags(command, {name: _flag(name, kind, keeps) for name, kind in described.items()})
+
+    return taking
+
+
+def said(given: dict[str, Any]) -> dict[str, Any]:
     """The settings that were named on the command line, at least one of them."""
-    given = {name: value for name, value in context.params.items() if name not in _OF_EVERY_COMMAND}
-    named = {name: value for name, value in given.items() if value is not None and value is not False}
+    named = {name: value for name, value in given.items() if is_said(value)}
     if not named:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise NotUnderstood(f"say what to set: {options}")
+        raise NotUnderstood(f"say what to set: {', '.join(map(_option, given))}")
     return named
 
 
-def merged(before: dict[str, Any], given: dict[str, Any], *, rate: str, keeps_zero: str) -> dict[str, Any]:
-    """What was set, with what was named now. Zero is none, except of `keeps_zero`; another rate has another burst, unless
+async def with_present(
+    read: Callable[[AsyncClient, str], Awaitable[Any]], client: AsyncClient, name: str, given: dict[str, Any], settings: type
+) -> dict[str, Any]:
+    """What is set now, with what was named."""
+    from sexton.errors import NotFound
+
+    try:
+        present = await read(client, name)
+    except NotFound:
+        before = {}
+    else:
+        before = {field: _present(present, field) for field in get_type_hints(settings)}
+    if "retry" in given:
+        given = {**given, "retry": _retry(before.get("retry"), given["retry"])}
+    return merged(before, given)
+
+
+def merged(before: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """What was set, with what was named now. Zero is none, except where it is a value; another rate has another burst, unless
     that is named as well, and no rate has none."""
     after = {**before, **given}
-    if given.get(f"{rate}_rate") is not None and f"{rate}_burst" not in given:
-        after[f"{rate}_burst"] = None
     zero = {field for field, value in after.items() if value in (0, "0")}
-    if f"{rate}_rate" in zero:
-        after[f"{rate}_burst"] = None
-    return {field: value if field not in zero else 0 if field == keeps_zero else None for field, value in after.items()}
+    for rate in [field for field in given if field.endswith("_rate")]:
+        burst = f"{rate.removesuffix('_rate')}_burst"
+        if burst not in given or rate in zero:
+            after[burst] = None
+    return {field: value if field not in zero else 0 if field in _ZERO_IS_A_VALUE else None for field, value in after.items()}
+
+
+def _flag(name: str, described: Any, keeps: bool) -> Any:
+    kind, means = get_args(described)
+    parts = get_args(kind) or (kind,)
+    words = re.sub(r"`(\w+)`", lambda field: _option(field[1]), means)
+    if set(get_args(Duration)) <= set(parts):
+        flag, words = str, f"{words} For example 30s."
+    else:
+        flag = int if Retry in parts else parts[0]
+    if keeps and name not in _ZERO_IS_A_VALUE and Retry not in parts:
+        words = f"{words} 0 removes it."
+    return Annotated[flag | None, typer.Option(_option(name), help=words)]
+
+
+def _option(name: str) -> str:
+    return _FLAGS.get(name) or f"--{name.replace('_', '-')}"
+
+
+def _present(view: Any, field: str) -> Any:
+    return getattr(view, field) if hasattr(view, field) else getattr(view, f"{field}_s")
+
+
+def _retry(present: Any, max_attempts: int) -> Any:
+    from msgspec.structs import replace
+
+    from sexton.wire import RetryPolicy
+
+    return replace(present or RetryPolicy(), max_attempts=max_attempts)

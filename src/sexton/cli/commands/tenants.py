@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.printing import print_list, print_one, up_to
+from sexton.domain.sharing import TenantOptions
 
 from .named import NamedCommands, standing
-from .set_options import merged, said
 
 if TYPE_CHECKING:
     from sexton.wire import TenantView
@@ -72,49 +70,17 @@ commands = NamedCommands(
     "tenants", "List, set, pause and resume tenants. Without a command: list.", list_, argument="The tenant.", example="acme"
 )
 app = commands.app
-
-Name = Annotated[str, typer.Argument(help="The tenant.")]
-
-
 commands.show(lambda client, name: client.tenant(name), _print, "Show what is set for a tenant, and how much it has going on.")
 
 
-@app.command("set")
-def set_(
-    context: typer.Context,
-    name: Name,
-    weight: Annotated[int | None, typer.Option(help="Its share, against the weights of others.")] = None,
-    running_max: Annotated[int | None, typer.Option(help="Runs at once; 0: no limit.")] = None,
-    waiting_max: Annotated[int | None, typer.Option(help="Runs that have not started; 0: no limit.")] = None,
-    submit_rate: Annotated[float | None, typer.Option(help="Jobs per second it may submit; 0: no limit.")] = None,
-    submit_burst: Annotated[int | None, typer.Option(help="Jobs it may submit at once after a rest.")] = None,
-    jitter: Annotated[str | None, typer.Option(help="Of its schedules that say nothing themselves: 30s; 0: none.")] = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Set a tenant's share and limits. What is not named stays.
-
-    Example: sexton tenants set acme --weight 3 --running-max 50
-    """
-    given = said(context)
-
-    async def work(client: Any) -> TenantView:
-        from sexton.errors import NotFound
-
-        try:
-            old = await client.tenant(name)
-            before = {field: getattr(old, field) for field in _FIELDS} | {"jitter": old.jitter_s}
-        except NotFound:
-            before = {}
-        after: TenantView = await client.set_tenant(name, **merged(before, given, rate="submit", keeps_zero="weight"))
-        return after
-
-    _print(with_client(url, work), as_json)
-
-
-_FIELDS = ("weight", "running_max", "waiting_max", "submit_rate", "submit_burst")
-
-
+commands.set(
+    TenantOptions,
+    lambda client, name, settings: client.set_tenant(name, **settings),
+    _print,
+    "Set a tenant's share and limits. What is not named stays.",
+    example="--weight 3 --running-max 50",
+    keeps=lambda client, name: client.tenant(name),
+)
 commands.pause(
     lambda client, name, note: client.pause_tenant(name, note=note),
     "Start none of its runs until it is resumed. What runs goes on.",
