@@ -67,27 +67,17 @@ def _print(limit: LimitView, as_json: bool) -> None:
 
 
 commands = NamedCommands(
-    "limits",
+    "limit",
     "List, show, set and remove limits by key. Without a command: list.",
     list_,
+    _print,
     argument=KEY,
     metavar="key",
     example="stripe",
 )
 app = commands.app
-commands.show(lambda client, key: client.limit(key), _print, "Show a limit, the runs that hold it, and how many wait.")
-
-
+commands.show("Show a limit, the runs that hold it, and how many wait.")
 commands.set(
-    LimitOptions,
-    lambda client, key, numbers: client.set_limit(key, **numbers),
-    _print,
-    "Make a limit, or replace its numbers, for all jobs that name it.",
-    example="--running 5 --count 10 --per 1s",
+    LimitOptions, "Make a limit, or replace its numbers, for all jobs that name it.", example="--running 5 --count 10 --per 1s"
 )
-commands.change(
-    "remove",
-    lambda client, key: client.remove_limit(key),
-    "Remove a limit. Refused while runs wait for it.",
-    done="removed",
-)
+commands.change("remove", "Remove a limit. Refused while runs wait for it.", done="removed")

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.printing import print_list, print_one, up_to
+from sexton.cli.printing import print_one, up_to
 from sexton.domain.sharing import QueueOptions
 
-from .named import NamedCommands, standing
+from .named import ShareCommands, standing
 
 if TYPE_CHECKING:
     from sexton.wire import QueueView
 
 
-def list_(url: Url = None, as_json: AsJson = False) -> None:
-    """List the queues and how long they are. Counts stop at 10,000.
-
-    Example: sexton queues list
-    """
-    found = with_client(url, lambda client: client.queues())
-    rows = (
-        (
-            q.name,
-            up_to(q.ready_count),
-            up_to(q.running_count),
-            up_to(q.waiting_count),
-            up_to(q.parked_count),
-            q.oldest_ready_s,
-            q.worker_count,
-            None if q.release_rate is None else f"{q.release_rate:g}/s",
-            None if q.status == "active" else q.status,
-        )
-        for q in found
-    )
-    columns = ("queue", "ready", "running", "waiting", "parked", "oldest s", "workers", "pace", "status")
-    print_list(found, columns, rows, none="no queue has live work", as_json=as_json)
+def _row(queue: QueueView) -> dict[str, Any]:
+    pace = None if queue.release_rate is None else f"{queue.release_rate:g}/s"
+    return {"oldest s": queue.oldest_ready_s, "workers": queue.worker_count, "pace": pace}
 
 
 def _print(queue: QueueView, as_json: bool) -> None:
@@ -61,30 +41,4 @@ def _print(queue: QueueView, as_json: bool) -> None:
     )
 
 
-commands = NamedCommands(
-    "queues", "List, set, pause and resume queues. Without a command: list.", list_, argument="The queue.", example="mail"
-)
-app = commands.app
-commands.show(lambda client, name: client.queue(name), _print, "Show what is set for a queue, and how long it is.")
-
-
-commands.set(
-    QueueOptions,
-    lambda client, name, settings: client.set_queue(name, **settings),
-    _print,
-    "Set a queue's pace and defaults. What is not named stays.",
-    example="--release-rate 50 --ageing 10m",
-    keeps=lambda client, name: client.queue(name),
-)
-commands.pause(
-    lambda client, name, note: client.pause_queue(name, note=note),
-    "Start nothing in it until it is resumed. What runs goes on.",
-    example_note="the mail server is down",
-)
-commands.change("resume", lambda client, name: client.resume_queue(name), "Let a paused queue go on.", done="goes on")
-commands.change(
-    "remove",
-    lambda client, name: client.remove_queue(name),
-    "Forget what is set for a queue: it has the defaults again. The runs in it stay.",
-    done="has the defaults again",
-)
+app = ShareCommands("queue", QueueOptions, _row, _print, example="mail", settings="--release-rate 50 --ageing 10m").app

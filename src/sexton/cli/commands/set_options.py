@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -13,9 +13,6 @@ from sexton.cli.exits import NotUnderstood
 from sexton.cli.flags import F, is_said, with_flags
 from sexton.domain.duration import Duration
 from sexton.domain.retry import Retry
-
-if TYPE_CHECKING:
-    from sexton.client.remote.async_client import AsyncClient
 
 _ZERO_IS_A_VALUE = {"timeout", "weight"}  # no limit; and a mistake, which the API tells
 _FLAGS = {"retry": "--max-attempts"}
@@ -40,18 +37,16 @@ def said(given: dict[str, Any]) -> dict[str, Any]:
     return named
 
 
-async def with_present(
-    read: Callable[[AsyncClient, str], Awaitable[Any]], client: AsyncClient, name: str, given: dict[str, Any], settings: type
-) -> dict[str, Any]:
+async def with_present(read: Awaitable[Any], given: dict[str, Any], options: type) -> dict[str, Any]:
     """What is set now, with what was named."""
     from sexton.errors import NotFound
 
     try:
-        present = await read(client, name)
+        present = await read
     except NotFound:
         before = {}
     else:
-        before = {field: _present(present, field) for field in get_type_hints(settings)}
+        before = {field: _present(present, field) for field in get_type_hints(options)}
     if "retry" in given:
         given = {**given, "retry": _retry(before.get("retry"), given["retry"])}
     return merged(before, given)
@@ -72,11 +67,9 @@ def merged(before: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 def _flag(name: str, described: Any, keeps: bool) -> Any:
     kind, means = get_args(described)
     parts = get_args(kind) or (kind,)
-    words = re.sub(r"`(\w+)`", lambda field: _option(field[1]), means)
-    if set(get_args(Duration)) <= set(parts):
-        flag, words = str, f"{words} For example 30s."
-    else:
-        flag = int if Retry in parts else parts[0]
+    is_span = set(get_args(Duration)) <= set(parts)
+    flag: Any = str if is_span else int if Retry in parts else parts[0]
+    words = re.sub(r"`(\w+)`", lambda field: _option(field[1]), means) + (" For example 30s." if is_span else "")
     if keeps and name not in _ZERO_IS_A_VALUE and Retry not in parts:
         words = f"{words} 0 removes it."
     return Annotated[flag | None, typer.Option(_option(name), help=words)]
