@@ -97,7 +97,7 @@ class ShareCommands(NamedCommands):
             none = f"no {noun} has live work, and nothing is set for any"
             print_list(found, tuple(rows[0]) if rows else (), [tuple(one.values()) for one in rows], none=none, as_json=as_json)
 
-        about = f"List the {noun}s that have live work or for which something was set. Counts stop at 10,000."
+        about = f"List the {noun}s that are in use or for which something was set. Counts stop at 10,000."
         list_.__doc__ = f"{about}\n\nExample: sexton {noun}s list"
         group = f"List, set, pause and resume {noun}s. Without a command: list."
         super().__init__(noun, group, list_, print_, argument=f"The {noun}.", example=example)
