@@ -17,7 +17,7 @@ import psutil
 import psycopg
 import pytest
 import pytest_asyncio
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from sexton.store import migrations
 from sexton.store.database import Postgres
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 # What make test says must not hang on the dice. SEXTON_TEST_RANDOM=1 throws them, to find what these examples do not.
-settings.register_profile("steady", derandomize=True)
+settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 if not os.environ.get("SEXTON_TEST_RANDOM"):
     settings.load_profile("steady")
 

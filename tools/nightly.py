@@ -21,7 +21,8 @@ from sexton.clock import host_now
 ROOT = Path(__file__).parents[1]
 RECORD = Path("tests/nightly.toml")
 LOGS = Path(".cache/nightly")
-STORE = "tests/store tests/migration --ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py"
+_ONCE = "--ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py"
+STORE = f"tests/store tests/operations tests/migration {_ONCE}"
 # What a part of `make test` does on a smaller scale there, at the size that the product promises.
 PROCESS_SIZES = {
     "JOBS": "20000",

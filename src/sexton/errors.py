@@ -1,17 +1,18 @@
-"""Every error Sexton raises on purpose. Each says what the caller may do next; `code` is stable and goes over the wire."""
+"""Every error that Sexton raises on purpose. Each says what the caller may do next. `code` is stable and part of the wire
+format."""
 
 from __future__ import annotations
 
 
 class SextonError(Exception):
-    """Root of all of them."""
+    """The base class of all errors here."""
 
     code = "error"
-    problem: object | None = None  # the API's own document, if that is where the error came from
+    problem: object | None = None  # the problem document of the API, if the error came from it
 
 
 class InvalidSubmission(SextonError, ValueError):
-    """The submission breaks a rule; nothing was changed. `field` is a JSON pointer to the fault."""
+    """The submission breaks a rule. Nothing was changed. `field` is a JSON pointer to the fault."""
 
     code = "invalid_submission"
 
@@ -28,7 +29,7 @@ class KeyReused(SextonError):
 
 
 class LimitExceeded(SextonError):
-    """A tenant has submitted more than it may: `limit` says which of its limits, `retry_after_s` when to try again. Nothing was
+    """A tenant has reached a submission limit: `limit` names it, `retry_after_s` says when to try again. Nothing was
     submitted."""
 
     code = "limit_exceeded"
@@ -39,7 +40,7 @@ class LimitExceeded(SextonError):
         *,
         limit: str | None = None,
         tenant: str | None = None,
-        max: float | None = None,  # noqa: A002  (as the API spells it)
+        max: float | None = None,  # noqa: A002  (the name that the API uses)
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
@@ -59,13 +60,13 @@ class UnknownTask(SextonError, LookupError):
 
 
 class NotFound(SextonError, LookupError):
-    """There is no such job, run, execution or dead letter (any more)."""
+    """The job, run, execution or dead letter does not exist, or no longer exists."""
 
     code = "not_found"
 
 
 class NotAllowedIn(SextonError):
-    """The job is in a state that forbids this."""
+    """The state of the job does not allow this."""
 
     code = "conflict"
 
@@ -76,25 +77,25 @@ class NotAllowedIn(SextonError):
 
 
 class AlreadyExists(SextonError):
-    """There is a recurring job of that name: give another name, or ask for it to be updated."""
+    """A recurring job of that name already exists: choose another name, or ask for an update."""
 
     code = "already_exists"
 
 
 class VersionMismatch(SextonError):
-    """The job has been edited since it was read: read it again, and decide anew."""
+    """The job was edited after it was read: read it again, then repeat the edit."""
 
     code = "version_mismatch"
 
 
 class LeaseLost(SextonError):
-    """Another worker may hold the run by now: stop, and let the result go."""
+    """Another worker may hold the run now: stop, and discard the result."""
 
     code = "lease_lost"
 
 
 class WorkerLost(SextonError):
-    """The worker was declared dead, and others have what it held: drop that, and join anew."""
+    """The worker was declared dead, and its runs went to other workers: drop them, and register again."""
 
     code = "worker_lost"
 
@@ -111,25 +112,25 @@ class JobFailed(SextonError):
 
 
 class ResultTimeout(SextonError, TimeoutError):
-    """The awaited job has not ended yet; it goes on, and may be awaited again."""
+    """The awaited job has not ended yet. It continues, and can be awaited again."""
 
     code = "result_timeout"
 
 
 class DatabaseUnavailable(SextonError):
-    """PostgreSQL cannot be reached or broke off; services retry by themselves."""
+    """PostgreSQL cannot be reached, or the connection broke. Services retry by themselves."""
 
     code = "database_unavailable"
 
 
 class ApiUnavailable(SextonError):
-    """The HTTP API cannot be reached, or is too busy. What was sent may have been done; a submission may be sent again."""
+    """The HTTP API cannot be reached, or is too busy. It may have done what was sent. A submission is safe to send again."""
 
     code = "api_unavailable"
 
 
 class ApiError(SextonError):
-    """The HTTP API answered with a problem that has no error of its own here. `status` is HTTP's."""
+    """The HTTP API answered with a problem that has no error class here. `status` is the HTTP status."""
 
     code = "api_error"
 
@@ -140,37 +141,37 @@ class ApiError(SextonError):
 
 
 class Contention(SextonError):
-    """Another transaction was in the way (deadlock, lock timeout); nothing was changed, and trying again is safe."""
+    """Another transaction was in the way (deadlock, lock timeout). Nothing was changed, and it is safe to try again."""
 
     code = "contention"
 
 
 class DataRefused(SextonError):
-    """PostgreSQL cannot keep a value that was sent; nothing was changed."""
+    """PostgreSQL cannot store a value that was sent. Nothing was changed."""
 
     code = "data_refused"
 
 
 class SchemaMismatch(SextonError):
-    """The database's schema is not the one this version knows. The message says what to run."""
+    """This version does not know the schema of the database. The message says what to run."""
 
     code = "schema_mismatch"
 
 
 class UnsupportedServer(SextonError):
-    """This PostgreSQL is older than Sexton can work with."""
+    """This PostgreSQL is older than the oldest version that Sexton supports."""
 
     code = "unsupported_server"
 
 
 class ForeignDatabase(SextonError):
-    """This database was copied or restored from elsewhere and has not been adopted, so nothing fires from it."""
+    """This database was copied or restored from another one and has not been adopted, so nothing fires from it."""
 
     code = "foreign_database"
 
 
 class InvalidSetting(SextonError):
-    """A setting is missing or cannot be used; the message names its variable."""
+    """A setting is missing or not valid. The message names its variable."""
 
     code = "invalid_setting"
 
@@ -188,26 +189,26 @@ class PermanentError(SextonError):
 
 
 class OutboundRefused(PermanentError):
-    """The job calls an address that this worker does not let jobs call. `outbound_allow` and `outbound_ports` open what they
-    name."""
+    """The job calls an address that this worker does not allow. `outbound_allow` and `outbound_ports` allow more addresses."""
 
     code = "outbound_refused"
 
 
 class TargetFailed(SextonError):
-    """What the job calls did not answer, or not as it should have. The run is tried again."""
+    """The target of the job did not answer, or its answer was not as expected. The run is tried again."""
 
     code = "target_failed"
 
 
 class ArgumentsMismatch(SextonError, TypeError):
-    """The payload does not fit the handler's arguments. The run is tried again: a newer worker may know them."""
+    """The payload does not match the arguments of the handler. The run is tried again, because a newer worker may accept
+    them."""
 
     code = "arguments_mismatch"
 
 
 class RetryLater(SextonError):
-    """Raise it in a handler to fail this attempt and be tried again no sooner than `delay_s` from now (`Retry-After`)."""
+    """Raise it in a handler to fail this attempt. The next one starts no sooner than in `delay_s` seconds (`Retry-After`)."""
 
     code = "retry_later"
 
@@ -217,7 +218,7 @@ class RetryLater(SextonError):
 
 
 class Snooze(SextonError):
-    """Control flow of `ctx.snooze`: put the run back for later, spending no attempt."""
+    """Control flow of `ctx.snooze`: postpones the run, and uses no attempt."""
 
     code = "snoozed"
 
@@ -228,10 +229,10 @@ class Snooze(SextonError):
 
 
 class HandedOver(SextonError):
-    """Control flow of a handler whose work goes on elsewhere (an HTTP target that answered 202): the run leaves this worker,
-    and whoever was given its lease ends it over HTTP."""
+    """Control flow of a handler whose work continues elsewhere (an HTTP target that answered 202): the run leaves this worker,
+    and the target, which has the lease, ends it over HTTP."""
 
     code = "handed_over"
 
     def __init__(self) -> None:
-        super().__init__("handed over: whoever was called ends the run by calling back")
+        super().__init__("handed over: the target ends the run by calling back")

@@ -542,13 +542,13 @@ class TestRecurring:
         assert call("jobs", "run", job_id)[1] == f"{job_id} is due now\n"
         assert call("jobs", "pause", job_id, "--until", "2100-01-01T00:00:00Z", "--note", "quiet")[0] == 0
         _, out, _ = call("jobs", "why", job_id, "--json")
-        assert "by api: quiet; it goes on by itself" in json.loads(out)["answer"]
+        assert "by api: quiet; it resumes by itself" in json.loads(out)["answer"]
         _, out, _ = call("jobs", "list", "--kind", "recurring", "--status", "paused", "--json")
         assert [job["id"] for job in json.loads(out)] == [job_id]
         assert call("jobs", "resume", job_id, "--dry-run")[1].startswith(f"{job_id} would fire 20")
         assert call("jobs", "resume", job_id)[0] == 0
         assert call("jobs", "cancel", job_id)[0] == 0
-        assert "Its schedule is over since" in call("jobs", "why", job_id)[1]
+        assert "Its schedule ended" in call("jobs", "why", job_id)[1]
 
     def test_what_does_not_fit_together_is_said_before_anything_is_sent(self, call: Call) -> None:
         for arguments, words in [

@@ -138,9 +138,7 @@ async def test_time_moved_at_a_stroke_is_an_outage(app: App) -> None:
         assert len(await pipeline.drain()) == 1
         tries = await app.executions(scheduled.id)
     assert sorted(one.status for one in tries) == ["missed", "succeeded"]
-    assert [one.reason for one in tries if one.status == "missed"] == [
-        "11 fires: missed, and only the latest is caught up with"
-    ]
+    assert [one.reason for one in tries if one.status == "missed"] == ["11 fires: missed, and only the latest one is caught up"]
 
 
 async def test_a_pause_that_ends_by_itself_ends_in_moved_time(app: App) -> None:

@@ -132,7 +132,7 @@ async def test_a_superseded_function_stays_until_its_release_and_then_goes(
     async with migrated.connection() as connection:
         assert (await connection.fetch("SELECT to_regproc('sexton.answer') AS there"))[0]["there"] is None
     ships(monkeypatch, made_of=[answer(1)], as_="0.2.0")
-    with pytest.raises(SchemaMismatch, match="no function answer any more; upgrade Sexton on this machine"):
+    with pytest.raises(SchemaMismatch, match="no longer has the function answer; upgrade Sexton on this machine"):
         await migrations.require_current(migrated)
 
 

@@ -106,7 +106,7 @@ async def test_a_changed_step_is_refused(empty: Postgres, monkeypatch: pytest.Mo
     changed = msgspec.structs.replace(first, sql=first.sql + "\nSELECT 1;")
     monkeypatch.setattr(steps, "known", lambda: [changed, *rest])
     for check in CHECKS:
-        with pytest.raises(SchemaMismatch, match=f"{first.name} was applied in another form"):
+        with pytest.raises(SchemaMismatch, match=f"{first.name} was applied in a different form"):
             await check(empty)
 
 

@@ -260,7 +260,7 @@ async def test_what_lies_before_all_history_is_not_guessed(world: World) -> None
     """A fire that ran before the oldest partition would run again: who wants that says `all`."""
     await world.write(now=at(0.5))
     await world.outage(at(5, 10))
-    with pytest.raises(Invalid, match=r"history goes back to 2026-03-04T01:00:00Z.*say fires: all"):
+    with pytest.raises(Invalid, match=r"history goes back to 2026-03-04T01:00:00Z.*set fires to all"):
         await world.ask(at(-5), at(2), now=at(5, 10))
     assert len((await world.ask(at(-5), at(2), now=at(5, 10), fires="all", dry_run=True)).fires) == 7
     assert (await world.ask(at(1), at(3), now=at(5, 10), dry_run=True)).fires == hours(1, 2)

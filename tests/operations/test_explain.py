@@ -68,7 +68,7 @@ async def test_a_one_time_job_is_followed_from_its_wait_to_its_end(connection: C
     assert (answer, links["due"].ok) == ("No scheduler is alive; none has been seen within an hour.", True)
     await node(connection, after(hours=2))
     answer, links = await told(connection, job_id, after(hours=3))
-    assert answer == "No scheduler is alive; the last sign of one was 2026-03-04 14:00:00Z."
+    assert answer == "No scheduler is alive; the last heartbeat of one was 2026-03-04 14:00:00Z."
     await node(connection, after(hours=3))
     answer, links = await told(connection, job_id, after(hours=3))
     assert (answer, links["scheduler"].evidence["leader"]) == ("No worker is alive.", "n1")
@@ -114,7 +114,7 @@ async def test_a_snoozed_job_says_so(connection: Conn) -> None:
 async def test_a_buried_job_says_why_and_a_discarded_one_too(connection: Conn) -> None:
     job_id = await bury(connection, await enlist(connection))
     answer, links = await told(connection, job_id, NOW)
-    assert answer.startswith("It lies in the dead letters since 2026-03-04 12:00:00Z, after 1 attempt: ")
+    assert answer.startswith("It has been in the dead letters since 2026-03-04 12:00:00Z, after 1 attempt: ")
     letter = links["dead_letter"]
     assert (letter.evidence["permanent"], letter.evidence["error"]["message"]) == (True, "broken")
     await replay.discard(connection, TESTER, [letter.evidence["dead_letter_id"]])
@@ -168,7 +168,7 @@ async def test_a_paused_schedule_says_until_when(connection: Conn) -> None:
     async with connection.transaction():
         await recurring_jobs.pause(connection, Caller("ann"), job_id, note="freeze", resume_at=after(days=1), now=NOW)
     answer, links = await told(connection, job_id, after(hours=1))
-    assert answer == ("It is paused since 2026-03-04 12:00:00Z by ann: freeze; it goes on by itself 2026-03-05 12:00:00Z.")
+    assert answer == ("It is paused since 2026-03-04 12:00:00Z by ann: freeze; it resumes by itself 2026-03-05 12:00:00Z.")
     assert links["active"].evidence["resume_at"] == after(days=1)
     async with connection.transaction():
         await recurring_jobs.resume(connection, TESTER, job_id, now=after(hours=1))
@@ -185,9 +185,9 @@ async def test_a_schedule_that_is_over_says_why(connection: Conn) -> None:
     (bad,) = await schedules.submit(connection, [{"task": "a", "schedule": {"cron": "61 * * * *"}}], now=NOW)
     await plan(connection, NOW)
     answer, links = await told(connection, cancelled, after(minutes=1))
-    assert answer == "Its schedule is over since 2026-03-04 12:00:00Z: it was cancelled: gone."
+    assert answer == "Its schedule ended 2026-03-04 12:00:00Z: it was cancelled: gone."
     answer, links = await told(connection, bad.id, after(minutes=1))
-    assert answer.startswith("Its schedule is over since 2026-03-04 12:00:00Z: its schedule cannot be read: cron: ")
+    assert answer.startswith("Its schedule ended 2026-03-04 12:00:00Z: its schedule cannot be read: cron: ")
     assert not links["schedule"].ok
 
 
@@ -202,7 +202,7 @@ async def test_missed_fires_say_from_when_to_when_and_who_noticed(connection: Co
     await plan(connection, late)
     answer, links = await told(connection, job_id, late)
     assert answer.startswith("Its fires from 2026-03-04 12:30:00Z to 2026-03-04 13:45:00Z did not run: 6 fires: missed")
-    assert "it was noticed 2026-03-04 14:01:00Z, when planning went on" in answer
+    assert "it was noticed 2026-03-04 14:01:00Z, when planning resumed" in answer
     assert links["last_fire"].evidence["count"] == 6
 
 
@@ -242,7 +242,7 @@ async def test_a_failed_try_of_a_schedule_is_told_with_its_error(connection: Con
     await finish(connection, claimed.lease, FLAKY, now=after(minutes=16))
     answer, links = await told(connection, job_id, after(minutes=17))
     assert answer.startswith("Its last try, of the fire of 2026-03-04 12:15:00Z, failed: ")
-    assert answer.endswith("; it lies in the dead letters.")
+    assert answer.endswith("; it is in the dead letters.")
     assert links["last_fire"].evidence["error"]["message"] == "flaky"
     assert links["due"].detail.startswith("Its next fire is due 2026-03-04 12:30:00Z, in 13 min")
 

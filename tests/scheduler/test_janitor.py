@@ -15,7 +15,7 @@ from sexton.domain.retry import Retry
 from sexton.errors import PermanentError
 from sexton.scheduler import janitor as janitors
 from sexton.scheduler.janitor import REST_S
-from sexton.telemetry.events import SlotsMended, WorkerLost
+from sexton.telemetry.events import SlotsRepaired, WorkerLost
 from tests.rig import LEASE_S, LONG_S, NOW, Between, HandWorker, Rig
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ async def test_words_that_nobody_ended_are_forgotten(rig: Rig) -> None:
 async def test_slots_that_nobody_holds_are_freed_and_told_of(rig: Rig) -> None:
     """C10: it is a defect elsewhere, so somebody should hear of it."""
     await rig.janitor().run_once()
-    assert rig.of(SlotsMended) == []
+    assert rig.of(SlotsRepaired) == []
     await rig.execute("INSERT INTO sexton.slots (key, n, run_id) VALUES ('stripe', 1, gen_random_uuid())")
     await rig.janitor().run_once()
-    assert rig.of(SlotsMended) == [SlotsMended(1)]
+    assert rig.of(SlotsRepaired) == [SlotsRepaired(1)]

@@ -291,7 +291,10 @@ class TestWhatFollowsALoss:
                 assert run is not None
                 assert (run["state"], run["lost_count"], run["attempt"]) == ("ready", lost_count, 0)
         (letter,) = await rig.letters()
-        assert (letter.lost_count, letter.reason) == (3, "lost 3 workers; the limit is 3: its worker fell silent")
+        assert (letter.lost_count, letter.reason) == (
+            3,
+            "lost 3 workers; the limit is 3: its worker stopped sending heartbeats",
+        )
         assert await rig.statuses(job_id) == ["lost"] * 3
 
     async def test_how_many_workers_it_may_take_down_is_its_own_affair(self, rig: Rig) -> None:

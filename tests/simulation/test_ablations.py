@@ -121,12 +121,33 @@ async def without_the_row_of_a_key(world: World) -> None:
     await rewrite(world, "submit_jobs", ("IF jobs @? '$[*].key' THEN", "IF false THEN"))
 
 
+async def late_reporters(world: World) -> None:
+    world.client.insisted = lambda: {"timeout": 6, "deadline": None, "start_within": None, "limit": None}
+    world.fault_profile = replace(world.fault_profile, fault_rate=0.0, process_fault_rate=0.0, handler_s=(0.5, 3.0))
+    for worker in world.live_workers():
+        (action,) = (one for one in worker.actions if one.name == "reporter")
+        action.woken, action.run = None, late(world, action.run)
+
+
+def late(world: World, run: Step) -> Step:
+    async def run_and_rest() -> float:
+        await run()
+        return world.dice.uniform(5.0, 20.0)
+
+    return run_and_rest
+
+
+async def without_tokens_late(world: World) -> None:
+    await without_tokens(world)
+    await late_reporters(world)
+
+
 async def test_without_any_fence_a_late_report_ends_the_next_attempt(fresh_databases: FreshDatabases) -> None:
     assert await found("stands in history under its own lease", fresh_databases, without_any_fence, first_seed=1007)
 
 
 async def test_without_the_token_a_worker_ends_its_own_next_attempt(fresh_databases: FreshDatabases) -> None:
-    assert await found("lease", fresh_databases, without_tokens, first_seed=1027)
+    assert await found("lease", fresh_databases, without_tokens_late)
 
 
 async def test_without_the_rule_of_cancel_a_cancelled_run_goes_on(fresh_databases: FreshDatabases) -> None:
@@ -188,20 +209,6 @@ async def test_without_telling_two_tokens_apart_a_report_is_taken_for_the_next(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch may hold a run twice: swept while its report waited, and claimed again by the same worker."""
-
-    async def late_reporters(world: World) -> None:
-        world.client.insisted = lambda: {"timeout": 6, "deadline": None, "start_within": None, "limit": None}
-        world.fault_profile = replace(world.fault_profile, fault_rate=0.0, process_fault_rate=0.0, handler_s=(0.5, 3.0))
-        for worker in world.live_workers():
-            (action,) = (one for one in worker.actions if one.name == "reporter")
-            action.woken, action.run = None, late(world, action.run)
-
-    def late(world: World, run: Step) -> Step:
-        async def run_and_rest() -> float:
-            await run()
-            return world.dice.uniform(5.0, 20.0)
-
-        return run_and_rest
 
     monkeypatch.setattr(reporter, "Counter", lambda _: {})
     assert await found("stands in history under its own lease", fresh_databases, late_reporters, first_seed=1002)

@@ -82,7 +82,7 @@ async def test_without_an_end_of_losses_a_job_takes_down_one_worker_after_the_ot
         world.client.insisted = lambda: PATIENT | {"max_lost": 1}
 
     monkeypatch.setattr(retry, "_after_loss", lambda _reason, _standing: retry.RetryIn(0.0, "loss"))
-    assert await found("no job takes down more workers than it may", fresh_databases, poisonous, first_seed=1002)
+    assert await found("no job takes down more workers than it may", fresh_databases, poisonous, first_seed=1007)
 
 
 async def test_without_sparing_what_was_handed_back_a_drain_fails_a_job(

@@ -180,7 +180,7 @@ class World:
                 self.journal.last_progress_s = self.clock.monotonic()
             case events.DeclaredLost(worker_id):
                 self.journal.told_dead.add(worker_id)
-            case events.SlotsMended(count):
+            case events.SlotsRepaired(count):
                 self.journal.violations.append(f"no slot is left behind: {count} were mended")
             case events.LeaseLost(worker_id, _, run_id, token):
                 self.journal.refused_by(worker_id, run_id, token)

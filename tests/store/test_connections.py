@@ -123,6 +123,6 @@ async def test_a_pool_is_no_connection(database_url: str) -> None:
 def test_another_database_system_is_refused() -> None:
     """A12, F2."""
     engine = sqlalchemy.create_engine("sqlite://")
-    with engine.connect() as connection, pytest.raises(TypeError, match="leads to sqlite"):
+    with engine.connect() as connection, pytest.raises(TypeError, match="is a connection to sqlite"):
         caller_connection.run_sync(connection, QUERY)
     engine.dispose()

@@ -53,14 +53,19 @@ HOT: dict[tuple[str, str], tuple[list[Any], str]] = {
     ("workers", "beat"): ([NOW, WORKER, 0, False, 0, ["default", "mail"], 5.0, None], "runs_leased"),
     ("workers", "survey"): ([NOW, 4.5, True], "runs_leased"),
     ("jobs", "show"): ([f"{{{UUID(int=2)}}}", UUID(int=2), UUID(int=2)], "run_fires_once"),
-    ("editing", "lock_run"): ([UUID(int=2)], "run_fires_once"),
+    ("edits", "lock_run"): ([UUID(int=2)], "run_fires_once"),
 }
 
 
 # A peek at what recurring jobs have to decide and at what waits for a limit goes with every promotion, by partial indexes; a
 # beat and a sweeper's look peek at all that might be due.
 _PARTIAL = ("runs_due_beside", "runs_blocked", "runs_parked", "runs_parked_by_task", "runs_in_order")
-MODULES = {"runs": "sexton.store.work.runs", "workers": "sexton.store.fleet.workers"}
+MODULES = {
+    "runs": "sexton.store.work.runs",
+    "workers": "sexton.store.fleet.workers",
+    "jobs": "sexton.store.work.jobs",
+    "edits": "sexton.store.work.edits",
+}
 ALSO = {
     ("runs", "promote"): _PARTIAL,
     ("workers", "beat"): ("runs_ready", "runs_due", *_PARTIAL),

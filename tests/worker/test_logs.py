@@ -42,7 +42,7 @@ EXAMPLES: list[tuple[events.Event, str, str]] = [
     (events.Planned(3, overdue=False), "debug", "planned"),
     (events.FiresMissed(7), "warning", "fires missed"),
     (events.Repaired((ID,), 2), "warning", "repaired"),
-    (events.SlotsMended(2), "warning", "slots mended"),
+    (events.SlotsRepaired(2), "warning", "slots repaired"),
     (events.ZonesFollowed("2026b", 3), "info", "zones followed"),
     (events.ZonesOlder("2026a", "2026b"), "warning", "zones older"),
     (events.PausedAfterFailures(ID, 5, "ValueError: broken"), "warning", "paused after failures"),

@@ -1,11 +1,11 @@
-"""Up to where a worker has taken the runs of each tenant: the next claim may begin there, and need not walk through the dead
-index entries of all that went before. After 100,000 runs, or while somebody holds an old snapshot, that walk takes longer than
-the claim itself. A promoter does the same with what is due.
+"""Stores how far a worker has taken the runs of each tenant. The next claim may begin there, and need not scan the dead index
+entries of all earlier runs. After 100,000 runs, or while a session holds an old snapshot, that scan takes longer than the claim
+itself. A promoter does the same with due runs.
 
-A mark is no promise that nothing is behind it: a long transaction commits an older run later, a limit lets one through, a
-rival hands one back. So a claim that finds too little looks from the beginning at once (`sexton.claim_runs`), one that finds
-enough does so again after a while, and whoever found something behind a mark goes on looking there (`Looking`). Only where such
-a look has become dear it is taken seldom, whatever is found ahead.
+A mark does not promise that nothing is behind it: a long transaction commits an older run later, a limit releases one, another
+worker gives one back. So a claim that finds too few runs looks from the beginning at once (`sexton.claim_runs`). One that finds
+enough does so again after a while. A worker that found a run behind a mark continues to look there (`Looking`). Only when such
+a look is slow does it become rare, whatever is found ahead of the marks.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from uuid import UUID
 
 from .duty_cycle import DutyCycle
 
-MARK_AFTER = 100  # runs of a tenant: what fewer leave behind is soon walked through
-TENANTS_LIMIT = 64  # of a queue and lane: among more, each leaves little behind
+MARK_AFTER = 100  # runs of a tenant: fewer leave few dead entries behind
+TENANTS_LIMIT = 64  # of a queue and lane: with more, each leaves few dead entries behind
 LOOK_AGAIN_S = 0.1
-DEAR_S = 0.1  # a look from the beginning that takes longer; under load, a claim may take half of that anyway
+DEAR_S = 0.1  # a look from the beginning that takes longer is slow; under load, a claim may take half of that anyway
 
 Mark = tuple[datetime, UUID]  # due time and id of a run: the order in which a tenant's are taken
 
 
 class Queued(Protocol):
-    """Where a claimed run was waiting."""
+    """Where a claimed run waited."""
 
     @property
     def queue(self) -> str: ...
@@ -52,7 +52,7 @@ class ClaimCursors:
         self._passed: dict[tuple[str, int], dict[str, tuple[int, Mark]]] = {}  # by tenant: how many were taken, and the last
 
     def note(self, claimed: Sequence[Taken]) -> bool:
-        """What a claim brought, in its order. Answers whether some of it was behind a mark."""
+        """Records the runs of a claim, in order. Returns whether some of them were behind a mark."""
         was_behind = False
         counts = Counter((run.queue, run.lane, run.tenant) for run in claimed)
         first = {(run.queue, run.lane, run.tenant): run for run in reversed(claimed)}
@@ -78,21 +78,21 @@ def _place(run: Taken) -> Mark:
 
 class Look(Enum):
     WHOLE = auto()  # from the beginning
-    FROM_MARKS = auto()  # and from the beginning if that is too little
-    AHEAD = auto()  # of the marks, and nothing else
+    FROM_MARKS = auto()  # and from the beginning if that finds too few
+    AHEAD = auto()  # only ahead of the marks
 
 
 class WholeLooks:
-    """The looks from the beginning. Two who look at the same share them: what one has looked through, the other need not."""
+    """The looks from the beginning. Two workers that read the same runs share them: one look serves both."""
 
     def __init__(self) -> None:
         self._sparing = DutyCycle(LOOK_AGAIN_S)
-        self._beyond_s = 0.0  # what the last one took beyond the way there and back
+        self._beyond_s = 0.0  # the time of the last look without its round trip
         self._began_s = float("-inf")
 
     def takes_turn(self, now_s: float) -> bool:
-        """Whether it is time for one, and nobody is at it: then the caller is."""
-        is_under_way = now_s - self._began_s < LOOK_AGAIN_S + 2 * self._beyond_s  # if it still is: one may have failed
+        """Whether a look is due and no other one is under way. If so, the caller must do it."""
+        is_under_way = now_s - self._began_s < LOOK_AGAIN_S + 2 * self._beyond_s  # a look that failed must not block the next
         if is_under_way or not self._sparing.is_due(now_s):
             return False
         self._began_s = now_s
@@ -103,8 +103,8 @@ class WholeLooks:
         return self._sparing.took_s > DEAR_S
 
     def note(self, beyond_s: float, ended_s: float) -> None:
-        # One slow answer proves nothing: a connection, the server or this process may have stood still. And to stay ahead
-        # of the marks by mistake leaves alone what was lost or let through by a limit, for twenty times as long.
+        # One slow answer proves nothing: a connection, the server or this process may have paused. To stay ahead of the marks
+        # by mistake would ignore runs that were lost or released by a limit, for twenty times as long.
         self._sparing.note(ended_s - min(beyond_s, self._beyond_s), ended_s)
         self._beyond_s = beyond_s
 
@@ -115,7 +115,7 @@ class Looking:
     def __init__(self, whole_looks: WholeLooks | None = None) -> None:
         self._whole_looks = whole_looks or WholeLooks()
         self._is_enough_ahead = False
-        self._way_s = 0.0  # what the last claim took that looked ahead only: the way there and back, on a busy machine
+        self._way_s = 0.0  # the time of the last claim that only looked ahead: the round trip, on a busy machine
 
     def next(self, now_s: float) -> Look:
         if self._whole_looks.takes_turn(now_s):
@@ -125,7 +125,7 @@ class Looking:
         return Look.FROM_MARKS if self._is_enough_ahead else Look.WHOLE
 
     def note(self, look: Look, began_s: float, ended_s: float, *, is_full: bool, was_behind: bool) -> None:
-        """`is_full`: there was enough, as far as it looked; `was_behind`: some of it behind a mark."""
+        """`is_full`: it found enough runs, as far as it looked; `was_behind`: some of them behind a mark."""
         if look is Look.WHOLE or (look is Look.FROM_MARKS and not is_full):
             self._whole_looks.note(max(0.0, ended_s - began_s - self._way_s), ended_s)
         else:

@@ -25,8 +25,8 @@ import msgspec
 
 from .claim_cursors import ClaimCursors, Mark, Queued
 
-NOWHERE = ("", 0)  # before the first tenant: where a worker that remembers nothing begins
-TURNS_LIMIT = 1000  # queues and lanes remembered; of more, the ones not served for longest begin their circle anew
+NOWHERE = ("", 0)  # before the first tenant: where a worker without memory begins
+TURNS_LIMIT = 1000  # queues and lanes remembered; above it, the ones not served for the longest time restart their circle
 
 _encode = msgspec.json.Encoder().encode
 
@@ -77,14 +77,14 @@ class Started(Queued, Protocol):
 
 class Turns:
     """Where a worker's last claim stopped, by queue and lane. Only its own: workers need not agree to be fair together. Claims
-    for different tasks want one each, or what one has passed over would be lost to the other."""
+    for different tasks need one each; otherwise runs that one has skipped would be lost to the other."""
 
     def __init__(self, limit: int = TURNS_LIMIT) -> None:
         self._limit = limit
-        self._last: dict[tuple[str, int], tuple[str, int]] = {}  # the longest untouched first
+        self._last: dict[tuple[str, int], tuple[str, int]] = {}  # the longest unused first
 
     def note(self, claimed: Iterable[Started]) -> None:
-        """Of what a claim brought, in its order, the last of each queue and lane."""
+        """From the runs of a claim, in order: the last of each queue and lane."""
         for flow, run in {(run.queue, run.lane): run for run in claimed}.items():
             self._last.pop(flow, None)
             self._last[flow] = (run.tenant, run.turn)
@@ -108,9 +108,9 @@ class Turns:
 
 
 class QueueTurns:
-    """In which order a worker lists its queues, claim after claim: what the first leaves goes to the second. Strict: always as
-    given. Otherwise the first place goes round by weight, evenly spread (nginx's smooth weighted round robin): in any `sum of
-    weights` claims in a row each queue is first exactly `weight` times."""
+    """In which order a worker lists its queues, claim after claim: the second gets the capacity that the first leaves. Strict:
+    always as given. Otherwise the first place rotates by weight, evenly spread (nginx's smooth weighted round robin): in any
+    `sum of weights` claims in a row each queue is first exactly `weight` times."""
 
     def __init__(self, names: Sequence[str], weights: Sequence[int] | None = None, *, strict: bool = False) -> None:
         self._credits = dict.fromkeys(names, 0)
@@ -119,11 +119,11 @@ class QueueTurns:
         self._strict = strict
 
     def following(self) -> list[str]:
-        """The order for the next claim; every call is a claim."""
+        """The order for the next claim; every call counts as a claim."""
         if self._strict or len(self._credits) < 2:
             return list(self._credits)
         for name, weight in self._weights.items():
             self._credits[name] += weight
-        order = sorted(self._credits, key=lambda name: -self._credits[name])  # stable: of equals the one named first
+        order = sorted(self._credits, key=lambda name: -self._credits[name])  # stable: of equal ones, the first in the list
         self._credits[order[0]] -= self._total
         return order

@@ -1,5 +1,5 @@
-"""A job as it is submitted: checked once, here, whoever submits it. What leaves this module is the document that
-`sexton.submit_jobs` takes."""
+"""A job as it is submitted, checked once, here, for every caller. The result is the document that `sexton.submit_jobs`
+takes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAME_LIMIT = 200
 TAG_LIMIT = 20
 TIMEOUT_S = 30.0
 MAX_LOST = 3
-_YEARS = (1970, 9000)  # with room for every deadline and offset: what PostgreSQL keeps beyond, Python cannot read
+_YEARS = (1970, 9000)  # with room for every deadline and offset: PostgreSQL stores later instants, but Python cannot read them
 
 _PATH = re.compile(r"payload(\.[^.]+)+")
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -55,17 +55,17 @@ class Lane(IntEnum):
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a job says about its own running beyond timeout and delivery; only what differs from the default is stored."""
+    """The options of a job beyond timeout and delivery; only values that differ from the default are stored."""
 
     retry: Retry = DEFAULT
     deadline_s: float | None = None  # for all attempts together, from the due time
-    start_within_s: float | None = None  # the first attempt starts this soon after the due time, or never
-    lease_s: float | None = None  # how long its worker may be silent; null: the cluster's lease
-    progress_within_s: float | None = None  # a handler silent for this long is stuck
-    max_lost: int | None = None  # workers it may take down with it; null: three
-    grace_s: float | None = None  # between being asked to stop and being forced; null: the worker's
-    limit: Limit | None = None  # as submitted, with the places of its key
-    target: Target | None = None  # what it calls, if that is no Python task
+    start_within_s: float | None = None  # the first attempt starts within this time after the due time, or never
+    lease_s: float | None = None  # how long its worker may send no heartbeat; null: the cluster's lease
+    progress_within_s: float | None = None  # a handler that reports no progress for this long is stuck
+    max_lost: int | None = None  # workers that may die while they run it; null: three
+    grace_s: float | None = None  # between the request to stop and the kill; null: the worker's
+    limit: Limit | None = None  # as submitted, with the placeholders of its key
+    target: Target | None = None  # the target that it calls, if it is not a Python task
 
 
 class Unique(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class Unique(msgspec.Struct, frozen=True):
 
 
 class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One document of `sexton.submit_jobs`. What is left out comes from the task's options, then from the defaults."""
+    """One document of `sexton.submit_jobs`. Missing fields come from the task's options, then from the defaults."""
 
     task: str
     payload: msgspec.Raw = msgspec.Raw(b"{}")
@@ -134,8 +134,8 @@ def submission(
     limit: Limit | Mapping[str, Any] | str | None = None,
     **policies: Any,
 ) -> Submission:
-    """The checked document of one job; `Invalid` names the field and the fix. `task` is a Python task by its name, or what to
-    call instead; `policies` are the options that the policy keeps (`job_options.POLICIES`)."""
+    """The checked document of one job; `Invalid` names the field and the fix. `task` is the name of a Python task, or the
+    target to call; `policies` are the options that the policy keeps (`job_options.POLICIES`)."""
     if run_at is not None and delay is not None:
         raise Invalid("delay", "give run_at or delay, not both")
     if run_at is not None and getattr(run_at, "tzinfo", None) is None:
@@ -165,7 +165,7 @@ def submission(
 
 
 def policy(target: Target | None = None, /, **given: Any) -> Policy | None:
-    """The policy, or `None` where all of it is the default. Only what is chosen is written, and then it beats the task's."""
+    """The policy, or `None` if all of it is the default. Only given options are stored, and they override those of the task."""
     chosen: dict[str, Any] = {} if target is None else {"target": target}
     for name, value in given.items():
         rule = _POLICY_RULES.get(name)
@@ -180,10 +180,10 @@ def policy(target: Target | None = None, /, **given: Any) -> Policy | None:
 
 
 def encoded_payload(payload: Any) -> msgspec.Raw:
-    """The payload as JSON, refused where PostgreSQL could not keep it exactly or it is too large."""
+    """The payload as JSON; rejected if it is too large or PostgreSQL could not store it exactly."""
     try:
         encoded = _encode(payload)
-        # JSON has no infinities and no NaN; the encoder writes null for them without a word. What came as JSON had none.
+        # JSON has no infinities and no NaN; the encoder silently writes null for them. A payload that arrived as JSON has none.
         if b"null" in encoded and not isinstance(payload, msgspec.Raw):
             _refuse_infinite("payload", msgspec.to_builtins(payload))
     except Invalid:
@@ -196,12 +196,12 @@ def encoded_payload(payload: Any) -> msgspec.Raw:
             f"{len(encoded):,} bytes, the limit is {PAYLOAD_BYTES_LIMIT:,}; store the data elsewhere and submit a reference",
         )
     if has_escaped_nul(encoded):
-        raise Invalid("payload", "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+        raise Invalid("payload", "holds a NUL character (U+0000), which PostgreSQL cannot store")
     return msgspec.Raw(encoded)
 
 
 def has_escaped_nul(encoded: bytes) -> bool:
-    """The plain search first: 0.1 µs for 200 bytes, where the expression takes 6."""
+    """The plain search first: it takes 0.1 µs for 200 bytes, the expression 6 µs."""
     return rb"\u0000" in encoded and _ESCAPED_NUL.search(encoded) is not None
 
 
@@ -224,7 +224,9 @@ def _task(task: str | Target) -> str:
         task.check()
         return task_of(task)
     if str(task).startswith(RESERVED):
-        raise Invalid("task", f"names that begin with {RESERVED!r} are reserved; say what to call as an object with a type")
+        raise Invalid(
+            "task", f"names that begin with {RESERVED!r} are reserved; give the target to call as an object with a type"
+        )
     return _name("task", task)
 
 
@@ -238,7 +240,7 @@ def _unique(unique: Unique | bool | None, task: str | Target) -> Unique | None:
             chosen = unique
         case _:
             raise Invalid("unique", f"give True or Unique.of(...), not {unique!r}")
-    if "task" in chosen.by and not isinstance(task, str):  # all calls of a kind have one task: their targets tell them apart
+    if "task" in chosen.by and not isinstance(task, str):  # all calls of a kind have one task, and differ by their target
         return msgspec.structs.replace(chosen, by=(*chosen.by, "policy.target"))
     return chosen
 
@@ -271,9 +273,9 @@ def _name(field: str, value: object) -> str:
     if len(value) > NAME_LIMIT:
         raise Invalid(field, f"{len(value)} characters, the limit is {NAME_LIMIT}")
     if "\x00" in value:
-        raise Invalid(field, "holds a NUL character (U+0000), which PostgreSQL cannot keep")
+        raise Invalid(field, "holds a NUL character (U+0000), which PostgreSQL cannot store")
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise Invalid(field, "holds half of a surrogate pair, which is no text")
+        raise Invalid(field, "holds half of a surrogate pair, which is not valid text")
     return value
 
 

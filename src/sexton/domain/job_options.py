@@ -1,5 +1,5 @@
 """Every option of a job, described once. A new option is added here, and to `Policy` (`domain.job`) if its document keeps it;
-then `make docs` writes what follows: docs/adr/025-one-description-of-a-job.md.
+then `make docs` writes what follows: docs/adr/026-one-description-of-a-job.md.
 
 Nothing is imported here but types: the command line reads this table each time it starts.
 """
@@ -19,20 +19,20 @@ Kind = Literal[
 
 class Option(NamedTuple):
     name: str  # in a request, an edit and the SDK
-    kind: Kind  # how it is written: at each edge one type
-    means: str  # one sentence or two
+    kind: Kind  # how it is written: one type at each interface
+    means: str  # one or two sentences
     kept: str  # `job.COLUMN`, `run.COLUMN`, `policy.KEY`, `schedule.KEY`, `recurrence.KEY`, or `beside` the job
-    jobs: Literal["any", "one-time", "recurring"] = "any"  # that may have it
-    default: str = "none"  # what holds where neither the job nor its task says anything
-    by_task: bool = False  # a decorator may say it for all jobs of a task
+    jobs: Literal["any", "one-time", "recurring"] = "any"  # the kinds of job that may have it
+    default: str = "none"  # the value if neither the job nor its task gives one
+    by_task: bool = False  # a decorator may give it for all jobs of a task
     bounds: tuple[int, int] = (1, 1)  # of a count
     keyword: str | None = None  # of the SDK, if it differs from the name
     shown: str | None = None  # the field of the answer, if it is not the name (of a span: the name with `_s`)
     unseen: str | None = None  # why the answer does not show it
-    always: bool = False  # every job has one, so that the answer never says null
+    always: bool = False  # every job has one, so the answer is never null
     fixed: str | None = None  # why it cannot be edited
     flag: str | None = None  # of the command line, if it is not the name
-    flag_means: str | None = None  # where the flag says less than the option
+    flag_means: str | None = None  # if the flag offers less than the option
     example: str | None = None  # for the command line
     no_flag: str | None = None  # why the command line has none
     sql: tuple[str, ...] | None = None  # arguments of `sexton.submit` or `sexton.submit_schedule`, if they differ from the name
@@ -74,7 +74,7 @@ class Option(NamedTuple):
         return self.keyword or self.name
 
 
-_OF_SUBMISSION = "it decides whether a submission makes a job, and is not a part of the job"
+_OF_SUBMISSION = "it decides whether a submission creates a job, and is not a part of the job"
 _BY_TENANT = "the shares, limits and names of the tenant count the job; cancel it and submit another"
 _ONE_RULE = "the rule is written as one object; give it in a file, with --file"
 _LIMIT_ARGUMENTS = ("limit_key", "limit_running", "limit_count", "limit_per", "limit_burst", "limit_ordered")
@@ -83,10 +83,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "handler",
         "handler",
-        "What runs: the name of a Python task, or an object that says what is called instead.",
+        "What runs: the name of a Python task, or an object that describes the target to call.",
         "job.task",
         always=True,
-        no_flag="it is the first argument of the command; an edit takes it over HTTP",
+        no_flag="it is the first argument of the command; edit it over HTTP",
         sql=("task",),
     ),
     Option(
@@ -112,7 +112,9 @@ OPTIONS: tuple[Option, ...] = (
         shown="next_fire_at",
         example="24h",
     ),
-    Option("tenant", "word", "Whose it is.", "job.tenant", default="default", always=True, fixed=_BY_TENANT),
+    Option(
+        "tenant", "word", "The tenant that the job belongs to.", "job.tenant", default="default", always=True, fixed=_BY_TENANT
+    ),
     Option(
         "queue",
         "word",
@@ -134,7 +136,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "delivery",
         "delivery",
-        "`at_least_once`, or `at_most_once`: then a start is the only one.",
+        "`at_least_once`, or `at_most_once`: then it starts at most once.",
         "job.at_most_once",
         default="at_least_once",
         by_task=True,
@@ -153,12 +155,12 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "retry",
         "retry",
-        "How often it is tried and how long it waits in between.",
+        "How many times it is tried, and how long it waits in between.",
         "policy.retry",
         default="five attempts, 30 s to 30 min apart",
         by_task=True,
         flag="--max-attempts",
-        flag_means="How often it is tried.",
+        flag_means="How many times it is tried.",
         sql=("max_attempts",),
     ),
     Option(
@@ -181,7 +183,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "start_within",
         "span",
-        "The first attempt starts this soon after the due time, or never.",
+        "The first attempt starts within this time after the due time, or never.",
         "policy.start_within_s",
         by_task=True,
         example="5m",
@@ -189,7 +191,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "lease",
         "span",
-        "How long its worker may be silent before the run is taken from it.",
+        "How long its worker may send no heartbeat before the run is taken from it.",
         "policy.lease_s",
         default="the worker's, 4.5s",
         by_task=True,
@@ -206,7 +208,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "grace",
         "span",
-        "How long a handler has between being asked to stop and being forced.",
+        "How long a handler has between the request to stop and the kill.",
         "policy.grace_s",
         default="the worker's, 10s",
         by_task=True,
@@ -215,7 +217,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "max_lost",
         "count",
-        "How many workers may die under it before it is buried.",
+        "How many workers may die while they run it before it is buried.",
         "policy.max_lost",
         default="3",
         by_task=True,
@@ -224,10 +226,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "limit",
         "limit",
-        "The limit that its runs keep to: its key alone, or with the numbers that create it.",
+        "The limit of its runs: a key alone, or with the numbers that create it.",
         "policy.limit",
         by_task=True,
-        flag_means="The key of the limit that its runs keep to; see sexton limits.",
+        flag_means="The key of the limit of its runs; see sexton limits.",
         sql=_LIMIT_ARGUMENTS,
     ),
     Option(
@@ -239,13 +241,13 @@ OPTIONS: tuple[Option, ...] = (
         by_task=True,
         unseen=_OF_SUBMISSION,
         fixed=_OF_SUBMISSION,
-        flag_means="Not if an equal job is pending.",
+        flag_means="Submit nothing if an equal job is pending.",
         sql=("unique_by", "unique_for"),
     ),
     Option(
         "idempotency_key",
         "word",
-        "The same key with the same body gives the first job again; with another body it is refused.",
+        "The same key with the same body returns the first job again; with another body it is rejected.",
         "job.idempotency_key",
         jobs="one-time",
         keyword="key",
@@ -278,7 +280,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "rrule",
         "rule",
-        "When it fires, as RFC 5545 says it: `FREQ=…`, or lines with `DTSTART`, `RRULE`, `EXDATE`, `RDATE`.",
+        "When it fires, in the form of RFC 5545: `FREQ=…`, or lines with `DTSTART`, `RRULE`, `EXDATE`, `RDATE`.",
         "schedule.rrule",
         jobs="recurring",
         example='"FREQ=WEEKLY;BYDAY=MO"',
@@ -286,7 +288,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "every",
         "span",
-        "When it fires: at `anchor_at` and a whole number of such spans after it.",
+        "When it fires: at `anchor_at` and then once per such span.",
         "schedule.every",
         jobs="recurring",
         example="15m",
@@ -294,7 +296,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "timezone",
         "word",
-        "The IANA name of the zone its wall times are of.",
+        "The IANA name of the time zone of its wall times.",
         "schedule.timezone",
         jobs="recurring",
         default="UTC",
@@ -304,7 +306,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "dst",
         "dst",
-        "What a wall time means that does not exist or exists twice.",
+        "How to treat a wall time that does not exist or exists twice.",
         "schedule.dst",
         jobs="recurring",
         default="after the gap, and the first of two",
@@ -314,18 +316,18 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "jitter",
         "jitter",
-        "How far its fires are moved, each job by a span of its own that never changes. At most 30 minutes.",
+        "How far its fires are moved: each job by its own span, which never changes. At most 30 minutes.",
         "schedule.jitter",
         jobs="recurring",
         default="of its queue, then of its tenant",
         example="30s",
     ),
-    Option("start_at", "instant", "It fires no earlier.", "schedule.start_at", jobs="recurring"),
-    Option("end_at", "instant", "It fires no later.", "schedule.end_at", jobs="recurring"),
+    Option("start_at", "instant", "It does not fire before this.", "schedule.start_at", jobs="recurring"),
+    Option("end_at", "instant", "It does not fire after this.", "schedule.end_at", jobs="recurring"),
     Option(
         "max_fires",
         "count",
-        "After so many fires it is over; missed ones do not count.",
+        "It ends after this many fires; missed ones do not count.",
         "schedule.max_fires",
         jobs="recurring",
         bounds=(1, 2**31 - 1),
@@ -333,7 +335,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "exclude",
         "exclude",
-        "When it does not fire: dates, daily windows such as `22:00-06:00`, stretches between instants.",
+        "When it does not fire: dates, daily windows such as `22:00-06:00`, ranges between instants.",
         "schedule.exclude",
         jobs="recurring",
         flag_means="When it does not fire: a date, or a daily window such as 22:00-06:00; may be repeated.",
@@ -360,7 +362,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "overlap",
         "overlap",
-        "What becomes of a fire while an earlier run is alive: `skip`, `queue`, `parallel`, `replace`.",
+        "What to do with a fire while an earlier run is alive: `skip`, `queue`, `parallel`, `replace`.",
         "recurrence.overlap",
         jobs="recurring",
         default="skip",
@@ -368,7 +370,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "catch_up",
         "catch_up",
-        "What becomes of fires that were not planned in time: `latest`, `skip`, `all`.",
+        "What to do with fires that were not planned in time: `latest`, `skip`, `all`.",
         "recurrence.catch_up",
         jobs="recurring",
         default="latest, within 30 minutes",
@@ -377,7 +379,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "on_resume",
         "choice_of_catch_up",
-        "What becomes of the fires of a pause: `skip`, `latest`, `all`.",
+        "What to do with the fires of a pause: `skip`, `latest`, `all`.",
         "recurrence.on_resume",
         jobs="recurring",
         default="skip",
@@ -385,7 +387,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "pause_after",
         "count",
-        "After so many fires in a row that failed for good it pauses by itself, until it is resumed.",
+        "It pauses after this many fires in a row that failed for good, until it is resumed.",
         "recurrence.pause_after",
         jobs="recurring",
         bounds=(1, 10_000),
@@ -395,5 +397,7 @@ OPTIONS: tuple[Option, ...] = (
 BY_NAME = {option.name: option for option in OPTIONS}
 FIXED = {option.name: option.fixed for option in OPTIONS if option.fixed is not None}
 IN_POLICY = {option.name: option.in_policy for option in OPTIONS if option.in_policy is not None}
-POLICIES = {name: key for name, key in IN_POLICY.items() if name != "limit"}  # a limit is beside the policy until it is stored
+POLICIES = {
+    name: key for name, key in IN_POLICY.items() if name != "limit"
+}  # a limit is separate from the policy until it is stored
 RECURRENCE = tuple(option.name for option in OPTIONS if option.kept.startswith("recurrence."))

@@ -1,5 +1,5 @@
-"""A limit by key: so many runs at once, or so many starts per span, over the whole cluster. The job names the key; the numbers
-live in the store, and those in a job only create them."""
+"""A limit by key: a number of runs at once, or of starts per span, over the whole cluster. The job names the key. The numbers
+are in the store, and those in a job only create them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _PLACE = re.compile(r"\{payload(?:\.[^.{}]+)+\}")
 
 
 class Limit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a job says of its limit, as `sexton.submit_jobs` takes it. A key may hold `{payload.path.to.field}`."""
+    """The limit of a job, as `sexton.submit_jobs` takes it. A key may contain `{payload.path.to.field}`."""
 
     key: str
     running: int | None = None  # runs at once
     count: int | None = None  # starts per `per_s`
     per_s: float | None = None
-    burst: int | None = None  # starts that may come at once after a rest
+    burst: int | None = None  # starts that may come at once after a pause
     ordered: bool = False  # one at a time, by due time
 
 
@@ -38,7 +38,7 @@ class LimitOptions(TypedDict, total=False):
     running: Annotated[int | None, "Runs at once."]
     count: Annotated[int | None, "Starts per `per`."]
     per: Annotated[Duration | None, "The span that `count` is of: at most a day."]
-    burst: Annotated[int | None, "Starts that may come at once after a rest; a tenth of `count` by default."]
+    burst: Annotated[int | None, "Starts that may come at once after a pause; a tenth of `count` by default."]
     ordered: Annotated[bool, "One at a time and by due time, retries included."]
 
 
@@ -49,10 +49,10 @@ def limit(key: str, **numbers: Unpack[LimitOptions]) -> Limit:
 
 
 def standing_limit(key: str, **numbers: Unpack[LimitOptions]) -> Limit:
-    """The checked limit that is set for a key, whichever jobs name it: its key is what comes out of a template."""
+    """The checked limit of a key, for all jobs that name it: its key has no template in it."""
     plain_key(key)
     if _PLACE.search(key):
-        raise Invalid("key", f"{key!r} is a template; set the limit of a key as it comes out, such as stripe:42")
+        raise Invalid("key", f"{key!r} is a template; give a key with its values filled in, such as stripe:42")
     checked = _numbers("", key, **numbers)
     if checked.running is None and checked.count is None:
         raise Invalid("running", "give running (runs at once), or count and per (starts per span), or both")
@@ -60,7 +60,7 @@ def standing_limit(key: str, **numbers: Unpack[LimitOptions]) -> Limit:
 
 
 def limit_of(given: object) -> Limit | None:
-    """As callers write it: a key, a mapping, or a `Limit`."""
+    """From the forms that callers use: a key, a mapping, or a `Limit`."""
     match given:
         case None:
             return None
@@ -81,14 +81,14 @@ def plain_key(key: object, field: str = "key") -> str:
     if len(key) > KEY_LIMIT:
         raise Invalid(field, f"{len(key)} characters, the limit is {KEY_LIMIT}")
     if key.startswith("@"):
-        raise Invalid(field, "begins with '@', which is kept for Sexton's own; begin with another character")
+        raise Invalid(field, "begins with '@', which is reserved for Sexton; begin with another character")
     if any(ord(letter) < 32 or ord(letter) == 127 or "\ud800" <= letter <= "\udfff" for letter in key):
         raise Invalid(field, "holds a control character; use printable ones")
     return key
 
 
 def default_burst(count: float) -> int:
-    """A tenth of the count, and one at least: enough to use the rate fully, too little for a wave."""
+    """A tenth of the count, and at least one: enough to use the rate fully, too little for a large burst."""
     return max(1, math.ceil(count / 10))
 
 
@@ -115,7 +115,7 @@ def _numbers(at: str, key: str, *, per: Duration | None = None, **numbers: Any) 
     if type(given.ordered) is not bool:
         raise Invalid(f"{at}ordered", f"give true or false, not {given.ordered!r}")
     if given.ordered and given.running not in (None, 1):
-        raise Invalid(f"{at}running", f"{given.running} at once cannot be in order; leave it out, or give 1")
+        raise Invalid(f"{at}running", f"an ordered limit cannot allow {given.running} at once; leave it out, or give 1")
     per_s, burst = _rate(at, given.count, per, given.burst)
     running = 1 if given.ordered else whole(f"{at}running", given.running, RUNNING_LIMIT)
     return msgspec.structs.replace(given, running=running, per_s=per_s, burst=burst)
@@ -124,10 +124,10 @@ def _numbers(at: str, key: str, *, per: Duration | None = None, **numbers: Any) 
 def _rate(at: str, count: int | None, per: Duration | None, burst: int | None) -> tuple[float | None, int | None]:
     if (count is None) != (per is None):
         missing = "per" if per is None else "count"
-        raise Invalid(f"{at}{missing}", "count and per go together: so many starts per span, such as 10 per 1s")
+        raise Invalid(f"{at}{missing}", "count and per belong together: a number of starts per span, such as 10 per 1s")
     if count is None or per is None:
         if burst is not None:
-            raise Invalid(f"{at}burst", "belongs to a rate; give count and per as well")
+            raise Invalid(f"{at}burst", "needs a rate; give count and per as well")
         return None, None
     whole(f"{at}count", count, COUNT_LIMIT)
     per_s = seconds(per, field=f"{at}per")

@@ -1,4 +1,4 @@
-"""What may be set for a tenant and for a queue, checked once, whoever sets it."""
+"""Settings of a tenant and of a queue, checked once, for every caller."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .retry import Retry
 
 WEIGHT_LIMIT = 1_000
 RUNNING_MAX_LIMIT = 100_000
-WAITING_MAX_LIMIT = 1_000_000  # runs that have not started are counted, so there is an end to it
+WAITING_MAX_LIMIT = 1_000_000  # runs that have not started are counted, so the count needs a maximum
 RATE_MIN, RATE_MAX = 0.001, 1_000_000.0
 AGEING_S = (1.0, 7 * 86_400.0)
-JITTER_LIMIT_S = 1_800.0  # as of a schedule of its own
+JITTER_LIMIT_S = 1_800.0  # the same as for a schedule
 
 
 class TenantOptions(TypedDict, total=False):
@@ -29,7 +29,7 @@ class TenantOptions(TypedDict, total=False):
     running_max: Annotated[int | None, "Runs at once, over the whole cluster."]
     waiting_max: Annotated[int | None, "Runs that have not started; a submission beyond is refused (429)."]
     submit_rate: Annotated[float | None, "Jobs per second; a submission beyond is refused (429)."]
-    submit_burst: Annotated[int | None, "Jobs that may come at once after a rest; one second of `submit_rate` by default."]
+    submit_burst: Annotated[int | None, "Jobs that may come at once after a pause; one second of `submit_rate` by default."]
     jitter: Annotated[Duration | None, "The jitter of its schedules that set none: at most 30 minutes."]
 
 
@@ -37,7 +37,7 @@ class QueueOptions(TypedDict, total=False):
     """The settings of a queue, each with what it means; from `timeout` on, defaults of its jobs."""
 
     release_rate: Annotated[float | None, "Runs per second that the queue lets start, over the whole cluster."]
-    release_burst: Annotated[int | None, "Runs that may start at once after a rest; a tenth of `release_rate` by default."]
+    release_burst: Annotated[int | None, "Runs that may start at once after a pause; a tenth of `release_rate` by default."]
     ageing: Annotated[Duration | None, "A run that has waited for so long rises one lane; without it never."]
     timeout: Annotated[Duration | None, "How long one attempt of a job that sets no timeout may take; 0: no limit."]
     jitter: Annotated[Duration | None, "The jitter of schedules that set none: at most 30 minutes."]
@@ -45,7 +45,7 @@ class QueueOptions(TypedDict, total=False):
 
 
 class TenantSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is none is not limited."""
+    """None: no limit."""
 
     weight: int = 1
     running_max: int | None = None
@@ -118,7 +118,7 @@ def plain_name(name: object, field: str = "name") -> str:
     if len(name) > NAME_LIMIT:
         raise Invalid(field, f"{len(name)} characters, the limit is {NAME_LIMIT}")
     if "\x00" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
-        raise Invalid(field, "holds a character that PostgreSQL cannot keep")
+        raise Invalid(field, "holds a character that PostgreSQL cannot store")
     return name
 
 
@@ -133,13 +133,13 @@ def _rate(field: str, rate: float | None) -> float | None:
 def _burst(of: str, rate: float | None, burst: int | None, default: Callable[[float], int]) -> int | None:
     if rate is None:
         if burst is not None:
-            raise Invalid(f"{of}_burst", f"belongs to a rate; give {of}_rate as well")
+            raise Invalid(f"{of}_burst", f"needs a rate; give {of}_rate as well")
         return None
     return default(rate) if burst is None else whole(f"{of}_burst", burst, COUNT_LIMIT)
 
 
 def _second(rate: float) -> int:
-    """What one second brings: a caller who keeps to the rate on average may send in bulk."""
+    """The tokens of one second, so that a caller that keeps to the rate on average may send in bulk."""
     return max(1, math.ceil(rate))
 
 

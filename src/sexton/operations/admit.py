@@ -1,6 +1,6 @@
-"""Promotes the due runs of recurring jobs by their overlap policy. One promoter per partition decides at a time
-(rule "lock, then decide"), and what waits for a sibling is looked at again in every pass (rule "look again every pass"). It
-never waits for a lock: what another session has locked is looked at again a moment later."""
+"""Promotes the due runs of recurring jobs by their overlap policy. One promoter per partition decides at a time (rule "lock,
+then decide"). Every pass checks again the runs that wait for an earlier run (rule "look again every pass"). It never waits for
+a lock: rows that another session has locked are tried again a moment later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sexton.store.work.schedules import Sibling
 
 from .caller import Caller
 
-AGAIN_S = 0.1  # after a pass that met a lock of another session
+AGAIN_S = 0.1  # after a pass that found a row locked by another session
 
 
 class Admitted(NamedTuple):
@@ -73,7 +73,7 @@ async def _apply(connection: Connection, siblings: Sequence[Sibling], now: datet
 
 
 async def _cancel(connection: Connection, siblings: Sequence[Sibling], now: datetime | None) -> None:
-    """What runs is asked to stop; what only waits for its next attempt is over at once."""
+    """Asks running runs to stop. Runs that only wait for their next attempt end at once."""
     asked = set(await runs.request_cancel(connection, [one.run_id for one in siblings], now=now))
     if asked:
         await runs.announce_cancel(connection)
@@ -99,8 +99,8 @@ def _settled(group: Sequence[Sibling]) -> Settled:
 
 
 def _one_alone(group: Sequence[Sibling], settled: Settled) -> Settled:
-    """Of those that were to run alone when they were planned one lives at a time, whatever the job says by now: a replay is of
-    the version it replays, and the index that would refuse it (`one_live_run`) would refuse all that is decided with it."""
+    """Of runs planned with the policy to run alone, one lives at a time, even if the job has another policy now. A replay
+    belongs to the version that it replays. The index `one_live_run` would reject it, together with the whole batch."""
     alone = {one.run_id for one in group if one.overlap == 1}
     is_taken = any(one.is_live and one.run_id in alone for one in group)
     for run_id in [one for one in settled.start if one in alone]:
@@ -112,7 +112,7 @@ def _one_alone(group: Sequence[Sibling], settled: Settled) -> Settled:
 
 
 def _overlap(recurrence_json: str | None) -> Overlap:
-    """One that cannot be read is the planner's to refuse, and must not hold up the others meanwhile."""
+    """A policy that cannot be read is left to the planner, which rejects it. It must not delay the other runs."""
     try:
         return recurrence_of(recurrence_json).overlap
     except msgspec.DecodeError:

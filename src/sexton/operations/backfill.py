@@ -1,7 +1,7 @@
-"""The fires of a past range, run on demand: computed by the job's own rule, written under its lock, one after the other.
+"""Runs the fires of a past range on request: computed by the schedule of the job, written under its lock, one after the other.
 
-A backfill is beside the schedule: it moves no cursor, and no fire of the schedule is skipped because of it
-(`domain.schedule.crowd`). The lock and what lives already make a repeated call harmless."""
+A backfill is independent of the schedule: it moves no cursor, and the schedule skips no fire because of it
+(`domain.schedule.crowd`). The lock and the check for live runs make a repeated call harmless."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from .cancel import end_waiting
 
 STOPPED = "its backfill was stopped"
 
-_JITTER = timedelta(hours=1)  # more than any fire may start ahead of its nominal time
+_JITTER = timedelta(hours=1)  # more than a fire may start before its nominal time
 
 
 class Backfill(NamedTuple):
-    """What was written, or would be."""
+    """The fires that were written, or would be."""
 
     job_id: UUID
-    version: int  # of the job, whose rule and payload it is
+    version: int  # of the job: the backfill uses its schedule and payload
     from_at: datetime
     until: datetime
     fires: list[datetime]  # nominal times of the new runs, in the order in which they become due
     last_due_at: datetime | None
     already_ran_count: int  # left out: they have succeeded
-    live_count: int  # left out: a run of them waits or runs
-    dead_letter_count: int  # left out: to be replayed
-    undecided_count: int  # left out: the schedule itself will still plan them, or write them down as missed
+    live_count: int  # left out: a run of the fire waits or runs
+    dead_letter_count: int  # left out: their dead letters can be replayed
+    undecided_count: int  # left out: the schedule will still plan them, or record them as missed
     dry_run: bool
 
 
 class Stopped(NamedTuple):
     ended_count: int  # runs that will never start
-    running_count: int  # runs that go on
+    running_count: int  # runs that continue
 
 
 class _Sorted(NamedTuple):
@@ -73,7 +73,7 @@ async def start(
     monotonic: Callable[[], float],
     now: datetime | None = None,
 ) -> Backfill:
-    """Inside a transaction. From `from_at` to before `until`, which is now if it is left out; `Invalid` names what is wrong."""
+    """Inside a transaction. From `from_at` up to, not including, `until` (default: now). `Invalid` names what is wrong."""
     apart_s = spacing_s(spacing)
     locked = await _lock(connection, job_id, version)
     moment = await database_clock.now(connection, now=now)
@@ -84,7 +84,7 @@ async def start(
     if fires == "missing":
         await _require_history(connection, locked, from_at)
     rule, seed = plan.known(locked.schedule_json), seed_of(locked.tenant, locked.name, locked.id)
-    # What lies behind the cursor is decided. What a resume would only write down as paused may be had before it.
+    # Fires before the cursor are decided. Fires that a resume would only record as paused may be backfilled before it.
     is_skipped = locked.paused_at is not None and recurrence.on_resume == "skip"
     decided_at = moment if is_skipped or locked.cursor_at is None else min(locked.cursor_at, moment)
     found = nominal(rule, seed, from_at, until, monotonic)
@@ -115,7 +115,8 @@ async def start(
 async def stop(
     connection: Connection, caller: Caller, job_id: UUID, *, reason: str = STOPPED, now: datetime | None = None
 ) -> Stopped:
-    """Inside a transaction. What waits never starts, and history says so; what runs goes on, and so does the schedule."""
+    """Inside a transaction. Waiting runs never start, and history records it. Running ones continue, and so does the
+    schedule."""
     if await schedules.lock(connection, job_id) is None:
         raise NotFound(f"there is no recurring job {job_id}")
     leases = [lease for lease in await runs.of_job(connection, job_id) if lease.origin == "backfill"]
@@ -138,11 +139,13 @@ async def _lock(connection: Connection, job_id: UUID, version: int | None) -> Lo
 
 
 async def _require_history(connection: Connection, locked: Locked, from_at: datetime) -> None:
-    """Of what is older than all history nobody can say whether it has run; before the job there was nothing."""
+    """For fires older than the history, it is not known whether they ran. Before the job existed there were no fires."""
     known_from = await backfills.history_from(connection) + _JITTER
     if max(from_at, locked.submitted_at) < known_from:
         at = f"{known_from:%Y-%m-%dT%H:%M:%SZ}"
-        raise Invalid("from", f"history goes back to {at}, so what ran before is not known; begin there, or say fires: all")
+        raise Invalid(
+            "from", f"history goes back to {at}, so it is not known what ran before; begin there, or set fires to all"
+        )
 
 
 async def _sort(

@@ -1,4 +1,4 @@
-"""On whose behalf an operation runs. Every operation takes one; today each of them may do everything."""
+"""The caller of an operation. Every operation takes one. Today every caller may do everything."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`actor` is kept where a person reads who did it: `submitted_by`, `paused_by`, the audit log."""
+    """`actor` is stored where people read who made a change: `submitted_by`, `paused_by`, the audit log."""
 
     actor: str
-    tenants: frozenset[str] | None = None  # the tenants it may see and change; None: all of them
+    tenants: frozenset[str] | None = None  # the tenants that the caller may see and change; None: all of them
     request_id: str | None = None
 
 
-SCHEDULER = Caller("sexton")  # what schedulers and workers do by themselves
+SCHEDULER = Caller("sexton")  # for what schedulers and workers do by themselves

@@ -1,5 +1,5 @@
-"""Ends a job: what has not started never will, what runs is asked to stop. Each call needs a transaction:
-rule "lock, then decide"."""
+"""Ends a job: waiting runs never start, running ones are asked to stop. Each call needs a transaction: rule "lock, then
+decide"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sexton.store.work import jobs, runs, schedules
 from .caller import Caller
 
 CANCELLED = "cancelled on request"
-_NO_DICE = Random(0)  # noqa: S311  (a cancellation draws nothing)
+_NO_DICE = Random(0)  # noqa: S311  (a cancellation draws no random number)
 
 
 class Cancellation(NamedTuple):
@@ -42,7 +42,7 @@ async def cancel(
 async def stop_runs(
     connection: Connection, caller: Caller, leases: Sequence[Lease], *, reason: str, now: datetime | None = None
 ) -> Cancellation:
-    """Ends those that wait, and asks those that run to stop."""
+    """Ends the waiting ones, and asks the running ones to stop."""
     ended_count = await end_waiting(connection, caller, leases, reason=reason, now=now)
     running = [lease.run_id for lease in leases if lease.worker_id is not None]
     if running:
@@ -54,7 +54,7 @@ async def stop_runs(
 async def end_waiting(
     connection: Connection, caller: Caller, leases: Sequence[Lease], *, reason: str, now: datetime | None = None
 ) -> int:
-    """Of these runs, those that no worker holds are over; how many."""
+    """Ends those of the runs that no worker holds. Returns how many."""
     waiting = [run.report(lease, Cancelled(reason), _NO_DICE) for lease in leases if lease.worker_id is None]
     if waiting:
         await runs.finish(connection, waiting, now=now)
@@ -64,8 +64,8 @@ async def end_waiting(
 async def end_schedule(
     connection: Connection, caller: Caller, job_id: UUID, *, reason: str, now: datetime | None = None
 ) -> int:
-    """No further fire is planned, and those that no worker has begun are taken back; how many. 0: it was over already. What has
-    begun goes on."""
+    """Plans no further fire, and removes the runs that no worker has started. Returns how many; 0 if the schedule was already
+    over. Started runs continue."""
     locked = await schedules.lock(connection, job_id)
     if locked is None:
         raise NotFound(f"there is no job {job_id}")
@@ -73,4 +73,4 @@ async def end_schedule(
         return 0
     taken_back = await schedules.unplan(connection, job_id, now=now)
     await schedules.end(connection, job_id, how="cancelled", reason=reason, now=now)
-    return max(taken_back.removed_count, 1)  # a schedule without a fire ahead has ended all the same
+    return max(taken_back.removed_count, 1)  # a schedule with no planned fire ends as well

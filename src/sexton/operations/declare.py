@@ -1,5 +1,6 @@
-"""Brings the database in line with the schedules that an app's code declares: creates, updates by name, and on request ends
-those that the code has dropped. Safe from many processes at once; what is the same already is not written again."""
+"""Brings the database in line with the schedules that an app's code declares: creates them, updates them by name, and on
+request ends those that the code no longer declares. Many processes may call it at once. It does not write a schedule that is
+already the same."""
 
 from __future__ import annotations
 
@@ -26,17 +27,17 @@ _NO_ID = UUID(int=0)
 
 
 class Synced(NamedTuple):
-    """Names of schedules, by what became of them."""
+    """Names of schedules, by what was done with them."""
 
     created: list[str]
     updated: list[str]
     unchanged: list[str]
-    ended: list[str]  # left alone: over by its own rule, or ended by a person
+    ended: list[str]  # not changed: its rule has no further fire, or a person ended it
     pruned: list[str]
 
 
 class _DryRun(Exception):
-    """Takes everything back."""
+    """Rolls back everything."""
 
 
 async def declare(
@@ -50,8 +51,8 @@ async def declare(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> Synced:
-    """The caller names the app: only what the same caller declared is ever pruned. `tasks` are the options of each task.
-    `revive` begins anew what had ended."""
+    """The caller names the app: only schedules that the same caller declared are pruned. `tasks` are the options of each task.
+    `revive` starts ended schedules again."""
     done = Synced([], [], [], [], [])
     if not documents and not prune:
         return done

@@ -1,4 +1,4 @@
-"""What an edit of a one-time job makes of its definition. Nothing is written here."""
+"""Computes the new definition of a one-time job from an edit. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from sexton.store.work.edits import Definition
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change, already checked. What is unset stays; null goes back to the default of the task, then of the product.
+    """What to change, already checked. Unset fields keep their value. Null resets a field to the default of the task, then of
+    Sexton.
 
-    At most one of `run_at` and `delay_s`; either of them null makes the job due now."""
+    At most one of `run_at` and `delay_s`; null in either makes the job due now."""
 
     payload: msgspec.Raw | UnsetType = UNSET
     run_at: datetime | UnsetType | None = UNSET
@@ -27,13 +28,13 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     lane: int | UnsetType | None = UNSET
     timeout_s: float | UnsetType | None = UNSET  # 0: no limit
     at_most_once: bool | UnsetType | None = UNSET
-    policy: Mapping[str, Any] = {}  # by the keys of the policy document, the limit among them
+    policy: Mapping[str, Any] = {}  # by the keys of the policy document, including the limit
     tags: tuple[str, ...] | UnsetType | None = UNSET
-    target: Target | UnsetType | None = UNSET  # of the kind it had; null is for none
+    target: Target | UnsetType | None = UNSET  # of the same kind as before; null: none
 
     @property
     def moves_limit(self) -> bool:
-        """Its runs may keep to another key: that of another limit, or of another payload."""
+        """The key of its limit may change: through another limit, or another payload."""
         return "limit" in self.policy or self.payload is not UNSET
 
 
@@ -57,7 +58,7 @@ def changed(old: Definition, changes: Changes) -> Definition:
 
 
 def _changed_policy(old_json: str | None, changes: Changes, of_task: dict[str, Any]) -> str | None:
-    """Only what differs from the defaults of the product is stored, as in a submission."""
+    """Only values that differ from Sexton's defaults are stored, as in a submission."""
     policy: dict[str, Any] = {} if old_json is None else msgspec.json.decode(old_json)
     for part, value in changes.policy.items():
         policy[part] = of_task.get(part) if value is None else msgspec.to_builtins(value)

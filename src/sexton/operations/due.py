@@ -1,7 +1,7 @@
-"""What is due is made ready: promote, plan, let through what waited for a limit, admit what waited for a sibling.
+"""Makes due work ready: promotes runs, plans schedules, releases runs that waited for a limit or for an earlier run.
 
-Promoter and planner take these steps for the partitions they lead, and for what is overdue elsewhere. An idle worker takes them
-all at once for what no scheduler has seen to (rule "overdue work is anyone's")."""
+Promoter and planner take these steps for the partitions that they lead, and for overdue work elsewhere. An idle worker takes
+all of them for work that no scheduler has handled (rule "overdue work is anyone's")."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .admit import admit
 from .caller import Caller
 from .plan import Planned
 
-OVERDUE_S = 5.0  # so long after its time a run or a plan is an idle worker's to see to
+OVERDUE_S = 5.0  # an idle worker handles runs and plans that are overdue by this much
 OVERDUE_LIMIT = 1000
 
 
@@ -35,7 +35,7 @@ class FiresPlanned(NamedTuple):
 
 class OverdueDone(NamedTuple):
     ready_count: int
-    stopped_at: str  # the key of a limit after which the next look goes on
+    stopped_at: str  # the key of a limit after which the next pass continues
 
 
 async def promote_runs(
@@ -48,7 +48,8 @@ async def promote_runs(
     since: datetime | None = None,
     now: datetime | None = None,
 ) -> Promoted:
-    """Waiting runs whose time has come are ready, and their queues hear of it. What was due before `since` is not looked at."""
+    """Makes waiting runs ready when they are due, and notifies their queues. Runs that were due before `since` are not looked
+    at."""
     done = await runs.promote(connection, partitions=partitions, limit=limit, overdue_s=overdue_s, since=since, now=now)
     if done.promoted_count:
         await runs.announce(connection, done.queues)
@@ -56,7 +57,7 @@ async def promote_runs(
 
 
 async def release_parked(connection: Connection, caller: Caller, *, after: str, now: datetime | None = None) -> Released:
-    """What waits for a limit, as far as there is room."""
+    """Releases runs that wait for a limit, as far as the limit has room."""
     released = await parked_runs.release(connection, after=after, now=now)
     if released.queues:
         await runs.announce(connection, released.queues)
@@ -64,7 +65,7 @@ async def release_parked(connection: Connection, caller: Caller, *, after: str, 
 
 
 async def tend_queues(connection: Connection, caller: Caller, *, now: datetime | None = None) -> Tended:
-    """What waited long enough rises a lane, and queues with a pace go on."""
+    """Moves runs that waited long enough up a lane, and releases runs of queues with a release rate."""
     tended = await parked_runs.tend(connection, now=now)
     if tended.queues:
         await runs.announce(connection, tended.queues)
@@ -82,7 +83,7 @@ async def plan_fires(
     unforeseen: Callable[[Exception], None],
     now: datetime | None = None,
 ) -> FiresPlanned:
-    """The next runs of schedules that are to be planned. The promoters hear of one that is due within `announce_within_s`."""
+    """Plans the next runs of schedules. Notifies the promoters if one is due within `announce_within_s`."""
     seen = await schedules.to_plan(connection, partitions=partitions, limit=limit, overdue_s=overdue_s, now=now)
     if not seen:
         return FiresPlanned([], [], Planned([], None, 0))
@@ -96,8 +97,8 @@ async def plan_fires(
 
 
 async def follow_zones(database: Database, caller: Caller, behind: Sequence[UUID], *, now: datetime | None = None) -> int:
-    """Rule "one instant, one fire": these were planned with older time zone data, and the guardian has not come to them yet.
-    Answers with how many of them change."""
+    """Rule "one instant, one fire": these were planned with older time zone data, and the guardian has not reached them yet.
+    Returns how many of them change."""
     async with database.transaction() as connection:
         seen = await replan.to_plan_now(connection, caller, behind, now=now)
         await plan.write(connection, caller, seen, now=now)
@@ -105,7 +106,7 @@ async def follow_zones(database: Database, caller: Caller, behind: Sequence[UUID
 
 
 async def see_to_overdue(database: Database, caller: Caller, *, after: str, now: datetime | None = None) -> OverdueDone:
-    """All of the above for whatever is overdue, in every partition."""
+    """All of the above for overdue work, in every partition."""
     async with database.connection() as connection:
         done = await promote_runs(connection, caller, partition.ALL, limit=OVERDUE_LIMIT, overdue_s=OVERDUE_S, now=now)
         planned = await plan_fires(

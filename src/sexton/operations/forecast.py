@@ -1,4 +1,4 @@
-"""What a recurring job will fire, before it happens, and what an edit or a resume would change. Nothing is written here."""
+"""Computes the future fires of a recurring job, and how an edit or a resume would change them. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .caller import Caller
 
 EDIT_DAYS = 30
 EDIT_LIMIT = 1_000  # fires of each side that are compared
-SEARCH_S = 0.1  # a walk that takes longer is refused; each single step is bounded by the domain
+SEARCH_S = 0.1  # a search that takes longer is rejected; the domain bounds each single step
 
-Revise = Callable[[JobView, datetime], ScheduleDocument]  # the next definition of a job as it is at an instant
+Revise = Callable[[JobView, datetime], ScheduleDocument]  # the next definition of a job, from its definition at an instant
 
 
 class Rule(NamedTuple):
-    """A schedule, what its chance is drawn from, and how far it is planned."""
+    """A schedule, the seed of its random choices, and how far it is planned."""
 
     schedule: Schedule
     seed: str
@@ -65,7 +65,7 @@ async def of_job(connection: Connection, caller: Caller, job_id: UUID) -> Rule:
     try:
         rule = msgspec.json.decode(view.schedule_json, type=Schedule)
     except msgspec.MsgspecError:
-        message = f"its schedule cannot be read; {view.over_reason or 'a planner will say why'}"
+        message = f"its schedule cannot be read; {view.over_reason or 'a planner will report why'}"
         raise NotAllowedIn("forecast", view.status, message) from None
     return Rule(rule, seed_of(view.tenant, view.name, view.id), await forecast.outlook(connection, job_id))
 
@@ -79,7 +79,7 @@ async def of_edit(
     monotonic: Callable[[], float],
     now: datetime | None = None,
 ) -> EditForecast:
-    """Both walks go equally far: to 30 days, or as far as the denser one comes."""
+    """Both searches go equally far: 30 days, or as far as the denser one gets."""
     moment = await database_clock.now(connection, now=now)
     view = await jobs.show(connection, job_id)
     document = revise(view, moment)
@@ -103,7 +103,7 @@ async def of_edit(
 
 
 async def of_resume(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> ResumeForecast:
-    """Decided by what decides when it is resumed."""
+    """Uses the same decision as a real resume."""
     view, seen = await jobs.show(connection, job_id), await forecast.outlook(connection, job_id)
     if view.status != "paused" or view.schedule_json is None or seen is None:
         message = f"it is {view.status}; only a paused recurring job can be resumed"
@@ -127,7 +127,7 @@ async def of_resume(connection: Connection, caller: Caller, job_id: UUID, *, now
 
 
 def due(rule: Rule, *, after: datetime) -> Iterator[datetime]:
-    """When its runs are due strictly after an instant, jitter included. `max_fires` counts from what was seen of the job, or
+    """The due times of its runs strictly after an instant, with jitter. `max_fires` counts from what was seen of the job, or
     from the beginning."""
     schedule, seed, seen = rule
     offset = jitter_of(schedule, seed)
@@ -141,7 +141,7 @@ def due(rule: Rule, *, after: datetime) -> Iterator[datetime]:
 def taken(
     fires: Iterable[datetime], count: int, monotonic: Callable[[], float], *, until: datetime | None = None
 ) -> list[datetime]:
-    """So many of them, none after `until`; `Invalid` where the search takes too long."""
+    """At most `count` fires, none after `until`; `Invalid` if the search takes too long."""
     found: list[datetime] = []
     begun_s = monotonic()
     for at in islice(fires, count):

@@ -1,4 +1,4 @@
-"""What a caller may do to a job of either kind. The kind is read from the id here, and nowhere else.
+"""Operations of a caller on a job of either kind. The kind is read from the id here, and nowhere else.
 
 Each call needs a transaction."""
 
@@ -29,12 +29,12 @@ async def pause(
     resume_at: datetime | None = None,
     now: datetime | None = None,
 ) -> JobView:
-    """It does not start, or fire, before it is resumed. A recurring job may be resumed by itself at `resume_at`."""
+    """The job does not start, or fire, until it is resumed. A recurring job may resume by itself at `resume_at`."""
     if resume_at is not None:
         if not is_recurring(job_id):
-            raise Invalid("resume_at", "belongs to a recurring job that is to be paused; leave it out")
+            raise Invalid("resume_at", "is only for a recurring job; leave it out")
         if resume_at <= await database_clock.now(connection, now=now):
-            raise Invalid("resume_at", "lies in the past")
+            raise Invalid("resume_at", "is in the past")
     if is_recurring(job_id):
         return await recurring_jobs.pause(connection, caller, job_id, note=note, resume_at=resume_at, now=now)
     return await one_time_jobs.pause(connection, caller, job_id, note=note, now=now)
@@ -48,8 +48,8 @@ async def resume(connection: Connection, caller: Caller, job_id: UUID, *, now: d
 async def run_now(
     connection: Connection, caller: Caller, job_id: UUID, *, payload: msgspec.Raw | None = None, now: datetime | None = None
 ) -> JobView:
-    """A recurring job fires once beside its schedule, with a payload of its own if one is given; a one-time job that waits is
-    due now."""
+    """A recurring job fires once outside its schedule, with its own payload if one is given. A waiting one-time job is due
+    now."""
     if is_recurring(job_id):
         return await recurring_jobs.fire(connection, caller, job_id, payload=payload, now=now)
     if payload is not None:

@@ -1,4 +1,4 @@
-"""Ends runs for a caller that shows their lease, by the statement that ends every run: rule "one path in, one path out"."""
+"""Ends runs for a caller that presents their lease, by the statement that ends every run: rule "one path in, one path out"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sexton.telemetry.events import Emit, Ended
 
 from .caller import Caller
 
-TRIES = 3  # a hand-over or a cancel may come between the look and the report, each once
+TRIES = 3  # a hand-over and a cancel may each come once between the read and the report
 OUTPUT_BYTES_LIMIT = 64 * 1024
 
 
@@ -35,7 +35,7 @@ class Reported(NamedTuple):
     run_id: UUID
     execution_id: UUID
     status: str
-    state: str | None  # of the run now; null: it has ended
+    state: str | None  # the current state of the run; null: it has ended
 
 
 Settled = Reported | LeaseLost | DataRefused
@@ -53,7 +53,7 @@ class LeaseReports:
         return settled
 
     async def settle_all(self, caller: Caller, items: Sequence[Item]) -> list[Settled]:
-        """What the database cannot keep of one is held against that one alone."""
+        """If the database cannot store one report, only that one fails."""
         try:
             async with self._database.connection() as connection:
                 return await self._settle_all(connection, items)
@@ -66,12 +66,12 @@ class LeaseReports:
     async def hear(
         self, caller: Caller, lease: SignedLease, *, progress: msgspec.Raw | None, output: str | None
     ) -> callbacks.Heard:
-        """A sign of life of a run that goes on."""
+        """A heartbeat of a run that continues."""
         async with self._database.connection() as connection:
             now = self._clock.database_now()
             heard = await callbacks.hear(connection, lease, progress=progress, output=output, now=now)
         if heard is None:
-            raise _lease_lost(lease, "has ended, or is another's by now")
+            raise _lease_lost(lease, "has ended, or another worker has it now")
         return heard
 
     async def _settle_all(self, connection: Connection, items: Sequence[Item]) -> list[Settled]:
@@ -144,7 +144,8 @@ class LeaseReports:
         )
 
     async def _unaccepted(self, connection: Connection, item: Item) -> Settled:
-        """Rule "reconcile lost replies": the same report again is no mistake, the answer to the first may have been lost."""
+        """Rule "reconcile lost replies": the same report again is no error, because the answer to the first may have been
+        lost."""
         recorded = await callbacks.recorded(connection, item.lease)
         if recorded is not None and recorded.status in _same(item.outcome):
             return Reported(
@@ -153,22 +154,22 @@ class LeaseReports:
                 status=recorded.status,
                 state=recorded.state,
             )
-        ended = "is another's by now" if recorded is None else f"has ended already, as {recorded.status}"
+        ended = "now belongs to another worker" if recorded is None else f"has already ended, as {recorded.status}"
         return _lease_lost(item.lease, ended)
 
 
 def _lease_lost(lease: SignedLease, what: str) -> LeaseLost:
-    return LeaseLost(f"this try of the run {lease.run_id} {what}; stop, and let its result go")
+    return LeaseLost(f"this attempt of the run {lease.run_id} {what}; stop, and discard its result")
 
 
 def _same(outcome: Outcome) -> tuple[str, ...]:
-    """The statuses that this very report would have left."""
+    """The statuses that this report would have produced."""
     own = str(status_of(outcome))
     return (own, "cancelled") if isinstance(outcome, Released | Snoozed) else (own,)
 
 
 def _joined(before: str | None, given: str | None) -> str | None:
-    """All that was said; of too much, the newest."""
+    """The whole output; if it is too long, its newest part."""
     said = [text for text in (before, None if given is None else storable(given)) if text]
     if not said:
         return None

@@ -1,7 +1,7 @@
-"""Limits by key are set and removed.
+"""Sets and removes limits by key.
 
 A limit is a number of rows that runs hold: rule "slots, not counts". A change needs a transaction: it locks the limit, then
-decides (rule "lock, then decide"), and wakes the promoters that may let more through now."""
+decides (rule "lock, then decide"), and wakes the promoters, which may release more runs now."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .caller import Caller
 
 
 async def put(connection: Connection, caller: Caller, limit: Limit, *, now: datetime | None = None) -> None:
-    """Replaces the numbers. A run that holds a slot keeps it, also beyond a lower number."""
+    """Replaces the numbers. A run that holds a slot keeps it, even if the new number is lower."""
     await limits.put(connection, limit, by=caller.actor, now=now)
     await limits.forget_slots(connection, key=limit.key, beyond=limit.running or 0)
     await runs.announce(connection, (), due_soon=True)
 
 
 async def remove(connection: Connection, caller: Caller, key: str) -> bool:
-    """False: there is none. `NotAllowedIn` while runs wait for it: what would hold them back afterwards?"""
+    """False: there is none. Raises `NotAllowedIn` while runs wait for it, because nothing would hold them back afterwards."""
     if not await limits.lock(connection, key):
         return False
     counts = await limits.counts(connection, key)
@@ -36,7 +36,7 @@ async def remove(connection: Connection, caller: Caller, key: str) -> bool:
             if waiting > COUNT_LIMIT
             else f"{waiting:,} {'run waits' if waiting == 1 else 'runs wait'}"
         )
-        message = f"cannot remove the limit {key!r} while {many} for it; cancel them, or set its numbers higher instead"
+        message = f"cannot remove the limit {key!r} while {many} for it; cancel them, or raise the limit instead"
         raise NotAllowedIn("remove", "waited for", message)
     await limits.remove(connection, key)
     await limits.forget_slots(connection, key=key, beyond=0)

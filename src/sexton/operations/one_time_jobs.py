@@ -1,6 +1,6 @@
-"""What a person may do to a one-time job that lives: change it, stop it for now, let it go on, try it again at once.
+"""Operations of a person on a live one-time job: edit, pause, resume, retry at once.
 
-Each call needs a transaction: it locks the job, then its run, then decides (rule "lock, then decide"). A call that is refused
+Each call needs a transaction: it locks the job, then its run, then decides (rule "lock, then decide"). A call that is rejected
 changes nothing.
 """
 
@@ -34,15 +34,15 @@ async def edit(
     version: int | None = None,
     now: datetime | None = None,
 ) -> JobView:
-    """Only while no attempt has begun, else `NotAllowedIn`; with a `version` only that one, else `VersionMismatch`. The old
-    definition is kept in `job_versions`."""
+    """Only before the first attempt starts, else `NotAllowedIn`. With a `version` only that version, else `VersionMismatch`.
+    `job_versions` keeps the old definition."""
     old, run = await _lock(connection, job_id)
     if version is not None and version != old.version:
         raise VersionMismatch(f"job {job_id} is at version {old.version}, not {version}; read it again before you edit it")
     if run is None or run.state == RunState.RUNNING:
         raise NotAllowedIn("edit", (await jobs.show(connection, job_id)).status)
     if run.token > 0:
-        raise NotAllowedIn("edit", "pending", "cannot edit a job whose first attempt has begun; cancel it and submit another")
+        raise NotAllowedIn("edit", "pending", "cannot edit a job whose first attempt has started; cancel it and submit another")
     new = changed(old, changes)
     if changes.moves_limit:
         await edits.make_limit(connection, new, now=now)
@@ -67,8 +67,8 @@ async def edit(
 async def pause(
     connection: Connection, caller: Caller, job_id: UUID, *, note: str | None = None, now: datetime | None = None
 ) -> JobView:
-    """It does not start before it is resumed; its deadline and latest start still count. Of one that is paused already only the
-    note changes. One that runs or has ended refuses."""
+    """The job does not start until it is resumed. Its deadline and latest start still apply. If it is already paused, only the
+    note changes. A job that is running or has ended is rejected."""
     _, run = await _lock(connection, job_id)
     match run:
         case LiveRun(state=RunState.PAUSED):
@@ -82,7 +82,8 @@ async def pause(
 
 
 async def resume(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> JobView:
-    """Waiting or ready again, by its due time. Nothing happens to one that is not paused; one that has ended refuses."""
+    """The job is waiting or ready again, by its due time. A job that is not paused does not change. An ended one is
+    rejected."""
     _, run = await _lock(connection, job_id)
     if run is None:
         raise NotAllowedIn("resume", (await jobs.show(connection, job_id)).status)
@@ -93,7 +94,7 @@ async def resume(connection: Connection, caller: Caller, job_id: UUID, *, now: d
 
 
 async def retry(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> JobView:
-    """A failed job rises from its newest dead letter with a fresh budget; one that waits between attempts is due now."""
+    """Replays the newest dead letter of a failed job with a fresh budget. A job that waits between attempts is due now."""
     _, run = await _lock(connection, job_id)
     if run is not None and run.state == RunState.WAITING and run.token > 0:
         await _make_due(connection, run, now)
@@ -103,8 +104,8 @@ async def retry(connection: Connection, caller: Caller, job_id: UUID, *, now: da
 
 
 async def run_now(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> JobView:
-    """One that waits, for its time or for its next attempt, is due now. Nothing happens to one that is ready or running; one
-    that is paused or has ended refuses."""
+    """A job that waits for its time or its next attempt is due now. A ready or running one does not change. A paused or ended
+    one is rejected."""
     _, run = await _lock(connection, job_id)
     match run:
         case LiveRun(state=RunState.WAITING):

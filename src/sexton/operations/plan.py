@@ -1,7 +1,7 @@
-"""From a schedule as it was seen to its next runs, written only if no other session has moved its cursor meanwhile.
+"""Computes the next runs of a schedule and writes them, unless another session has moved its cursor since it was read.
 
-The planner uses it for what is due to be planned. A caller that writes a schedule uses it in the same transaction, so that the
-next fire is known when the answer is given.
+The planner uses it for schedules that are due to be planned. A caller that writes a schedule uses it in the same transaction,
+so that the answer contains the next fire.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ from sexton.store.work.schedules import Fire, Gap, Plan, ToPlan
 from .caller import Caller
 
 HORIZON = timedelta(seconds=60)  # fires this near are written now; at least the next one always is
-LEAD_S = (15.0, 45.0)  # how long before its last planned fire a schedule is planned again, spread so that no minute's herd is
-LAST_LOOK = timedelta(seconds=2)  # after its last fire is due: then it is over, if that was promoted
+LEAD_S = (
+    15.0,
+    45.0,
+)  # how long before its last planned fire a schedule is planned again; spread, to avoid a peak at full minutes
+LAST_LOOK = timedelta(seconds=2)  # after the last fire is due; then the schedule is over, if that fire was promoted
 _WORDS = {
-    "skipped": "missed while nothing planned it, and its catch-up policy is skip",
-    "beyond_window": "missed, and older than its catch-up window when planning went on",
-    "superseded": "missed, and only the latest is caught up with",
-    "over_limit": "missed, and more than are caught up with at once",
+    "skipped": "missed while no planner planned it, and its catch-up policy is skip",
+    "beyond_window": "missed, and older than its catch-up window when planning resumed",
+    "superseded": "missed, and only the latest one is caught up",
+    "over_limit": "missed, and over the number of fires caught up at once",
 }
 
 
 class Planned(NamedTuple):
     ids: list[UUID]
-    next_due_s: float | None  # until the first of their fires
+    next_due_s: float | None  # seconds until the first of their fires
     missed_count: int
 
 
@@ -53,8 +56,8 @@ async def write(
     now: datetime | None = None,
     unforeseen: Callable[[Exception], None] | None = None,
 ) -> Planned:
-    """Plans what was seen. A schedule that cannot be read ends here, with the reason; with `unforeseen`,
-    one that fails in any other way is put off and reported there, so that it does not hold up all the others."""
+    """Plans the schedules that were read. A schedule that cannot be read ends here, with the reason. With `unforeseen`, a
+    schedule that fails in any other way is postponed and reported there, so that it does not delay the others."""
     plans: list[Plan] = []
     for one in seen:
         try:
@@ -73,14 +76,14 @@ async def write(
 
 
 def plan_of(seen: ToPlan, *, resumed: bool = False) -> Plan:
-    """`resumed`: what lies behind the cursor is a pause, and follows `on_resume`."""
+    """`resumed`: the gap before the cursor is a pause, and follows `on_resume`."""
     seed, recurrence = seed_of(seen.tenant, seen.name, seen.id), recurrence_of(seen.recurrence_json)
     rule = _checked(seen, seed) if seen.tzdata is None else known(seen.schedule_json)
     offset = jitter_of(rule, seed)
-    early = max(-offset, timedelta(0))  # a fire may be due ahead of its nominal time, and the next is written before it starts
+    early = max(-offset, timedelta(0))  # a fire may be due before its nominal time, and the next is written before it starts
     lead = HORIZON + early
     if seen.cursor_at is not None and (resumed or seen.is_bare):
-        lead = max(lead, seen.cursor_at - seen.now)  # the next fire is beyond the cursor, however far that is
+        lead = max(lead, seen.cursor_at - seen.now)  # the next fire is after the cursor, however far away
     decided = catch_up.plan(
         rule,
         cursor_at=seen.cursor_at or seen.submitted_at,
@@ -105,7 +108,7 @@ def plan_of(seen: ToPlan, *, resumed: bool = False) -> Plan:
         over=decided.is_over,
         schedule=rule if seen.tzdata is None else None,
         overlap=recurrence.lanes,
-        # What is caught up with is due now: promotion is not late with it.
+        # Fires that are caught up are due now, so they do not count as late promotions.
         fires=[Fire(fire_at, max(fire_at + offset, seen.now)) for fire_at in decided.fires],
         missed=[_gap(gap, resumed=resumed) for gap in decided.missed],
     )
@@ -120,12 +123,12 @@ def _gap(gap: catch_up.Gap, *, resumed: bool) -> Gap:
 
 @lru_cache(maxsize=4096)
 def known(text: str) -> Schedule:
-    """A rule that was understood before, as it was written down then."""
+    """A rule that was understood before, as it was stored then."""
     return msgspec.json.decode(text, type=Schedule)
 
 
 def _checked(seen: ToPlan, seed: str) -> Schedule:
-    """Whoever wrote it, perhaps in plain SQL. What it counts from is fixed here, once."""
+    """A rule from any source, including plain SQL. Its starting point is fixed here, once."""
     fields = msgspec.json.decode(seen.schedule_json)
     if not isinstance(fields, dict):
         raise Invalid("schedule", "give an object with cron, rrule or every")

@@ -1,4 +1,4 @@
-"""What is set for queues is changed: a pause, the pace they release runs at, ageing, and defaults of their jobs."""
+"""Changes the settings of queues: a pause, the release rate, ageing, and defaults for their jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .shares import Shares
 async def put(
     connection: Connection, caller: Caller, name: str, settings: QueueSettings, *, now: datetime | None = None
 ) -> None:
-    """Replaces what was set; a pause stays."""
+    """Replaces the settings; a pause stays."""
     await queues.TABLE.lock(connection, name, now=now)
     await queues.put(connection, name, settings, now=now)
     await _wake(connection, name)

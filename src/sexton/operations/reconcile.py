@@ -1,4 +1,4 @@
-"""Runs that the database believes a worker holds, and the worker does not: they go back (rule "reconcile lost replies")."""
+"""Gives back runs that the database assigns to a worker and that the worker does not have (rule "reconcile lost replies")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sexton.store.work import runs
 
 from .caller import Caller
 
-REPLY_LOST = "a claim whose reply was lost"
+REPLY_LOST = "the reply of its claim was lost"
 
 
 async def give_back(
@@ -28,7 +28,7 @@ async def give_back(
     dice: Rng,
     now: datetime | None = None,
 ) -> int:
-    """How many went back; the others had just ended."""
+    """Returns how many were given back. The others had just ended."""
     return len(await runs.finish(connection, [_report(worker_id, one, reason, dice) for one in held], now=now))
 
 
@@ -46,5 +46,5 @@ def _report(worker_id: UUID, held: Held, reason: str, dice: Rng) -> Report:
         deadline_left_s=None,
         policy_json=None,
     )
-    # The claim of an at-most-once run is its start, whether the worker has heard of it or not.
+    # The claim of an at-most-once run is its start, even if the reply never reached the worker.
     return report(lease, Lost(reason) if held.at_most_once else Released(reason), dice)

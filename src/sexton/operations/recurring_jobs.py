@@ -1,7 +1,7 @@
-"""What a person may do to a recurring job: write it, change it, stop it for now, let it go on, fire it beside its schedule.
+"""Operations of a person on a recurring job: submit, edit, pause, resume, run once outside its schedule.
 
-Each call needs a transaction, and follows rule "job row first": it locks the job, takes back the runs that no worker has begun,
-and plans anew before it answers. So no fire of an old version starts after the answer."""
+Each call needs a transaction, and follows rule "job row first": it locks the job, removes the runs that no worker has started,
+and plans again before it answers. So no fire of an old version starts after the answer."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from . import plan, replan
 from .caller import Caller
 from .forecast import Revise
 
-PLAN_LIMIT = 1_000  # so many are planned before the answer
+PLAN_LIMIT = 1_000  # at most this many are planned before the answer
 
 
 async def submit(
     connection: Connection, caller: Caller, documents: Sequence[object], *, now: datetime | None = None
 ) -> list[Written]:
-    """Creates schedules, brings up to date those whose name stands, and plans what changed."""
+    """Creates schedules, updates those whose name exists, and plans the changes."""
     written = await _write(connection, caller, documents, now=now)
     await _plan(connection, caller, [one.id for one in written if one.changed], now)
     return written
@@ -40,8 +40,8 @@ async def submit(
 async def submit_many(
     connection: Connection, caller: Caller, documents: Sequence[object], *, now: datetime | None = None
 ) -> list[Written]:
-    """As `submit`, in any number. Of more than `PLAN_LIMIT` none is planned here, or other callers would wait; the planners
-    do that."""
+    """As `submit`, in any number. With more than `PLAN_LIMIT`, none is planned here, so that other callers need not wait; the
+    planners do it."""
     write = submit if len(documents) <= PLAN_LIMIT else _write
     written: list[Written] = []
     for start in range(0, len(documents), BATCH_LIMIT):
@@ -64,7 +64,7 @@ async def edit(
     version: int | None = None,
     now: datetime | None = None,
 ) -> JobView:
-    """The next version, in force from the next fire. With a `version` only that one, else `VersionMismatch`."""
+    """The next version applies from the next fire. With a `version` only that version, else `VersionMismatch`."""
     locked = await _lock(connection, job_id, "edit")
     if version is not None and version != locked.version:
         raise VersionMismatch(f"job {job_id} is at version {locked.version}, not {version}; read it again before you edit it")
@@ -82,7 +82,7 @@ async def revise(
     version: int | None = None,
     now: datetime | None = None,
 ) -> JobView:
-    """As `edit`, where the next definition is made of the present one, which is locked before it is read."""
+    """As `edit`, where the next definition is computed from the current one, which is locked before it is read."""
     if await schedules.lock(connection, job_id) is None:
         raise NotFound(f"there is no job {job_id}")
     view = await jobs.show(connection, job_id)
@@ -99,7 +99,7 @@ async def pause(
     resume_at: datetime | None = None,
     now: datetime | None = None,
 ) -> JobView:
-    """Nothing fires before it is resumed; what runs goes on. Of one that is paused already only the note changes."""
+    """Nothing fires until the job is resumed. Running runs continue. If the job is already paused, only the note changes."""
     locked = await _lock(connection, job_id, "pause")
     if locked.paused_at is None:
         await _stop(connection, caller, job_id, note=note, resume_at=resume_at, now=now)
@@ -109,8 +109,8 @@ async def pause(
 
 
 async def pause_failing(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> Failing | None:
-    """Pauses a job after as many failures in a row as its `pause_after` says, counted under its lock, so that of several nodes
-    one does it. A resume counts anew."""
+    """Pauses a job after `pause_after` failures in a row. They are counted under its lock, so that only one of several nodes
+    does it. A resume restarts the count."""
     locked = await schedules.lock(connection, job_id)
     if locked is None or locked.over_at is not None or locked.paused_at is not None:
         return None
@@ -124,7 +124,7 @@ async def pause_failing(connection: Connection, caller: Caller, job_id: UUID, *,
 
 
 async def resume(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> JobView:
-    """It fires again. What would have fired meanwhile follows `on_resume`, and is in the ledger as paused."""
+    """The job fires again. The fires of the pause follow `on_resume`, and the ledger records them as paused."""
     locked = await _lock(connection, job_id, "resume")
     if locked.paused_at is not None:
         await _go_on(connection, caller, job_id, now)
@@ -132,8 +132,8 @@ async def resume(connection: Connection, caller: Caller, job_id: UUID, *, now: d
 
 
 async def resume_due(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> None:
-    """The end of a pause that ends by itself, unless somebody has changed that meanwhile. It was over at its time, however late
-    this is, so what fires since then was not paused."""
+    """Ends a pause whose `resume_at` has come, unless that changed meanwhile. The pause ended at `resume_at`, however late this
+    call is, so later fires do not count as paused."""
     resume_at = await schedules.lock_due_to_resume(connection, job_id, now=now)
     if resume_at is not None:
         await _go_on(connection, caller, job_id, resume_at)
@@ -158,7 +158,7 @@ async def _go_on(connection: Connection, caller: Caller, job_id: UUID, now: date
 async def fire(
     connection: Connection, caller: Caller, job_id: UUID, *, payload: msgspec.Raw | None = None, now: datetime | None = None
 ) -> JobView:
-    """Once, now, under its overlap policy; its schedule is not touched. A `payload`, already checked, is of this run alone."""
+    """Once, now, under its overlap policy. The schedule does not change. A `payload`, already checked, is for this run only."""
     await _lock(connection, job_id, "run")
     payload_json = None if payload is None else bytes(payload).decode()
     await schedules.fire_now(connection, job_id, payload_json=payload_json, now=now)

@@ -1,5 +1,5 @@
-"""Claims for workers that speak HTTP: the same statement and the same fairness as for ours. What no worker has heard of goes
-back at once."""
+"""Claims for workers that use HTTP: the same statement and the same fairness as for built-in workers. Runs that never reached a
+worker are given back at once."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from sexton.telemetry.events import Emit, Reconciled, WorkerJoined
 from . import reconcile
 from .caller import Caller
 
-GRACE_MORE_S = 5.0  # beyond the worker's grace, as for our own
-UNHEARD_S = 10.0  # a claim's answer is with its worker by then, or never will be
-TURNS_LIMIT = 10_000  # of workers, the longest silent forgotten first
+GRACE_MORE_S = 5.0  # in addition to the grace of the worker, as for built-in workers
+UNHEARD_S = 10.0  # within this time the answer of a claim has reached its worker, or is lost
+TURNS_LIMIT = 10_000  # of workers; the ones silent for the longest time are forgotten first
 
 
 class StopRun(NamedTuple):
-    """What a worker should stop."""
+    """What a worker must stop."""
 
     run_id: UUID
     why: Literal["cancelled", "lost"]
@@ -44,24 +44,24 @@ class RemoteClaims:
         self._turns: OrderedDict[tuple[UUID, frozenset[str], frozenset[str]], tuple[QueueTurns, Turns]] = OrderedDict()
 
     async def attend(self, caller: Caller, worker: RemoteWorker) -> list[StopRun]:
-        """It is alive, and hears what it should stop."""
+        """Records a heartbeat. Returns what the worker must stop."""
         async with self._database.connection() as connection:
             attendance = await remote_workers.attend(connection, worker, now=self._clock.database_now())
             if attendance.is_ours:
-                raise Invalid("worker_id", "this is the id of a worker that does not speak HTTP; leave it out to get your own")
+                raise Invalid("worker_id", "this is the id of a worker that does not use HTTP; leave it out to get your own")
             if not attendance.is_present:
                 raise _lost(worker.id)
             if attendance.is_new:
                 self._emit(WorkerJoined(worker.id, worker.name))
             if worker.holding is None:
                 return []
-            # It asks for more, so the answer to its last claim is in, or is lost.
+            # The worker asks for more, so the answer to its last claim has arrived, or is lost.
             return await self._compare(connection, caller, worker.id, worker.holding, unheard_s=0.0)
 
     async def beat(
         self, caller: Caller, worker_id: UUID, holding: Collection[UUID] | None, *, draining: bool
     ) -> tuple[float, list[StopRun]]:
-        """Its lease in seconds, and what it should stop."""
+        """Returns its lease in seconds, and what it must stop."""
         async with self._database.connection() as connection:
             lease_s = await remote_workers.beat(connection, worker_id, draining=draining, now=self._clock.database_now())
             if lease_s is None:
@@ -69,7 +69,7 @@ class RemoteClaims:
             return lease_s, await self._compare(connection, caller, worker_id, holding, unheard_s=UNHEARD_S)
 
     async def leave(self, caller: Caller, worker_id: UUID) -> int:
-        """Hands back all that it holds, and forgets it."""
+        """Gives back all runs of the worker, and removes it."""
         async with self._database.connection() as connection:
             if await remote_workers.beat(connection, worker_id, draining=True, now=self._clock.database_now()) is None:
                 raise _lost(worker_id)
@@ -87,8 +87,8 @@ class RemoteClaims:
         *,
         unheard_s: float,
     ) -> list[StopRun]:
-        """Rule "reconcile lost replies": compares what the database believes the worker holds with what the worker says. The
-        unknown goes back, and the worker hears what to stop."""
+        """Rule "reconcile lost replies": compares the runs that the database assigns to the worker with those that the worker
+        reports. Unknown runs are given back, and the worker learns what to stop."""
         held = await remote_workers.held(connection, worker_id, now=self._clock.database_now())
         known = {one.run_id for one in held} if holding is None else set(holding)
         unknown = [one for one in held if one.run_id not in known and one.held_s >= unheard_s]
@@ -111,7 +111,7 @@ class RemoteClaims:
         return count
 
     async def take(self, caller: Caller, worker: RemoteWorker, *, more_wait: Callable[[], None]) -> list[Claimed]:
-        """What it may start now. `more_wait` hears of a claim as large as it might be."""
+        """Returns the runs that it may start now. Calls `more_wait` if the claim was as large as allowed."""
         queues, turns = self._turns_of(worker)
         while True:
             async with self._database.connection() as connection:
@@ -137,7 +137,7 @@ class RemoteClaims:
                 return to_start
 
     async def _settle(self, connection: Connection, claimed: list[Claimed]) -> list[Claimed]:
-        """Ends those that are not to be started, as a worker of ours would."""
+        """Ends runs that must not be started, as a built-in worker would."""
         decided = [(one, _foregone(one)) for one in claimed]
         reports = [
             report(one.lease, outcome, self._dice, started_s=0.0, took_s=0.0, key=one.idempotency_key)
@@ -149,7 +149,8 @@ class RemoteClaims:
         return [one for one, outcome in decided if outcome is None]
 
     async def give_back(self, caller: Caller, claimed: Sequence[Claimed]) -> None:
-        """The worker hung up before the answer: it has not heard of these, so not even an at-most-once run has begun."""
+        """The worker closed the connection before the answer. It does not know these runs, so not even an at-most-once run has
+        started."""
         if not claimed:
             return
         reports = [
@@ -161,7 +162,7 @@ class RemoteClaims:
                 status="released",
                 delay_s=0.0,
                 spends="nothing",
-                reason="the worker that asked for it hung up before the answer",
+                reason="the worker that asked for it closed the connection before the answer",
             )
             for one in claimed
         ]
@@ -183,14 +184,14 @@ def refuse_reserved(worker_id: UUID | None) -> None:
 
 
 def _lost(worker_id: UUID) -> WorkerLost:
-    how = "declared dead, or never here: drop what it holds, and acquire without `worker_id` to join anew"
+    how = "declared dead, or never registered: drop its runs, and acquire without `worker_id` to register again"
     return WorkerLost(f"the worker {worker_id} was {how}")
 
 
 def _foregone(claimed: Claimed) -> Outcome | None:
     if claimed.completed_by is not None:
-        return Succeeded(reason=f"its key was completed before, by execution {claimed.completed_by}")
+        return Succeeded(reason=f"its idempotency key was already completed by execution {claimed.completed_by}")
     if claimed.payload_json is None:
-        gone = "the definition of this job is gone; it was older than the history that is kept"
+        gone = "the definition of this job no longer exists; it was older than the history that is kept"
         return Failed(ErrorInfo("sexton.errors.PermanentError", gone), permanent=True)
     return None

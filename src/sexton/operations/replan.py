@@ -1,7 +1,7 @@
-"""What newer time zone data change in schedules that older data planned.
+"""Applies newer time zone data to schedules that older data planned.
 
-Rule "one instant, one fire": only newer data replan. What waits and is not right any more is taken back and planned anew, a
-batch of jobs per transaction. Each job carries the release it was planned with, so after a crash the next node goes on where
+Rule "one instant, one fire": only newer data replan. Waiting runs that are no longer right are removed and planned again, a
+batch of jobs per transaction. Each job stores the release it was planned with, so after a crash the next node continues where
 the last one stopped."""
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _TICK = timedelta(microseconds=1)
 
 
 async def follow(connection: Connection, caller: Caller, ids: Collection[UUID], *, now: datetime | None = None) -> list[UUID]:
-    """Takes back what our data plan otherwise; those jobs are to be planned anew, in the same transaction. What came from
-    elsewhere meanwhile, or is locked, is left alone."""
+    """Removes runs that our data plan differently. Those jobs must be planned again in the same transaction. Jobs that another
+    node has updated meanwhile, or that are locked, are not changed."""
     locked = {one.id: _has_other_rules(one) for one in await zones.lock_behind(connection, ids)}
     elsewhere = [job_id for job_id, has_other_rules in locked.items() if has_other_rules]
     changed = (
@@ -36,7 +36,7 @@ async def follow(connection: Connection, caller: Caller, ids: Collection[UUID], 
     )
     if changed:
         await zones.take_back(connection, list(changed), now=now)
-        # Looked at again: what was promoted meanwhile has begun, and nothing else can begin now.
+        # Read again: a run that was promoted meanwhile has started, and no other can start now.
         left = await zones.coming(connection, list(changed), now=now)
         await zones.set_cursors(connection, {one.id: _cursor_at(one, changed[one.id].planned) for one in left})
     if locked:
@@ -45,7 +45,7 @@ async def follow(connection: Connection, caller: Caller, ids: Collection[UUID], 
 
 
 async def replan(connection: Connection, caller: Caller, ids: Collection[UUID], *, now: datetime | None = None) -> list[UUID]:
-    """Follows our data and plans what they change. It wants a transaction."""
+    """Applies our data and plans the changes. It needs a transaction."""
     changed = await follow(connection, caller, ids, now=now)
     if changed:
         seen = await schedules.to_plan_now(connection, changed, stand_back=False, now=now)
@@ -57,7 +57,7 @@ async def replan(connection: Connection, caller: Caller, ids: Collection[UUID], 
 async def to_plan_now(
     connection: Connection, caller: Caller, ids: Collection[UUID], *, stand_back: bool = True, now: datetime | None = None
 ) -> list[ToPlan]:
-    """As `schedules.to_plan_now`, but nothing is planned on top of what older data planned."""
+    """As `schedules.to_plan_now`, but adds nothing to what older data planned."""
     seen = await schedules.to_plan_now(connection, ids, stand_back=stand_back, now=now)
     if not (older := those_behind(seen)):
         return seen
@@ -67,14 +67,14 @@ async def to_plan_now(
 
 
 def those_behind(seen: Sequence[ToPlan]) -> list[UUID]:
-    """Those to be followed before they are planned: else a wall time that has fired could be planned once more. Releases sort
-    as texts do."""
+    """Those that must be updated before they are planned. Otherwise a wall time that has fired could be planned again. Releases
+    sort as text."""
     version = tzdata_version()
     return [one.id for one in seen if one.tzdata is not None and one.tzdata < version]
 
 
 def _has_other_rules(behind: Behind) -> bool:
-    """Most zones are the same in the next release, and nothing planned in them changes."""
+    """Most time zones are the same in the next release, and their plans do not change."""
     return behind.zone != "UTC" and (behind.zone not in names() or behind.rules != rules(behind.zone))
 
 
@@ -91,12 +91,12 @@ def _has_changed(one: Coming) -> bool:
             after = max(after, fired_until)
         return not is_as_planned(rule, one.planned, after=after, until=one.cursor_at, seed=one.seed)
     except (Invalid, msgspec.DecodeError):
-        return False  # a planner will say what is wrong with it
+        return False  # a planner will report what is wrong with it
 
 
 def _cursor_at(one: Coming, taken_back: Sequence[datetime]) -> datetime | None:
-    """From where to plan it now: not before the last wall time that has fired, and not after the first that was to come, though
-    its instant may lie in the past by now; catch-up decides about that one."""
+    """The instant to plan from: not before the last wall time that has fired, and not after the first planned one, although its
+    instant may be in the past now. Catch-up decides about that one."""
     cursor_at = one.cursor_at
     if cursor_at is not None and taken_back:
         cursor_at = min(cursor_at, _moved(one, taken_back[0])[0] - _TICK)

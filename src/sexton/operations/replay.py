@@ -1,4 +1,4 @@
-"""Dead letters are run again or thrown away, each inside a transaction. Rule "a replay consumes its letter"."""
+"""Replays or discards dead letters, inside a transaction. Rule "a replay consumes its letter"."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ async def replay(
 
 
 async def replay_due(connection: Connection, caller: Caller, *, limit: int, now: datetime | None = None) -> list[Risen]:
-    """Those whose policy has them tried again by now."""
+    """Replays the letters whose policy makes them due for a replay now."""
     return await replay(connection, caller, await dead_letters.due_for_replay(connection, limit=limit, now=now), now=now)
 
 
 async def discard(connection: Connection, caller: Caller, ids: Collection[UUID]) -> list[UUID]:
-    """Those that were there. Their jobs stay failed."""
+    """Returns the letters that existed. Their jobs stay failed."""
     return await dead_letters.discard(connection, ids)

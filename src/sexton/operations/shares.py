@@ -1,7 +1,7 @@
-"""How tenants and queues are paused, resumed and forgotten: what is set for both are rows by name.
+"""Pauses, resumes and resets tenants and queues, whose settings are rows by name.
 
-Each change needs a transaction: it locks the row, then decides (rule "lock, then decide"), and wakes the workers that may have
-more to do now."""
+Each change needs a transaction: it locks the row, then decides (rule "lock, then decide"), and wakes the workers, which may
+have more to do now."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .caller import Caller
 @dataclass(frozen=True)
 class Shares:
     table: SettingsTable[Any]
-    wake: Callable[[Connection, str], Awaitable[None]]  # the workers that may start what a change lets through
+    wake: Callable[[Connection, str], Awaitable[None]]  # the workers that may start runs after the change
 
     async def pause(
         self, connection: Connection, caller: Caller, name: str, *, note: str | None = None, now: datetime | None = None
     ) -> None:
-        """None of its runs starts before it is resumed; what runs goes on, and jobs may be submitted."""
+        """None of its runs starts until it is resumed. Running ones continue, and jobs may be submitted."""
         await self.table.lock(connection, name, now=now)
         await self.table.pause(connection, name, by=caller.actor, note=note)
 
@@ -33,7 +33,7 @@ class Shares:
         await self.wake(connection, name)
 
     async def remove(self, connection: Connection, caller: Caller, name: str) -> bool:
-        """It has the defaults again. False: it had them already."""
+        """Resets it to the defaults. False: it already had them."""
         is_gone = await self.table.remove(connection, name)
         await self.wake(connection, name)
         return is_gone

@@ -1,4 +1,4 @@
-"""Jobs of either kind come in, each batch in one transaction. `sexton.submit_jobs` decides about one-time jobs."""
+"""Submits jobs of either kind, each batch in one transaction. `sexton.submit_jobs` decides about one-time jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Document = Submission | ScheduleDocument
 async def submit(
     connection: Connection, caller: Caller, documents: Sequence[Document], *, notify: bool = True, now: datetime | None = None
 ) -> list[Submitted]:
-    """In the order given, whichever kind each is of."""
+    """In the order given, for both kinds."""
     once = {index: one for index, one in enumerate(documents) if isinstance(one, Submission)}
     again = {index: one for index, one in enumerate(documents) if isinstance(one, ScheduleDocument)}
     stored: dict[int, Submitted] = {}
@@ -40,5 +40,5 @@ async def submit_and_show(
     notify: bool = True,
     now: datetime | None = None,
 ) -> list[tuple[Submitted, JobView | None]]:
-    """One-time jobs in one round trip, with what was made of each that is new."""
+    """One-time jobs in one round trip, with the view of each new job."""
     return await jobs.submit_and_show(connection, submissions, notify=notify, now=now)

@@ -1,4 +1,4 @@
-"""Subscriptions are put and removed; their deliveries, which are jobs, are cancelled or sent once more."""
+"""Creates and removes subscriptions. Cancels or resends their deliveries, which are jobs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CHUNK = 500  # deliveries per transaction
 
 
 async def put(connection: Connection, caller: Caller, given: Subscription, *, now: datetime | None = None) -> bool:
-    """Made, or replaced from now on: what is on its way already stays as it is. True: it is new."""
+    """Creates it, or replaces it for future events; deliveries that already exist do not change. True: it is new."""
     return await subscriptions.put(connection, given, now=now)
 
 
 async def remove(database: Database, caller: Caller, name: str, *, now: datetime | None = None) -> int | None:
-    """No further event is made for it, and what has not been delivered is cancelled: how many. `None`: there is none.
+    """Creates no further deliveries for it, and cancels the undelivered ones. Returns how many; `None` if it does not exist.
 
-    It is paused first: if all that follows fails, it can be asked again."""
+    It is paused first, so that a failed call can be repeated."""
     async with database.transaction() as connection:
         if not await subscriptions.pause(connection, name, now=now):
             return None
@@ -36,7 +36,7 @@ async def remove(database: Database, caller: Caller, name: str, *, now: datetime
 
 
 async def _cancel_undelivered(database: Database, caller: Caller, name: str, now: datetime | None) -> int:
-    """In many short transactions: there may be a day's worth."""
+    """In many short transactions: there may be the deliveries of a whole day."""
     count, before = 0, None
     while True:
         async with database.transaction() as connection:
@@ -51,7 +51,7 @@ async def _cancel_undelivered(database: Database, caller: Caller, name: str, now
 async def cancel(
     connection: Connection, caller: Caller, job_ids: Sequence[UUID], *, reason: str, now: datetime | None = None
 ) -> int:
-    """Ends those that wait, and asks those that are being sent to stop; how many. Inside a transaction."""
+    """Ends the waiting ones, and asks those being sent to stop. Returns how many. Inside a transaction."""
     leases = await subscriptions.leases(connection, job_ids)
     await stop_runs(connection, caller, leases, reason=reason, now=now)
     return len(leases)
@@ -60,8 +60,8 @@ async def cancel(
 async def replay(
     connection: Connection, caller: Caller, name: str, job_ids: Sequence[UUID], *, now: datetime | None = None
 ) -> list[UUID]:
-    """Sends deliveries that have ended once more, to where the subscription points now; those that were taken up. The id of the
-    message stays. Inside a transaction."""
+    """Sends ended deliveries again, to the current URL of the subscription. Returns those that were replayed. The id of the
+    message stays the same. Inside a transaction."""
     ours = await subscriptions.retarget(connection, name, job_ids)
     letters = await subscriptions.letters(connection, ours)
     risen = {one.job_id for one in await replay_letters(connection, caller, letters, now=now)} if letters else set()

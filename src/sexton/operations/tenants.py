@@ -1,4 +1,4 @@
-"""What is set for tenants is changed: their share, their limits, a pause."""
+"""Changes the settings of tenants: their share, their limits, a pause."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .shares import Shares
 async def put(
     connection: Connection, caller: Caller, name: str, settings: TenantSettings, *, now: datetime | None = None
 ) -> None:
-    """Replaces what was set; a pause stays."""
+    """Replaces the settings; a pause stays."""
     (before,) = await tenants.TABLE.lock(connection, name, now=now)
     await tenants.put(connection, name, settings, now=now)
     if settings.waiting_max is not None:

@@ -1,4 +1,4 @@
-"""Plans, promotes, sweeps and keeps: the services that make what is due ready, and what is dead found.
+"""Services that plan, promote, sweep and clean up: they make due work ready, and find dead workers.
 
-Leadership of a partition saves work here; it must never be what makes a fire or a claim correct.
+Leadership of a partition saves work here. The correctness of a fire or a claim must never depend on it.
 """

@@ -1,5 +1,5 @@
-"""Sees to it that no recurring job is forgotten: repairs what lives by all signs and yet nobody would plan, ends pauses whose
-time is up. By index every minute; once an hour it looks at every schedule, and follows newer time zone data."""
+"""Makes sure that no recurring job is forgotten: repairs live schedules that no planner would plan, and ends pauses at their
+`resume_at`. Every minute it looks by index; once an hour it looks at every schedule, and applies newer time zone data."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sexton.telemetry.events import Emit, Repaired, ZonesFollowed, ZonesOlder
 
 REST_S = 60.0
 FULL_S = 3600.0
-AGAIN_S = 1.0  # where somebody held a job whose pause was over
+AGAIN_S = 1.0  # if another session locked a job whose pause was over
 RESUME_LIMIT = 500
-REPLAN_LIMIT = 200  # schedules per transaction: some 30 ms with their rows locked
+REPLAN_LIMIT = 200  # schedules per transaction: about 30 ms with their rows locked
 
 
 class Guardian:
@@ -26,7 +26,7 @@ class Guardian:
     def __init__(self, database: Database, *, clock: Clock, emit: Emit) -> None:
         self._database, self._clock, self._emit = database, clock, emit
         self._checked_all_at: float | None = None
-        self._replanned: UUID | None = None  # how far newer time zone data have been followed; none: to the end
+        self._replanned: UUID | None = None  # how far newer time zone data have been applied; None: to the end
         self._found_behind = False
         self._told_older = False
 
@@ -50,7 +50,8 @@ class Guardian:
         return await self._until_resume_s()
 
     async def _compare_zones(self, connection: Connection) -> None:
-        """Rule "one instant, one fire": only newer data replan. A node with the newest goes on with what another has begun."""
+        """Rule "one instant, one fire": only newer data replan. A node with the newest data continues what another has
+        started."""
         mine, newest = tzdata_version(), await zones.newest(connection)
         if newest is not None and tzdata_order(newest) > tzdata_order(mine):
             if not self._told_older:
@@ -62,7 +63,8 @@ class Guardian:
         self._replanned = zones.FIRST
 
     async def _follow_zones(self) -> bool:
-        """True if there is more to do at once. A pass that found something is repeated, for what others had locked."""
+        """True if there is more to do at once. A pass that found something is repeated, for rows that other sessions had
+        locked."""
         if self._replanned is None:
             return False
         async with self._database.transaction() as connection:
@@ -80,7 +82,7 @@ class Guardian:
         return bool(behind)
 
     async def _until_resume_s(self) -> float:
-        """Of the next that was not due, or that somebody held."""
+        """Of the next pause that was not due, or that another session locked."""
         async with self._database.connection() as connection:
             next_s = await schedules.next_resume_s(connection, now=self._clock.database_now())
         return REST_S if next_s is None else min(max(next_s, AGAIN_S), REST_S)

@@ -1,5 +1,5 @@
-"""Keeps the house: makes partitions ahead, drops old ones, expires keys and letters, replays what failed in passing,
-frees slots that nobody holds."""
+"""Cleans up: creates partitions ahead, drops old ones, expires keys and dead letters, replays letters of temporary failures,
+frees slots that no run holds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sexton.store.database import Database
 from sexton.store.fleet import workers
 from sexton.store.sharing import parked_runs
 from sexton.store.work import dead_letters, failures, retention, run_payloads, runs, subscriptions
-from sexton.telemetry.events import Emit, SlotsMended
+from sexton.telemetry.events import Emit, SlotsRepaired
 
 REST_S = 60.0
-SELDOM_S = 600.0  # between two passes over what nobody waits for
+SELDOM_S = 600.0  # between two passes over work that is not urgent
 DAY_S = 86_400.0
-KEY_PASSES = 200  # batches of expired keys in one pass at most: a million, or half a minute
+KEY_PASSES = 200  # at most this many batches of expired keys in one pass: a million keys, or half a minute
 HELD_LIMIT = 1_000  # deliveries per pass that could not be submitted when their run ended
-REPLAY_LIMIT = 200  # letters per pass, so that what failed together does not come back as one wave
+REPLAY_LIMIT = 200  # letters per pass, so that runs that failed together do not all return at once
 
 
 class Janitor:
@@ -50,7 +50,7 @@ class Janitor:
         return REST_S
 
     async def _tidy(self) -> bool:
-        """False if a long reader of an old partition was in the way: all else goes on, and the next pass tries again."""
+        """False if a long query on an old partition was in the way: the rest continues, and the next pass tries again."""
         tidied = True
         now = self._clock.database_now()
         async with self._database.connection() as connection:
@@ -68,7 +68,7 @@ class Janitor:
             await workers.forget_nodes(connection, now=now)
             mended_count = await parked_runs.mend(connection)
         if mended_count:
-            self._emit(SlotsMended(mended_count))
+            self._emit(SlotsRepaired(mended_count))
         return tidied
 
     async def _replay_transient(self) -> None:

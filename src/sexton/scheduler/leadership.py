@@ -1,11 +1,11 @@
-"""Which partitions this node looks after.
+"""Decides which partitions this node handles.
 
-Leadership saves work, no more: promoting is safe from any number of nodes at once, and what a leader leaves undone for two
-seconds any scheduler does (rule "overdue work is anyone's"). Every node computes the same fair shares from the nodes that beat.
-On a direct connection it also takes a session advisory lock per partition, so that two nodes with different views do not work
-on the same rows, and a dead node lets go as soon as its connection breaks; the others see with their next beat that its session
-is gone. Behind a pooler a session lock would belong to the next client of the connection, so the shares alone decide:
-rule "session state only on direct connections".
+Leadership only saves work: any number of nodes may promote at once, and any scheduler does what a leader leaves undone for two
+seconds (rule "overdue work is anyone's"). Every node computes the same fair shares from the nodes with a recent heartbeat. On a
+direct connection it also takes a session advisory lock per partition. So two nodes with different views do not work on the same
+rows, and a dead node releases its partitions as soon as its connection breaks; the others see with their next heartbeat that
+its session has ended. Behind a pooler a session lock would belong to the next client of the connection, so the shares alone
+decide: rule "session state only on direct connections".
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from sexton.telemetry.events import Emit, LeadershipChanged
 
 NODE_ALIVE_S = 6.0
 BEAT_S = 1.0
-ALONE_BEAT_S = 3.0  # nobody waits for a sign of life; one who joins sees us, and we see it a second later
-AGAIN_S = 0.5  # a partition whose last leader has not let go yet
+ALONE_BEAT_S = 3.0  # no node waits for a heartbeat; a new node sees this one at once, and is seen a second later
+AGAIN_S = 0.5  # a partition whose last leader has not released it yet
 
 
 class Locks(Protocol):
-    """Session locks on partitions; `None` in place of it means that there are none to be had."""
+    """Session locks on partitions. `None` in its place: session locks are not available."""
 
     async def session(self) -> int:
-        """The server process that holds them: it ends with the node, however that ends."""
+        """The server process that holds them: it ends with the node."""
 
     async def hold(self, wanted: frozenset[int]) -> frozenset[int]:
-        """Lets go of what is not wanted, tries what is, and answers with what is held."""
+        """Releases the locks that are not wanted, tries to take those that are, and returns those that it holds."""
 
     async def close(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""When a scheduler looks beyond the partitions it leads: rule "overdue work is anyone's"."""
+"""When a scheduler looks beyond the partitions that it leads: rule "overdue work is anyone's"."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Callable, Collection
 from sexton.clock import Clock
 from sexton.domain import partition
 
-OVERDUE_S = 2.0  # what a leader leaves undone for this long, anybody does
+OVERDUE_S = 2.0  # any scheduler does what a leader leaves undone for this long
 
 Led = Callable[[], Collection[int]]  # the partitions that this node leads now
 
 
 class LookAround:
-    """Whatever is overdue in partitions that others lead, looked at about every two seconds however busy our own are."""
+    """Overdue work in partitions that other nodes lead, checked about every two seconds, however busy our own partitions
+    are."""
 
     def __init__(self, led: Led, clock: Clock) -> None:
         self._led, self._clock = led, clock
         self._looked_at: float | None = None
 
     def is_due(self) -> bool:
-        """And if so, counts as done."""
+        """True if a look is due. It then counts as done."""
         now = self._clock.monotonic()
         if len(self._led()) == partition.PARTITION_COUNT:
             return False

@@ -1,7 +1,7 @@
-"""Writes the next runs of recurring jobs ahead of time, so that at the minute itself there is nothing to compute.
+"""Writes the next runs of recurring jobs ahead of time, so that there is nothing to compute when they are due.
 
-It keeps no state: what is to be planned is found by an index on `plan_at`, and the cursor moves by compare-and-set, so any
-number of planners may look at the same schedule (rule "plan by compare-and-set")."""
+It keeps no state: an index on `plan_at` finds the schedules to plan, and the cursor moves by compare-and-set, so any number of
+planners may look at the same schedule (rule "plan by compare-and-set")."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from sexton.telemetry.events import Emit, FiresMissed, PausedAfterFailures, Plan
 from .look_around import OVERDUE_S, Led, LookAround
 
 REST_S = 2.0
-WOKEN_REST_S = 60.0  # where the sweeper's look wakes it
+WOKEN_REST_S = 60.0  # where the sweeper wakes it
 DUE_SOON_S = 3.0
-RECALL_S = 10.0  # between two looks for fires that nobody promoted
+RECALL_S = 10.0  # between two looks for fires that no promoter promoted
 
 
 class Planner:
     name = "planner"
 
     def __init__(self, database: Database, led: Led, *, limit: int, clock: Clock, emit: Emit, rest_s: float = REST_S) -> None:
-        """`rest_s` may be longer than rule "overdue work is anyone's" allows where another part looks and wakes it."""
+        """`rest_s` may be longer than rule "overdue work is anyone's" allows if another part looks and wakes the planner."""
         self._rest_s = rest_s
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
         self._look_around = LookAround(led, clock)
@@ -68,7 +68,7 @@ class Planner:
         return done.seen
 
     async def _failing(self, connection: Connection, seen: Sequence[ToPlan]) -> list[UUID]:
-        """After planning, so that no failure falls between: a burial has its job looked at again
+        """After planning, so that it misses no failure: every burial makes the planner look at the job again
         (`sexton.bury_recurring`). A job without `pause_after` costs nothing."""
         watched = [one.id for one in seen if "pause_after" in (one.recurrence_json or "")]
         return [one.job_id for one in await failures.in_a_row(connection, watched)] if watched else []
@@ -85,7 +85,7 @@ class Planner:
             self._emit(ZonesFollowed(tzdata_version(), changed_count))
 
     async def _recall(self, connection: Connection) -> bool:
-        """False if there may be more. It comes before planning, so that a gap is decided about as a whole."""
+        """False if there may be more. It comes before planning, so that one decision covers a whole gap."""
         now = self._clock.monotonic()
         if self._recalled_at is not None and now - self._recalled_at < RECALL_S:
             return True

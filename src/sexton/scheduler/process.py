@@ -27,7 +27,8 @@ class Scheduler:
     def __init__(
         self, database: Postgres, settings: Settings, *, direct_url: str | None, clock: Clock, emit: Emit, dice: Rng
     ) -> None:
-        """`direct_url` is a way proven to be direct; without one, wake-ups turn to polling and leadership to shares alone."""
+        """`direct_url` is a connection proven to be direct. Without one, polling replaces wake-ups, and leadership uses shares
+        alone."""
         self._clock, self._emit, self._dice = clock, emit, dice
         self._direct_url = direct_url
         self._promoter_wake, self._planner_wake = Wake(), Wake()
@@ -58,7 +59,7 @@ class Scheduler:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set."""
+        """Runs until `stop` is set."""
         services: list[tuple[Service, Wake]] = [
             (self.leadership, Wake()),
             (self.planner, self._planner_wake),
@@ -96,7 +97,7 @@ class Scheduler:
             async with asyncio.timeout(3):
                 await self.leadership.close()
         except (SextonError, TimeoutError):
-            pass  # the others notice by themselves when our beat stops
+            pass  # the other nodes notice when our heartbeat stops
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

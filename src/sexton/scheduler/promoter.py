@@ -1,4 +1,4 @@
-"""Moves due runs from waiting to ready, earliest first, and tells the queues. The B-tree is the timer: a pass peeks at the
+"""Moves due runs from waiting to ready, earliest first, and notifies the queues. The B-tree is the timer: a pass reads the
 earliest due row of its partitions and keeps nothing in memory that it could not lose."""
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sexton.telemetry.events import Emit, Promoted
 
 from .look_around import OVERDUE_S, Led, LookAround
 
-REST_S_MAX = 2.0  # rule "overdue work is anyone's": no longer where something could become due unannounced
-RELEASE_S_MAX = 1.0  # while something waits for a limit: one that made room may have seen nobody wait
-ADMIT_S = 0.5  # after that long it is the turn of other runs again
+REST_S_MAX = 2.0  # rule "overdue work is anyone's": no longer, if a run could become due without a notification
+RELEASE_S_MAX = 1.0  # while runs wait for a limit: a run that freed a slot may have seen no waiting run
+ADMIT_S = 0.5  # after this long, other runs have their turn
 
 
 class Promoter:
@@ -34,9 +34,9 @@ class Promoter:
         self._rest_s_max = min(rest_s_max, REST_S_MAX)
         self._look_around = LookAround(led, clock)
         self._looking = Looking()
-        self._marked: frozenset[int] = frozenset()  # the partitions that the mark is of
-        self._mark: datetime | None = None  # what was promoted last was due then
-        self._looked_at_keys = parked_runs.FIRST  # of limits, up to this one
+        self._marked: frozenset[int] = frozenset()  # the partitions that the mark belongs to
+        self._mark: datetime | None = None  # the due time of the last promoted run
+        self._looked_at_keys = parked_runs.FIRST  # limits, up to this key
 
     async def run_once(self) -> float:
         rest_s = await self._promote(self._led(), overdue_s=0.0)
@@ -71,7 +71,7 @@ class Promoter:
         return 0.0 if done.promoted_count >= self._limit else rest_s
 
     def _look(self, partitions: Collection[int], now_s: float) -> Look:
-        """Where to begin (domain.marks)."""
+        """Where to begin (domain.claim_cursors)."""
         if self._marked != frozenset(partitions):
             self._marked, self._mark = frozenset(partitions), None
         return Look.WHOLE if self._mark is None else self._looking.next(now_s)
@@ -96,7 +96,7 @@ class Promoter:
         return self._rest_s_max if tended.next_s is None else tended.next_s
 
     async def _admit(self, partitions: Collection[int], *, overdue_s: float) -> float:
-        """As long as there is more, but not for long: the promotion above has to pass over all that waits to be decided."""
+        """Repeats while there is more, but not for long: the promotion above has to skip all runs that wait for a decision."""
         until = self._clock.monotonic() + ADMIT_S
         while True:
             now = self._clock.database_now()

@@ -1,8 +1,8 @@
-"""Takes runs from workers that died, ends those that outstay their time, and buries those that never started in time.
+"""Takes runs from dead workers, ends runs that exceed their time, and buries runs that did not start in time.
 
-Dead means that this sweeper itself has watched the same beat for the whole lease, on its own monotonic clock:
-rule "dead only when watched". Only time spent watching counts, so after an outage of the database, or of the sweeper itself, no
-worker is dead yet. The token fences a worker that loses a run, so a wrong judgement costs a repetition, never a double claim.
+Dead means that this sweeper has itself watched the same heartbeat for the whole lease, on its own monotonic clock: rule "dead
+only when watched". Only time spent watching counts, so after an outage of the database, or of the sweeper, no worker is dead
+yet. The token fences a worker that loses a run, so a wrong decision costs a repetition, never a double claim.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Emit, Swept, WorkerLost
 
 BATCH = 500
-# Between two looks while nothing runs. No silence matters then, but what is to be planned waits no longer than this:
+# Between two looks while nothing runs. Silent workers do not matter then, but schedules wait no longer than this to be planned:
 # rule "overdue work is anyone's".
 QUIET_S = 2.0
-NEARLY_S = 0.02  # a lease that runs out between two looks is looked at that soon at the earliest
+NEARLY_S = 0.02  # a lease that runs out between two looks is checked after this time at the earliest
 
 
 @dataclass(slots=True)
@@ -56,13 +56,13 @@ class Sweeper:
         dice: Rng,
         to_plan: Callable[[], None] = lambda: None,
     ) -> None:
-        """`to_plan` is called when the look finds something for the planner, so that this need not look by itself."""
+        """`to_plan` is called when the look finds work for the planner, so that the planner need not look by itself."""
         self._to_plan = to_plan
         self._database, self._clock, self._emit, self._dice = database, clock, emit, dice
         self._lease_s, self._sweep_s = lease_s, sweep_s
         self._sightings: dict[UUID, _Sighting] = {}
         self._looked_at: float | None = None
-        self._sparing = DutyCycle()  # with looking through all that runs
+        self._sparing = DutyCycle()  # for the check of all running runs
 
     async def run_once(self) -> float:
         lost = overrun = missed = 0
@@ -74,7 +74,7 @@ class Sweeper:
             if survey.abandoned or declared:
                 lost = await self._end_all(
                     lambda c: runs.abandoned(c, lease_s=self._lease_s, limit=BATCH, now=self._clock.database_now()),
-                    lambda _: Lost("its worker fell silent"),
+                    lambda _: Lost("its worker stopped sending heartbeats"),
                 )
             if survey.overrunning:
                 overrun = await self._end_all(
@@ -87,14 +87,14 @@ class Sweeper:
                     lambda _: Missed("it could not start in time: its latest start or its deadline has passed"),
                 )
         except DatabaseUnavailable:
-            self._sightings, self._looked_at = {}, None  # a broken look is no look
+            self._sightings, self._looked_at = {}, None  # a failed look does not count
             raise
         if lost or overrun or missed:
             self._emit(Swept(lost, overrun, missed))
         return self._rest_s() if survey.running else max(self._sweep_s, QUIET_S)
 
     def _rest_s(self) -> float:
-        """Until the next look; a lease that runs out before is not kept waiting."""
+        """Seconds until the next look; sooner if a lease runs out before it."""
         left_s = min((one.left_s for one in self._sightings.values()), default=self._sweep_s)
         return min(self._sweep_s, max(left_s, NEARLY_S))
 
@@ -106,7 +106,7 @@ class Sweeper:
                 now = self._clock.database_now()
                 return await workers.survey(connection, lease_s=self._lease_s, thorough=is_thorough, now=now)
         finally:
-            if is_thorough:  # also if it took too long: beats must be seen whatever becomes of the rest
+            if is_thorough:  # also if it took too long: heartbeats must be read even if the rest fails
                 self._sparing.note(began_s, self._clock.monotonic())
 
     async def _declare_lost(self, silent: dict[UUID, int]) -> int:
@@ -119,9 +119,10 @@ class Sweeper:
         return len(declared)
 
     def _observe(self, survey: workers.Survey) -> dict[UUID, int]:
-        """Takes note of every beat; answers with those that have stood still for a whole lease, the cluster's or their own."""
+        """Records every heartbeat. Returns the workers whose heartbeat has not changed for a whole lease, the cluster's or
+        their own."""
         now = self._clock.monotonic()
-        # A long gap between two looks is our own absence (paused, starved): it says little about anybody else.
+        # A long gap between two looks is our own absence (paused, starved): it says nothing about the workers.
         watched_s = 0.0 if self._looked_at is None else min(now - self._looked_at, self._lease_s / 3)
         self._looked_at = now
         for worker_id in self._sightings.keys() - survey.beats.keys():
@@ -137,7 +138,7 @@ class Sweeper:
     async def _end_all(
         self, find: Callable[[Connection], Awaitable[list[runs.Overdue]]], outcome: Callable[[runs.Overdue], Outcome]
     ) -> int:
-        """Locks a batch, then ends it in the same transaction, until there is none left."""
+        """Locks a batch and ends it in the same transaction, until none is left."""
         ended = 0
         while True:
             async with self._database.transaction() as connection:
@@ -160,7 +161,7 @@ class Sweeper:
 
 
 def _overran(run: runs.Overdue) -> Outcome:
-    """Rule "the sweeper ends overdue runs": its worker still beats, but the run has not ended in time."""
+    """Rule "the sweeper ends overdue runs": its worker still sends heartbeats, but the run has not ended in time."""
     if run.lease.worker_id == callbacks.HOLDER:
         said = "its target did not call back"
         return Cancelled(f"cancelled on request; {said}") if run.cancel_requested else TimedOut(f"{said} in {run.held_s:.0f} s")
@@ -168,7 +169,8 @@ def _overran(run: runs.Overdue) -> Outcome:
 
 
 def _as_at_its_claim(run: runs.Overdue) -> Lease:
-    """A report takes the time it was held from what was left before the deadline when it was claimed, not from what is now."""
+    """A report subtracts the time it was held from the time left before the deadline at its claim, not from the time left
+    now."""
     if run.held_s is None or run.lease.deadline_left_s is None:
         return run.lease
     return msgspec.structs.replace(run.lease, deadline_left_s=run.lease.deadline_left_s + run.held_s)

@@ -1,5 +1,5 @@
-"""One typed event per transition. Logs, metrics, traces, the live stream and tests all subscribe here; logic never calls a
-metric or a logger for what an event already says."""
+"""One typed event per transition. Logs, metrics, traces, the live stream and tests all subscribe here. Other code never calls a
+metric or a logger for what an event already reports."""
 
 from __future__ import annotations
 
@@ -12,56 +12,58 @@ import msgspec
 class Promoted(msgspec.Struct, frozen=True):
     count: int
     queues: tuple[str, ...]
-    overdue: bool  # taken over from a leader that should have done it
+    overdue: bool  # done for a leader that is overdue
 
 
 class Planned(msgspec.Struct, frozen=True):
     """The next fires of recurring jobs are written."""
 
     count: int
-    overdue: bool  # taken over from a leader that should have done it
+    overdue: bool  # done for a leader that is overdue
 
 
 class FiresMissed(msgspec.Struct, frozen=True):
-    """Fires that nobody planned in time and that will not run; the ledger has them."""
+    """Fires that no planner planned in time and that will not run. The ledger has them."""
 
     count: int
 
 
 class Repaired(msgspec.Struct, frozen=True):
-    """The guardian found recurring jobs that nobody would have planned."""
+    """The guardian found recurring jobs that no planner would have planned."""
 
     job_ids: tuple[UUID, ...]
     late_count: int
 
 
-class SlotsMended(msgspec.Struct, frozen=True):
-    """Slots of limits were held by runs that were gone: somebody changed runs by hand, or it is a defect."""
+class SlotsRepaired(msgspec.Struct, frozen=True):
+    """Slots of limits were held by runs that no longer exist. A person changed runs by hand, or it is a defect."""
 
     count: int
 
 
 class PausedAfterFailures(msgspec.Struct, frozen=True):
-    """A recurring job has failed as often in a row as its `pause_after` allows; nothing fires before a person resumes it."""
+    """A recurring job failed as many times in a row as its `pause_after` allows. It does not fire until a person resumes it."""
 
     job_id: UUID
     count: int
-    error: str  # of the last
+    error: str  # of the last failure
 
 
 class ZonesFollowed(msgspec.Struct, frozen=True):
-    """Schedules were planned anew because newer time zone data move their fires."""
+    """Schedules were planned again because newer time zone data move their fires."""
 
     version: str
     replanned_count: int
 
 
 class ZonesOlder(msgspec.Struct, frozen=True):
-    """Another node has newer time zone data than this one, which therefore leaves planning to it, for a while."""
+    """Another node has newer time zone data than this one, so this node leaves planning to it for a while."""
 
     version: str
     newest: str
-    advice: str = "upgrade the tzdata package here; until then this node plans only what no other planned in time"
+    advice: str = (
+        "upgrade the tzdata package here; until then this node plans only schedules that no other node planned in time"
+    )
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -78,7 +80,7 @@ class Ended(msgspec.Struct, frozen=True):
     token: int
     task: str
     status: str
-    ending: str | None  # completed, failed, cancelled; none: the run goes on
+    ending: str | None  # completed, failed, cancelled; None: the run continues
     attempt: int
     lag_s: float  # start minus due
     took_s: float
@@ -86,7 +88,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class HandedOver(msgspec.Struct, frozen=True):
-    """A run has left its worker: whoever was called goes on by itself and ends it over HTTP."""
+    """A run has left its worker: its target continues by itself and ends the run over HTTP."""
 
     worker_id: UUID
     job_id: UUID
@@ -96,7 +98,7 @@ class HandedOver(msgspec.Struct, frozen=True):
 
 
 class LeaseLost(msgspec.Struct, frozen=True):
-    """A result came after the lease had gone: it was dropped."""
+    """A result came after the lease was lost. It was dropped."""
 
     worker_id: UUID
     job_id: UUID
@@ -117,14 +119,14 @@ class WorkerLost(msgspec.Struct, frozen=True):
 
 
 class DeclaredLost(msgspec.Struct, frozen=True):
-    """This very worker was declared dead: it drops what it holds and joins again under a new id."""
+    """This worker was declared dead: it drops its runs and registers again under a new id."""
 
     worker_id: UUID
     held_count: int
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """Runs ended or returned because their worker, their time or their chance to start had gone."""
+    """Runs that a sweeper ended or returned: their worker died, their time was over, or they could not start in time."""
 
     lost_count: int
     timed_out_count: int
@@ -132,7 +134,7 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 class Reconciled(msgspec.Struct, frozen=True):
-    """Leases of this worker that it never heard of (a claim's reply was lost) were handed back."""
+    """Leases of this worker that it does not know (the reply of a claim was lost) were given back."""
 
     worker_id: UUID
     count: int
@@ -150,7 +152,7 @@ class DatabaseLost(msgspec.Struct, frozen=True):
 
 
 class DatabaseAwaited(msgspec.Struct, frozen=True):
-    """A service cannot go on without it and tries again; told at first and then now and then."""
+    """A service cannot continue without it and tries again. Reported the first time, then at intervals."""
 
     service: str
     error: str
@@ -163,20 +165,20 @@ class DatabaseBack(msgspec.Struct, frozen=True):
 
 
 class EmbeddedRestarted(msgspec.Struct, frozen=True):
-    """The embedded PostgreSQL had ended without being asked to, killed by the kernel for its memory, as a rule."""
+    """The embedded PostgreSQL ended unexpectedly. Usually the kernel killed it to free memory."""
 
     data_dir: str
 
 
 class ServiceFailed(msgspec.Struct, frozen=True):
-    """A pass raised something nobody foresaw; the service goes on after a pause."""
+    """A pass raised an unexpected error. The service continues after a pause."""
 
     service: str
     error: BaseException
 
 
 class LoopStalled(msgspec.Struct, frozen=True):
-    """The event loop hangs: the heartbeat falls silent so that others may take over."""
+    """The event loop hangs: the heartbeat stops, so that other nodes can take over."""
 
     worker_id: UUID
     stalled_s: float
@@ -192,10 +194,12 @@ class ApiListening(msgspec.Struct, frozen=True):
 
 
 class ApiExposed(msgspec.Struct, frozen=True):
-    """The API listens beyond this machine."""
+    """The API listens on addresses that other machines can reach."""
 
     address: str
-    advice: str = "it asks nobody who they are: whoever reaches it may do everything; keep it behind a firewall or a proxy"
+    advice: str = (
+        "it has no authentication: every client that reaches it may do everything; keep it behind a firewall or a proxy"
+    )
 
 
 Event = (
@@ -203,7 +207,7 @@ Event = (
     | Planned
     | FiresMissed
     | Repaired
-    | SlotsMended
+    | SlotsRepaired
     | PausedAfterFailures
     | ZonesFollowed
     | ZonesOlder
@@ -231,7 +235,8 @@ Emit = Callable[[Event], None]
 
 
 class Events:
-    """A list of subscribers. They must be quick; one that raises (a log on a closed pipe) breaks nothing it observes."""
+    """A list of subscribers. They must be fast. One that raises (a log on a closed pipe) does not affect the code that it
+    observes."""
 
     def __init__(self, *subscribers: Emit) -> None:
         self._subscribers = list(subscribers)
@@ -241,11 +246,11 @@ class Events:
 
     def __call__(self, event: Event) -> None:
         for subscriber in self._subscribers:
-            try:  # noqa: SIM105  an end is told of every run, and this costs nothing
+            try:  # noqa: SIM105  every end of a run is reported here, and `try` costs nothing
                 subscriber(event)
-            except Exception:  # noqa: S110  whoever listens must not disturb the work
+            except Exception:  # noqa: S110  a subscriber must not disturb the work
                 pass
 
 
 def unheard(_event: Event) -> None:
-    """For whoever does not care."""
+    """For code that needs no events."""

@@ -21,7 +21,7 @@ _WARNINGS = (
     events.Reconciled,
     events.FiresMissed,
     events.Repaired,
-    events.SlotsMended,
+    events.SlotsRepaired,
     events.PausedAfterFailures,
     events.ZonesOlder,
     events.DatabaseLost,

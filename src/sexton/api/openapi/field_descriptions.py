@@ -4,6 +4,7 @@ of a job mean is in `sexton.domain.job_options`; what is set for tenants, queues
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 from sexton.domain.job_options import OPTIONS, Option
@@ -17,7 +18,7 @@ def _asked(option: Option) -> str:
 
 _OF_REQUESTS = {option.name: _asked(option) for option in OPTIONS}
 _OF_ANSWERS = {
-    str(option.field): f"{option.means} In seconds." if option.kind == "span" else option.means
+    option.field: f"{option.means} In seconds." if option.kind == "span" else option.means
     for option in OPTIONS
     if option.has_own_field
 }
@@ -25,7 +26,7 @@ _OF_TENANTS, _OF_QUEUES, _OF_LIMITS = (
     {name: kind.__metadata__[0] for name, kind in get_type_hints(options, include_extras=True).items()}
     for options in (TenantOptions, QueueOptions, LimitOptions)
 )
-_OF_STRUCTS: dict[str, dict[str, str]] = {
+_OF_STRUCTS: dict[str, Mapping[Any, str]] = {
     "JobRequest": _OF_REQUESTS,
     "JobEdit": _OF_REQUESTS,
     "Job": _OF_ANSWERS,

@@ -48,10 +48,11 @@ async def read_checked(request: ApiRequest, kind: type[S], check: Callable[[S], 
 def decoded(body: bytes | msgspec.Raw, kind: type[S], check: Callable[[S], object] | None = None) -> S:
     """Invalid is a rule broken, with a pointer for each fault; malformed is no JSON at all."""
     try:
-        read: S = _decoder(kind).decode(body)
-        return read
-    except msgspec.ValidationError as error:
-        raise unreadable(body, kind, error, check) from None
+        try:
+            read: S = _decoder(kind).decode(body)
+            return read
+        except msgspec.ValidationError as error:
+            raise unreadable(body, kind, error, check) from None
     except msgspec.DecodeError as error:
         raise malformed(error) from None
     except RecursionError:

@@ -1,6 +1,6 @@
-"""Why a job has or has not run: the questions an operator on call would ask, in order, each with what its answer rests on.
+"""Why a job has or has not run: the questions that an operator would ask, in order, each with the facts behind its answer.
 
-The first question whose answer stands in the way gives the answer in one sentence."""
+The first question that finds an obstacle gives the answer, in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about its runs: how did the last one end, does one run, is one due, does one wait for another?"""
+"""Questions about its runs: how did the last one end, is one running, is one due, does one wait for another?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .link import Link
 from .wording import at_time, because, error_of, how_it_came, in_span, said_by
 
 _BLOCKER = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_LATE = timedelta(seconds=5)  # rule "overdue work is anyone's": beyond it a node should have promoted what is due
+_LATE = timedelta(seconds=5)  # rule "overdue work is anyone's": after this time any node should have promoted a due run
 _DID_NOT_START = ("skipped", "missed", "paused")
 _WENT_WRONG = ("failed", "timed_out", "lost", "cancelled")
 
@@ -30,7 +30,7 @@ def last_fire(seen: Evidence, last: Past) -> Link:
         return Link("last_fire", True, f"{what} {last.status} {at_time(seen, last.ended_at)}.", facts)
     buried = ""
     if seen.letter is not None and seen.letter.id == last.id:
-        facts["dead_letter_id"], buried = seen.letter.id, "; it lies in the dead letters"
+        facts["dead_letter_id"], buried = seen.letter.id, "; it is in the dead letters"
     how = "was cancelled" if last.status == "cancelled" else last.status.replace("_", " ")
     return Link("last_fire", last.status == "cancelled", f"{what} {how}{because(said_by(last))}{buried}.", facts)
 
@@ -45,7 +45,7 @@ def _did_not_start(seen: Evidence, last: Past, facts: dict[str, Any]) -> Link:
         return Link("last_fire", False, f"Its fire of {when} was {last.status}{because(last.reason)}.", facts)
     until = at_time(seen, msgspec.convert(gap["last"], datetime))
     which = f"fires from {when} to {until}" if gap["count"] > 1 else f"fire of {when}"
-    told = f"; it was noticed {at_time(seen, last.ended_at)}, when planning went on" if last.status == "missed" else ""
+    told = f"; it was noticed {at_time(seen, last.ended_at)}, when planning resumed" if last.status == "missed" else ""
     return Link("last_fire", False, f"Its {which} did not run{because(last.reason)}{told}.", facts)
 
 
@@ -70,7 +70,10 @@ def due(seen: Evidence, run: LiveRun | None) -> Link:
         plan_at = seen.plan and seen.plan.plan_at
         if plan_at is None:
             return Link(
-                "due", False, "No fire of it is planned, and nobody is asked to; the guardian repairs that every minute.", {}
+                "due",
+                False,
+                "No fire of it is planned, and no planner is due to plan one; the guardian repairs that every minute.",
+                {},
             )
         late = "should have been planned" if plan_at < seen.now - _LATE else "is to be planned"
         return Link("due", False, f"No fire of it is planned; it {late} {at_time(seen, plan_at)}.", {"plan_at": plan_at})

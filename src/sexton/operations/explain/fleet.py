@@ -13,9 +13,15 @@ def scheduler(seen: Evidence) -> Link:
     facts = {"node_count": fleet.node_count, "leader": fleet.leader, "last_beat_at": fleet.last_node_beat_at}
     if fleet.node_count == 0:
         last = fleet.last_node_beat_at
-        when = f"the last sign of one was {at_time(seen, last)}" if last is not None else "none has been seen within an hour"
+        when = (
+            f"the last heartbeat of one was {at_time(seen, last)}" if last is not None else "none has been seen within an hour"
+        )
         return Link("scheduler", False, f"No scheduler is alive; {when}.", facts)
-    leads = f"; {fleet.leader} leads its partition" if fleet.leader else "; nobody leads its partition, so any may see to it"
+    leads = (
+        f"; {fleet.leader} leads its partition"
+        if fleet.leader
+        else "; no scheduler leads its partition, so any of them handles it"
+    )
     return Link("scheduler", True, f"{counted(fleet.node_count, 'scheduler')} alive{leads}.", facts)
 
 

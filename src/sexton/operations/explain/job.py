@@ -1,4 +1,4 @@
-"""Questions about the job itself: does it exist, has it ended, does its schedule go on, is it paused?"""
+"""Questions about the job itself: does it exist, has it ended, does its schedule continue, is it paused?"""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def ended(seen: Evidence) -> Link:
     ended = "" if job.ended_at is None else at_time(seen, job.ended_at)
     facts: dict[str, Any] = {"status": job.status, "ended_at": job.ended_at}
     if seen.plan is not None:
-        return Link(
-            "schedule", False, f"Its schedule is over since {ended}: {_over(seen)}.", {**facts, "reason": job.over_reason}
-        )
+        return Link("schedule", False, f"Its schedule ended {ended}: {_over(seen)}.", {**facts, "reason": job.over_reason})
     if job.status == "completed":
         return Link("ended", True, f"It completed {ended}.", {**facts, "execution_id": job.execution_id})
     if job.status == "cancelled":
@@ -33,7 +31,9 @@ def ended(seen: Evidence) -> Link:
     if letter is None:
         return Link("dead_letter", False, f"It failed {ended}; its dead letter was discarded or has expired.", facts)
     again = f"; it will be replayed {at_time(seen, letter.replay_at)}" if letter.replay_at else ""
-    detail = f"It lies in the dead letters since {at_time(seen, letter.buried_at)}, after {counted(letter.attempts, 'attempt')}"
+    detail = (
+        f"It has been in the dead letters since {at_time(seen, letter.buried_at)}, after {counted(letter.attempts, 'attempt')}"
+    )
     facts |= {"dead_letter_id": letter.id, "reason": letter.reason, "permanent": letter.permanent, "attempts": letter.attempts}
     if seen.history:
         facts |= error_of(seen.history[0])
@@ -43,7 +43,7 @@ def ended(seen: Evidence) -> Link:
 def _over(seen: Evidence) -> str:
     match seen.plan and seen.plan.over_as:
         case "completed":
-            return "nothing fires after that"
+            return "it has no further fire"
         case other:
             return (
                 f"it was {other}{because(seen.job.over_reason)}"
@@ -55,12 +55,15 @@ def _over(seen: Evidence) -> str:
 def schedule(seen: Evidence) -> Link:
     plan = seen.plan
     if plan is not None and plan.over_at is not None:
-        detail = f"Its schedule is over since {at_time(seen, plan.over_at)}: {_over(seen)}; what was planned before goes on."
+        detail = f"Its schedule ended {at_time(seen, plan.over_at)}: {_over(seen)}; runs planned before continue."
         return Link(
             "schedule", True, detail, {"over_at": plan.over_at, "over_as": plan.over_as, "reason": seen.job.over_reason}
         )
     return Link(
-        "schedule", True, "Its schedule goes on.", {"planned_until": plan and plan.cursor_at, "plan_at": plan and plan.plan_at}
+        "schedule",
+        True,
+        "Its schedule continues.",
+        {"planned_until": plan and plan.cursor_at, "plan_at": plan and plan.plan_at},
     )
 
 
@@ -70,6 +73,6 @@ def active(seen: Evidence) -> Link:
         return Link("active", True, "It is not paused.", {})
     since = f" since {at_time(seen, job.paused_at)}" if job.paused_at else ""
     by = f" by {job.paused_by}" if job.paused_by else ""
-    until = f"; it goes on by itself {at_time(seen, job.resume_at)}" if job.resume_at else ""
+    until = f"; it resumes by itself {at_time(seen, job.resume_at)}" if job.resume_at else ""
     facts = {"paused_at": job.paused_at, "paused_by": job.paused_by, "note": job.note, "resume_at": job.resume_at}
     return Link("active", False, f"It is paused{since}{by}{because(job.note)}{until}.", facts)

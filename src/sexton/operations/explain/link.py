@@ -7,6 +7,6 @@ from typing import Any, NamedTuple
 
 class Link(NamedTuple):
     check: str
-    ok: bool  # it does not stand in the way
+    ok: bool  # it is no obstacle
     detail: str
-    evidence: dict[str, Any]  # what the answer rests on
+    evidence: dict[str, Any]  # the facts behind the answer

@@ -16,7 +16,7 @@ from .wording import at_time, because, counted
 
 
 def shares(seen: Evidence, run: LiveRun | None) -> Iterator[Link]:
-    """Only what is set is asked."""
+    """Only settings that exist are checked."""
     sharing = seen.sharing
     if sharing.queue is not None and sharing.queue.paused_at is not None:
         yield _paused(seen, "queue_pause", f"Its queue {sharing.queue.name!r}", sharing.queue)
@@ -55,7 +55,7 @@ def _tenant_limit(tenant: Tenant, most: int, held: int) -> Link:
 def _limit(seen: Evidence, run: LiveRun, key: str, limit: Standing | None) -> Link:
     facts: dict[str, Any] = {"key": key, "state": run.state}
     if limit is None:
-        return Link("limit", True, f"Its limit {key!r} is not set any more.", facts)
+        return Link("limit", True, f"Its limit {key!r} is no longer set.", facts)
     facts |= {
         name: getattr(limit, name) for name in ("running", "count", "per_s", "burst", "ordered", "held_count", "parked_count")
     }
@@ -77,7 +77,7 @@ def _limit(seen: Evidence, run: LiveRun, key: str, limit: Standing | None) -> Li
         )
     others = f" behind {counted(limit.parked_count - 1, 'other run')}" if limit.parked_count > 1 else ""
     if waits:
-        detail = f"It waits for the limit {key!r}, which has room{others}; a scheduler lets the next ones through."
+        detail = f"It waits for the limit {key!r}, which has room{others}; a scheduler releases the next ones."
         return Link("limit", False, detail, facts)
     return Link("limit", True, f"Its limit {key!r} has room.", facts)
 
@@ -91,7 +91,8 @@ def _held_by(limit: Standing) -> str:
 
 
 def position(run: LiveRun, ahead: Ahead) -> Link:
-    """Other tenants take turns with its own, so only what its own has before it, and the lanes above, are ahead for certain."""
+    """Other tenants take turns with its own, so only earlier runs of its own tenant, and higher lanes, are certain to be
+    ahead."""
     lane, count = Lane(run.lane).name.lower(), ahead.above_count + ahead.own_count
     capped = max(ahead) >= AHEAD_LIMIT
     facts = {"queue": run.queue, "lane": lane, "tenant": run.tenant, "ahead_count": count, "capped": capped}

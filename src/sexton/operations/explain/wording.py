@@ -1,4 +1,4 @@
-"""How an explanation says times, counts, reasons and where a run came from."""
+"""How an explanation writes times, counts, reasons and the origin of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def at_time(seen: Evidence, at: datetime) -> str:
-    """In the zone of its schedule, and in UTC."""
+    """In the time zone of its schedule, and in UTC."""
     utc = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
     name = _zone_name(seen.job.schedule_json)
     if name is None:
@@ -48,7 +48,7 @@ def in_span(seen: Evidence, at: datetime) -> str:
 
 
 def how_it_came(seen: Evidence, run_id: UUID, origin: str) -> str:
-    """How a run of a recurring job came about, if not by its schedule."""
+    """The origin of a run of a recurring job, if it is not the schedule."""
     how = {"now": "run by hand", "backfill": "a backfill", "replay": "a replay"}.get(origin)
     if seen.plan is None or how is None:
         return ""

@@ -1,5 +1,5 @@
 -- Rejects what tenants may not submit: more per second, or more waiting, than their limits say (SQLSTATE SX429).
--- Promises: `waiting_count` is never too low. It grows with every submission, and the function counts anew when it seems too high,
+-- Promises: `waiting_count` is never too low. It grows with every submission, and the function counts again when it seems too high,
 -- at most once a second. Answers with the tenants whose runs are counted.
 -- Called by: submit_jobs. Locks: rows of `tenants` that have a limit, in order of name (rule "lock in id order"), 50 ms at most. If
 -- another transaction holds the row longer, the last known numbers decide, and the limit may be exceeded by what that transaction

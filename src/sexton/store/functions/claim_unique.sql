@@ -1,4 +1,4 @@
--- Uniqueness by content: finds the job that already stands for an equal one, or makes the new job stand for it.
+-- Uniqueness by content: finds the job that already represents an equal one, or lets the new job represent it.
 -- Promises: rule "lock, then decide". The first statement takes or locks the row of each key; the second looks whether the job of
 -- that row still counts: it has not started, or the period it was asked for has not passed. With `replace`, its runs that have not
 -- started are cancelled and the new job takes its place.
@@ -30,7 +30,7 @@ BEGIN
       min(w.ord) OVER (PARTITION BY w.tenant, w.key) AS first_ord
     FROM wanted w JOIN taken t ON t.tenant = w.tenant AND t.key = w.key ORDER BY w.ord
   LOOP
-    IF rival.ord <> rival.first_ord THEN  -- equal to an earlier one of this very call
+    IF rival.ord <> rival.first_ord THEN  -- equal to an earlier one of the same call
       chosen[rival.ord] := chosen[rival.first_ord];
       CONTINUE;
     END IF;

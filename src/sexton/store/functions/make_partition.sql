@@ -1,4 +1,4 @@
--- Creates one partition if it is missing; answers whether it did.
+-- Creates one partition if it is missing; returns whether it did.
 -- Promises: CREATE … LIKE, then ATTACH: unlike CREATE … PARTITION OF this does not lock out readers and writers of the parent.
 -- Called by: make_partitions. Locks: advisory lock (7307, 1) until the end of the transaction, so that there is one maker at a time;
 -- SHARE UPDATE EXCLUSIVE on the parent.
@@ -11,7 +11,7 @@ BEGIN
     RETURN false;
   END IF;
   PERFORM pg_advisory_xact_lock(7307, 1);  -- one maker at a time; the second finds the table made
-  -- to_regclass would answer from a cache that waiting for an advisory lock does not refresh.
+  -- to_regclass could answer from a cache that waiting for an advisory lock does not refresh.
   IF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'sexton'::regnamespace AND c.relname = child) THEN
     RETURN false;
   END IF;

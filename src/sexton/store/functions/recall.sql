@@ -1,6 +1,6 @@
 -- Takes back fires that no scheduler promoted for longer than patience(): such a fire was missed like one that no planner planned, and
 -- the catch-up policy decides about both.
--- Promises: looks at `at_most` runs; answers how many jobs are planned anew.
+-- Promises: looks at `at_most` runs; returns how many jobs are planned again.
 -- Called by: store/work/schedules.sql. Locks: the rows of the jobs in id order, with SKIP LOCKED (rule "job row first"); then their runs.
 CREATE OR REPLACE FUNCTION sexton.recall(partitions smallint[], at_most int, at timestamptz DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$

@@ -1,4 +1,4 @@
--- Submits deliveries that could not be submitted when their run ended. A delivery that is refused again goes behind the others.
+-- Submits deliveries that could not be submitted when their run ended. A delivery that is rejected again goes behind the others.
 -- Called by: store/work/subscriptions.sql, for the janitor. Locks: rows of `held_deliveries`; those of submit_jobs.
 CREATE OR REPLACE FUNCTION sexton.submit_held(at_most int, at timestamptz DEFAULT NULL, OUT submitted int, OUT refused int)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$

@@ -1,6 +1,6 @@
--- Does what queues need from a promoter from time to time: runs that waited long enough rise one lane, and queues that are released at a
+-- Does what queues need from a promoter from time to time: runs that waited long enough move up one lane, and queues that are released at a
 -- certain rate are named if they may continue. `next_s` says when to look again.
--- Called by: store/sharing/parked_runs.sql. Locks: the runs that rise, with SKIP LOCKED.
+-- Called by: store/sharing/parked_runs.sql. Locks: the runs that move up, with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION sexton.tend_queues(at timestamptz DEFAULT NULL, OUT queues text[], OUT aged int, OUT next_s float8)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -13,7 +13,7 @@ BEGIN
   aged := 0;
   FOR known IN SELECT * FROM queues q WHERE q.ageing_s IS NOT NULL OR q.release_rate IS NOT NULL ORDER BY q.name LOOP
     IF known.ageing_s IS NOT NULL THEN
-      -- Each tenant's oldest first, a bounded number at a time; whoever is being claimed needs to rise no more.
+      -- The oldest runs of each tenant first, a bounded number at a time. A run that is being claimed need not move up.
       WITH RECURSIVE walk (lane, tenant, n) AS (
         (SELECT r.lane, r.tenant, 1 FROM runs r WHERE r.state = 'ready' AND r.queue = known.name AND r.lane > 0
          ORDER BY r.lane, r.tenant, r.due_at, r.id LIMIT 1)

@@ -1,7 +1,7 @@
--- Takes back the runs of these jobs that have not started, and says from where to plan again.
+-- Removes the runs of these jobs that have not started, and says from where to plan again.
 -- Promises: rule "plan by compare-and-set". The new cursor is not before the last fire that was started or decided about (jitter may have
--- let it start ahead of its nominal time) and not after the first that was taken back. A run that is taken back and lies before the cursor
--- (it waited its turn while later ones were skipped) is not planned again: history tells of it. Several statements: a claim that the
+-- let it start ahead of its nominal time) and not after the first that was removed. A run that is removed and lies before the cursor
+-- (it waited its turn while later ones were skipped) is not planned again: history records it. Several statements: a claim that the
 -- first had to wait for is seen by the next.
 -- Called by: recall, revise, store/work/zones.sql, store/work/schedules.sql. Locks: call it with the rows of the jobs locked (rule "job row first");
 -- it then locks their runs.
@@ -25,7 +25,7 @@ BEGIN
       greatest(
         least(t.first_at - interval '1 microsecond', j.plan_cursor_at, moment),
         (SELECT max(r.fire_at) FROM runs r WHERE r.job_id = j.id AND r.origin = 'schedule'),
-        -- No jitter reaches further than half an hour.
+        -- No jitter is longer than half an hour.
         (SELECT max(e.fire_at) FROM executions e
          WHERE e.job_id = j.id AND e.id >= sexton.uuid7_floor(moment - interval '1 hour') AND e.origin = 'schedule')) AS cursor_at,
       coalesce(t.removed_count, 0) AS removed_count, (SELECT count(*)::int FROM runs r WHERE r.job_id = j.id AND r.token > 0) AS begun_count

@@ -1,4 +1,4 @@
-"""Applies a plan online: services of the last release go on meanwhile. Any number of nodes may call it at once."""
+"""Applies a plan online: services of the last release continue meanwhile. Any number of nodes may call it at once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .turn import Pace, my_turn
 from .units import LOCK, SETTINGS, Transaction, titles_of, units
 
 PACE = Pace()
-_NEW_DATABASE_S = 3600.0  # nobody waits for its locks
+_NEW_DATABASE_S = 3600.0  # no session waits for its locks
 
 
 async def migrate(database: Postgres, *, tell: Tell = untold, pace: Pace = PACE) -> list[str]:
-    """Brings the schema up to date and answers with the titles of what it applied."""
+    """Brings the schema up to date and returns the titles of what it applied."""
     if (await outstanding(database)).is_empty:
         return []
     applied: list[str] = []
@@ -51,13 +51,13 @@ async def outstanding(database: Postgres) -> Plan:
 
 
 async def require_current(database: Postgres) -> None:
-    """Refuses a schema that this release cannot run on, and says what to do."""
+    """Rejects a schema that this release cannot run on, and says what to do."""
     async with database.transaction() as connection:
         planning.require(await ledgers.read(connection))
 
 
 async def script(database: Postgres, *, pace: Pace = PACE) -> str:
-    """What `migrate` would run, as one SQL text to read or to hand to a database administrator."""
+    """What `migrate` would run, as one SQL text to read or to give to a database administrator."""
     async with database.transaction() as connection:
         plan = planning.plan(await ledgers.read(connection))
         texts = []
@@ -69,7 +69,7 @@ async def script(database: Postgres, *, pace: Pace = PACE) -> str:
                 built = await indexes.script(unit, connection)
                 texts.append(f"-- {unit.name}: outside a transaction\n{built}\n{ledgers.step_done(unit)}")
             else:
-                texts.append(f"-- {unit.name} changes rows in batches; run for it: sexton migrate")
+                texts.append(f"-- {unit.name} changes rows in batches; to apply it, run: sexton migrate")
     return "\n\n".join(texts)
 
 
@@ -91,7 +91,7 @@ async def _apply_new(database: Postgres, unit: Transaction) -> None:
 async def _apply(unit: Transaction, patience: Patience) -> None:
     async def work() -> None:
         async with patience.transaction() as session:
-            # In one round trip: the time for locks is not spent on the way to a distant database.
+            # In one round trip, so that the time limit for locks does not include the way to a distant database.
             await session.execute("\n;\n".join([SETTINGS, LOCK, *unit.statements]))
 
     await patience.insist(unit.name, work)

@@ -1,4 +1,4 @@
-"""A plan for people and programs: what will be done, how long each step may lock which table, what cannot be undone."""
+"""A plan for people and programs: the steps, how long each may lock which table, and which cannot be undone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str  # sql, index, backfill, functions, adopted
     phase: str
-    transaction: int | None  # those of one number are done together or not at all; null: in several transactions
+    transaction: int | None  # steps with the same number are applied together or not at all; null: in several transactions
     locks: str
-    longest_lock_s: float | None  # of one try, waiting included; null: no table in use is locked against readers or writers
+    longest_lock_s: float | None  # of one try, including the wait; null: no table in use is locked against readers or writers
     undo: str
     runs_from: str | None = None  # afterwards, only this release and newer ones can run
     functions: list[str] = []
@@ -47,7 +47,7 @@ def _transaction(
         if title in steps:
             yield _step(steps[title], number, longest_lock_s)
         elif title.startswith(BASELINE):
-            undo = "not needed, the previous release goes on"
+            undo = "not needed, the previous release continues to work"
             yield _lockless(
                 name=title, kind="adopted", phase="expand", transaction=number, locks="none, nothing changes", undo=undo
             )

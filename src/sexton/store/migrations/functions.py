@@ -2,10 +2,10 @@
 
 A changed body is applied by checksum. A changed signature is a new function with a new name, so that the last release still
 finds the old one; the old file then says `-- superseded by: NEW; removed in: RELEASE` and `-- signature: sexton.OLD(types)`.
-From that release on the function is not created any more, and `sexton migrate` drops it.
+From that release on the function is no longer created, and `sexton migrate` drops it.
 
-A function that users alone call keeps its name: its file says `-- replaces: sexton.NAME(types)`. Two functions of one name with
-defaults would be ambiguous, so the old one gives way to the new one in one transaction, and roles keep their right to call it.
+A function that only users call keeps its name: its file says `-- replaces: sexton.NAME(types)`. Two functions of one name with
+defaults would be ambiguous, so one transaction replaces the old one with the new one, and roles keep their right to call it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SUPERSEDED = re.compile(r"^-- superseded by: \w+; removed in: (\S+)$", re.MULTI
 _REPLACES = re.compile(r"^-- replaces: (sexton\.\w+\(.*\))$", re.MULTILINE)
 _SIGNATURE = re.compile(r"^-- signature: (sexton\.\w+\(.*\))$", re.MULTILINE)
 
-DROPPED = ""  # the checksum of a function that is no more
+DROPPED = ""  # the checksum of a dropped function
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def statement(self) -> str:
-        """What makes the database agree with this release."""
+        """The SQL that makes the database agree with this release."""
         if self.is_removed:
             return f"DROP FUNCTION IF EXISTS {self.signature};"
         if self.replaces is not None:
@@ -68,7 +68,9 @@ def read(name: str, text: str) -> Function:
     header = text[: start.start()]
     superseded, signature, replaces = (form.search(header) for form in (_SUPERSEDED, _SIGNATURE, _REPLACES))
     if (superseded is None) != (signature is None):
-        raise ValueError(f"functions/{name}.sql: a superseded function says by what, when it is removed, and its signature")
+        raise ValueError(
+            f"functions/{name}.sql: a superseded function names its successor, the release that removes it, and its signature"
+        )
     return Function(
         name=name,
         sql=text[start.start() :].strip(),
@@ -79,7 +81,7 @@ def read(name: str, text: str) -> Function:
 
 
 def rights() -> str:
-    """What PUBLIC may call: applied again whenever a function was created."""
+    """The rights of PUBLIC: applied again whenever a function was created."""
     return _text("rights.sql")
 
 

@@ -1,7 +1,8 @@
 """Index steps: built concurrently, so that no writer waits for them, and resumable.
 
-A partitioned table has no concurrent build of its own: the index is made ONLY on the parent, concurrently on each partition,
-and then attached. A build that broke off leaves an invalid index, which is dropped and built again. What is valid stays.
+PostgreSQL cannot build an index of a partitioned table concurrently: the index is created ONLY on the parent, concurrently on
+each partition, and then attached. A build that broke off leaves an invalid index, which is dropped and built again. Valid
+indexes stay.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ async def build(step: Step, patience: Patience) -> None:
     raw = await connect(patience.database.url, server_settings={"application_name": "sexton migrate"})
     try:
         session = Session(raw)
-        # A concurrent build locks out no reader and no writer, neither while it waits for old transactions nor while it builds.
+        # A concurrent build blocks no reader and no writer, neither while it waits for old transactions nor while it builds.
         await session.execute(f"SET statement_timeout = 0; SET lock_timeout = '{patience.pace.patience_s}s'")
         ((is_partitioned,),) = await session.fetch(_IS_PARTITIONED, index.table)
         if is_partitioned:

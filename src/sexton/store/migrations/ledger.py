@@ -1,4 +1,4 @@
-"""What a database has: the rows of the ledger, read and written. It decides nothing."""
+"""The ledger in a database: reads and writes its rows. It decides nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FunctionRow(msgspec.Struct, frozen=True):
 
 class Ledger(msgspec.Struct, frozen=True):
     """`previous`: the rows of sexton.migrations, the ledger up to commit 413f5aa; null without that table, and once this ledger
-    has begun."""
+    exists."""
 
     steps: dict[str, StepRow]
     functions: list[FunctionRow]  # of one name, the newest last
@@ -90,7 +90,7 @@ def step_done(step: Step, state: str = "done") -> str:
 
 
 async def begin_step(connection: Connection, step: Step) -> None:
-    """A step of several transactions has begun, or goes on."""
+    """A step of several transactions has started, or continues."""
     await connection.fetch(_BEGIN_STEP, step.name, step.checksum, step.runs_from, RELEASE)
 
 
@@ -103,6 +103,6 @@ def function_done(function: Function) -> str:
 
 
 def _literals(values: list[Any]) -> str:
-    """Names, checksums and releases of our own files: none has a quote."""
+    """Names, checksums and releases of our own files: none contains a quote."""
     assert not any("'" in value for value in values)  # noqa: S101
     return ", ".join(f"'{value}'" for value in values)

@@ -1,11 +1,11 @@
--- The ledger of the schema: what was applied, by which release. `sexton migrate` makes it before anything else.
+-- The ledger of the schema: what was applied, by which release. `sexton migrate` creates it before anything else.
 CREATE SCHEMA IF NOT EXISTS sexton;
 
 -- One row per step of store/migrations/.
 CREATE TABLE IF NOT EXISTS sexton.schema_steps (
   name              text PRIMARY KEY,
   checksum          text NOT NULL,                  -- of the SQL without comments
-  state             text NOT NULL,                  -- running; done; adopted: found in the database when this ledger began
+  state             text NOT NULL,                  -- running; done; adopted: it was in the database when this ledger was created
   runs_from         text NOT NULL,                  -- the oldest release that can run on the schema once this step is done
   release           text NOT NULL,                  -- the release that applied it
   cursor            text,                           -- of a backfill: all rows up to here are done
@@ -16,8 +16,8 @@ CREATE TABLE IF NOT EXISTS sexton.schema_steps (
   CONSTRAINT schema_step_is_done_at CHECK ((state = 'running') = (done_at IS NULL))
 );
 
--- Every body that a function has had, so that an older release recognises its own among them. The newest row of a name is what the
--- database has now.
+-- Every body that a function has had, so that an older release recognises its own among them. The newest row of a name is the
+-- current body.
 CREATE TABLE IF NOT EXISTS sexton.schema_functions (
   name              text NOT NULL,                  -- of the file in store/functions/
   checksum          text NOT NULL,                  -- of the file without its header; empty: dropped

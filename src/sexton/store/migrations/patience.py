@@ -1,7 +1,7 @@
-"""Work that needs locks of tables in use: never for long, and again if it did not get them.
+"""Work that needs locks on tables in use: never for long, and tried again if it did not get them.
 
-A waiting lock request of a migration also stops everybody who comes after it. So no transaction waits or holds for longer than
-`Pace.hold_s`: it is rolled back, the others get their turn, and it comes back after a pause.
+A waiting lock request of a migration also blocks every later session. So no transaction waits or holds for longer than
+`Pace.hold_s`: it is rolled back, the others get their turn, and it tries again after a pause.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Patience:
         self._blocker: Blocker | None = None
 
     async def insist(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Tries until it gets its locks, or until the patience is over: then one line that names the session in the way."""
+        """Tries until it gets its locks, or until `patience_s` is over: then one line names the session in the way."""
         until = self._clock.monotonic() + self.pace.patience_s
         pause_s, tries = self.pace.first_pause_s, 0
         self._blocker = None
@@ -56,11 +56,13 @@ class Patience:
 
     def _surrender(self, what: str, tries: int, reason: str) -> str:
         by = f"; {self._blocker.line} is in the way: end it or wait for it" if self._blocker else ""
-        return f"{what}: gave up after {tries} tries ({reason}){by}; what was done stays done; then run again: sexton migrate"
+        return (
+            f"{what}: gave up after {tries} tries ({reason}){by}; finished steps stay applied; then run again: sexton migrate"
+        )
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
-        """A transaction whose time is `Pace.hold_s`, waits for locks included."""
+        """A transaction that lasts at most `Pace.hold_s`, waits for locks included."""
         limit_ms = round(self.pace.hold_s * 1000)
         async with self.database.transaction() as session:
             await session.execute(f"SET LOCAL lock_timeout = {limit_ms}; SET LOCAL statement_timeout = 0")
@@ -74,7 +76,7 @@ class Patience:
 
     @asynccontextmanager
     async def watch(self, pid: int) -> AsyncIterator[None]:
-        """Meanwhile sees which session the server process `pid` waits for: afterwards nobody could tell."""
+        """Finds meanwhile which session the server process `pid` waits for: afterwards it cannot be found."""
         is_over = asyncio.Event()
         task = asyncio.create_task(self._look(pid, is_over))
         try:

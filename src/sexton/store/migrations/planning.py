@@ -1,4 +1,4 @@
-"""Compares what a database has with what this release ships: what is to be done, and what is refused. Pure."""
+"""Compares what a database has with what this release ships: what must be done, and what is rejected. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UPGRADE = "upgrade Sexton on this machine to the release that migrated the data
 
 
 class Plan(msgspec.Struct, frozen=True):
-    is_new: bool  # an empty database, which nobody uses yet
+    is_new: bool  # an empty database, which no session uses yet
     adopted: list[Step]  # of the baseline, found in a database of the previous ledger
     steps: list[Step]  # in the order in which they run
     functions: list[Function]  # applied after the expand steps
@@ -29,7 +29,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(ledger: Ledger) -> Plan:
-    """What `migrate` does now. Refuses a database that this release cannot bring up to date."""
+    """What `migrate` does now. Rejects a database that this release cannot bring up to date."""
     steps = shipped_steps.known()
     _refuse_unknown(ledger, steps)
     adopted = []
@@ -43,7 +43,7 @@ def plan(ledger: Ledger) -> Plan:
 
 
 def require(ledger: Ledger) -> None:
-    """Refuses a schema that a service of this release cannot run on, in one line that says what to do.
+    """Rejects a schema that a service of this release cannot run on, in one line that says what to do.
 
     A newer schema is accepted as long as its steps allow releases as old as this one. Contract steps of this release may be
     outstanding: they only remove what it does not use.
@@ -71,8 +71,8 @@ def _refuse_unknown(ledger: Ledger, steps: list[Step]) -> None:
             )
         if step is not None and row.checksum != step.checksum:
             raise SchemaMismatch(
-                f"the step {row.name} was applied in another form than this release ships; "
-                "restore the released file, or report how it came to differ"
+                f"the step {row.name} was applied in a different form than this release ships; "
+                "restore the released file, or report how they came to differ"
             )
 
 
@@ -96,8 +96,8 @@ def _require_previous(found: list[tuple[int, str, str]]) -> None:
 
 
 def _functions_to_apply(ledger: Ledger) -> list[Function]:
-    """Those whose body in the database is not the one of this release. If a newer release was here, its bodies stay: they also
-    serve the callers of this one."""
+    """Those whose body in the database is not the one of this release. If a newer release has migrated the database, its bodies
+    stay: they also serve the callers of this one."""
     if _is_newer(ledger):
         return []
     current = {row.name: row.checksum for row in ledger.functions}
@@ -112,7 +112,7 @@ def _is_newer(ledger: Ledger) -> bool:
 
 
 def _missing_functions(ledger: Ledger, outstanding: list[Function]) -> list[str]:
-    """A body that was here once and was replaced is not missing: the newer one serves its callers, too."""
+    """A body that was applied once and then replaced is not missing: the newer one also serves its callers."""
     applied = {(row.name, row.checksum) for row in ledger.functions}
     return [
         function.name
@@ -122,9 +122,9 @@ def _missing_functions(ledger: Ledger, outstanding: list[Function]) -> list[str]
 
 
 def _refuse_removed(ledger: Ledger) -> None:
-    """A newer release has removed a function that this one calls; it calls none that it has superseded itself."""
+    """A newer release has removed a function that this one calls. This one calls no function that it has superseded itself."""
     current = {row.name: row.checksum for row in ledger.functions}
     for function in shipped_functions.known():
         is_called = function.removed_in is None
         if is_called and current.get(function.name, shipped_functions.DROPPED) == shipped_functions.DROPPED:
-            raise SchemaMismatch(f"the schema has no function {function.name} any more; {_UPGRADE}")
+            raise SchemaMismatch(f"the schema no longer has the function {function.name}; {_UPGRADE}")

@@ -1,4 +1,4 @@
-"""The release that this code is, for the ledger: a schema says which releases can run on it."""
+"""The release of this code, for the ledger: a schema says which releases can run on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a migration says while it runs: that it waits and for which session, and how far it has come. The CLI shows it."""
+"""What a migration reports while it runs: which session it waits for, and its progress. The CLI shows it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Retrying(msgspec.Struct, frozen=True):
-    """A lock was not to be had in time, or was held too long. All of the transaction was rolled back."""
+    """A lock was not available in time, or was held too long. The whole transaction was rolled back."""
 
     what: str
     tries: int

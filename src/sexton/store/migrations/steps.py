@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-BASELINE = "0000_baseline/"  # what the 21 migrations up to commit 413f5aa left behind
+BASELINE = "0000_baseline/"  # the schema after the 21 migrations up to commit 413f5aa
 
 Phase = Literal["expand", "migrate", "contract"]
 Kind = Literal["sql", "index", "backfill"]
@@ -42,7 +42,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def checksum(self) -> str:
-        """Of the SQL alone: a comment may be reworded."""
+        """Of the SQL alone, so that comments may change."""
         code = " ".join(re.sub(r"--[^\n]*", "", self.sql).split())
         return hashlib.sha256(code.encode()).hexdigest()
 
@@ -73,7 +73,7 @@ def _files(folder: Traversable) -> Iterator[tuple[str, Traversable]]:
 
 
 def read(name: str, text: str) -> Step:
-    """A step from its file. A header that says too little or something unknown is a mistake of the author."""
+    """A step from its file. A missing or unknown line in the header is a mistake of the author."""
     header, _, sql = text.partition("\n\n")
     fields: dict[str, str] = {}
     for line in header.splitlines():

@@ -28,7 +28,7 @@ _TRY = "SELECT pg_try_advisory_xact_lock(7307, 3)"
 _KEEP_OPEN = """\
 SELECT set_config(name, '0', true) FROM pg_settings
 WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout', 'statement_timeout', 'lock_timeout')"""
-# Inside a transaction pg_stat_activity shows what it showed first, unless it is told to look again.
+# Inside a transaction pg_stat_activity keeps its first result until the snapshot is cleared.
 _LOOK_AGAIN = "SELECT pg_stat_clear_snapshot()"
 _BLOCKERS = """\
 SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, 'unknown'),
@@ -38,14 +38,14 @@ ORDER BY a.xact_start LIMIT 1"""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a migration waits and holds, and how it tries again."""
+    """How long a migration waits and holds locks, and how it retries."""
 
     hold_s: float = 2.0  # no transaction of a step waits for or holds a lock of a table in use for longer
     patience_s: float = 300.0  # for one step, all tries together
     first_pause_s: float = 0.5  # doubled after every try
     longest_pause_s: float = 10.0
     turn_s: float = 3600.0  # for another migrator
-    batch_rest_s: float = 0.02  # between two batches of a backfill: others get their locks and their disk
+    batch_rest_s: float = 0.02  # between two batches of a backfill: other sessions get their locks and their disk
 
 
 class Turn:
@@ -77,7 +77,7 @@ async def my_turn(database: Postgres, *, tell: Tell, pace: Pace) -> AsyncIterato
     watcher = raw
     try:
         await _wait(raw, tell, pace)
-        # A look inside the open transaction takes a snapshot, which CREATE INDEX CONCURRENTLY would wait for. Behind a pooler
+        # A query inside the open transaction takes a snapshot, which CREATE INDEX CONCURRENTLY would wait for. Behind a pooler
         # no index is built, and connections are few.
         watcher = await connect(database.url) if database.direct else raw
         yield Turn(raw, watcher)

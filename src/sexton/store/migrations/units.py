@@ -1,4 +1,4 @@
-"""A plan cut into pieces that are done or not done: transactions of SQL, and steps of several transactions."""
+"""Cuts a plan into units that are applied as a whole: transactions of SQL, and steps of several transactions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .steps import BASELINE, Step
 
 # Bodies may name functions that come later in the alphabet.
 SETTINGS = "SET LOCAL check_function_bodies = off"
-# What the migrations up to commit 413f5aa took: none of them runs beside a transaction of ours.
+# The lock of the migrations up to commit 413f5aa: none of them runs at the same time as one of our transactions.
 LOCK = "SELECT pg_advisory_xact_lock(7307, 0)"
 
 
@@ -31,8 +31,8 @@ Unit = Transaction | Step
 
 
 def units(plan: Plan) -> list[Unit]:
-    """In the order in which they run. What can run in one transaction does; a new database is one transaction, since nobody
-    waits for its locks and there are no rows to fill in."""
+    """In the order in which they run. Everything that can run in one transaction does. A new database is one transaction,
+    because no session waits for its locks and there are no rows to fill in."""
     cut: list[Unit] = []
     titles: list[str] = []
     statements: list[str] = []

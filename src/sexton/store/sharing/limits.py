@@ -33,7 +33,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """A limit as it stands now. Counts stop at their limit (`capped`)."""
+    """A limit and its current use. Counts stop at their limit (`capped`)."""
 
     key: str
     running: int | None
@@ -43,7 +43,7 @@ class Standing(msgspec.Struct, frozen=True):
     ordered: bool
     made_by: str | None
     updated_at: datetime
-    tokens: int | None  # starts that its rate allows at this moment
+    tokens: int | None  # starts that its rate allows now
     held_count: int
     parked_count: int
     capped: bool
@@ -60,7 +60,7 @@ class Counts(NamedTuple):
 async def get(
     connection: Connection, key: str, *, holders: int = HOLDERS_LIMIT, now: datetime | None = None
 ) -> Standing | None:
-    """With those who hold it, longest first."""
+    """With its holders, longest first."""
     rows = await connection.fetch(_SQL["get"], now, key)
     if not rows:
         return None
@@ -82,7 +82,7 @@ async def put(connection: Connection, limit: Limit, *, by: str | None, now: date
 
 
 async def lock(connection: Connection, key: str) -> bool:
-    """False: there is none."""
+    """False: it does not exist."""
     return bool(await connection.fetch(_SQL["lock"], key))
 
 

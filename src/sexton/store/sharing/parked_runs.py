@@ -1,5 +1,6 @@
-"""What waits for a limit is let through, what waited long enough rises a lane, and queues with a pace go on. Every pass of a
-promoter looks (rule "look again every pass"); the run that ended and made room is only the fast path."""
+"""Releases runs that wait for a limit, moves runs that waited long enough up a lane, and finds queues that may release more
+runs. Every pass of a promoter does it (rule "look again every pass"); the notification from a run that frees a slot is only the
+fast path."""
 
 from __future__ import annotations
 
@@ -15,20 +16,20 @@ FIRST = ""  # before every key
 
 
 class Released(NamedTuple):
-    queues: list[str]  # with something ready
+    queues: list[str]  # with ready runs
     released_count: int
-    next_s: float | None  # until a bucket has filled enough to look again; 0: there are more keys
-    stopped_at: str = FIRST  # the key after which the next look goes on
+    next_s: float | None  # seconds until a bucket has enough tokens; 0: there are more keys
+    stopped_at: str = FIRST  # the key after which the next pass continues
 
 
 class Tended(NamedTuple):
-    queues: list[str]  # that may go on
+    queues: list[str]  # queues that may release more runs
     aged_count: int
     next_s: float | None
 
 
 async def release(connection: Connection, *, after: str = FIRST, now: datetime | None = None) -> Released:
-    """Parked runs, as many as their limits have room for: of 1,000 keys, those that come after the one given."""
+    """Releases parked runs, as many as their limits have room for: of 1,000 keys after the one given."""
     (row,) = await connection.fetch(_SQL["release"], now, after)
     return Released(row["queues"], row["released_count"], row["next_s"], row["stopped_at"])
 
@@ -39,7 +40,7 @@ async def tend(connection: Connection, *, now: datetime | None = None) -> Tended
 
 
 async def mend(connection: Connection) -> int:
-    """Frees slots that no run holds; answers with how many there were, which should be none."""
+    """Frees slots that no run holds. Returns how many; it should be 0."""
     (row,) = await connection.fetch(_SQL["mend"])
     mended: int = row["mended_count"]
     return mended

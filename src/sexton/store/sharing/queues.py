@@ -1,4 +1,4 @@
-"""What is set for queues: a pause, the pace they release runs at, ageing, and defaults of their jobs."""
+"""Settings of queues: a pause, the release rate, ageing, and defaults for their jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ get, get_many, known = TABLE.get, TABLE.get_many, TABLE.known
 
 
 async def put(connection: Connection, name: str, settings: QueueSettings, *, now: datetime | None = None) -> None:
-    # As a task's options have it: a job's own policy is laid over it.
+    # In the form of a task's options: a job's own policy overrides it.
     policy = None if settings.retry is None else msgspec.json.encode({"retry": settings.retry}).decode()
     await connection.fetch(
         _SQL["put"],

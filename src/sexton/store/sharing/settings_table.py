@@ -1,4 +1,5 @@
-"""What the tables of tenants and of queues share: settings by name, and a pause. A change needs a transaction and the lock."""
+"""The common part of the tables of tenants and queues: settings by name, and a pause. A change needs a transaction and the
+lock."""
 
 from __future__ import annotations
 
@@ -36,11 +37,11 @@ class SettingsTable(Generic[Kept]):
         return {row["name"]: self.row(*row) for row in await connection.fetch(self.sql.get, list(names))}
 
     async def known(self, connection: Connection, *, after: str = "", limit: int = 1_000) -> list[Kept]:
-        """Those for which something was set, by name."""
+        """Those that have settings, by name."""
         return [self.row(*row) for row in await connection.fetch(self.sql.list, after, limit)]
 
     async def lock(self, connection: Connection, name: str, *, now: datetime | None = None) -> list[Row]:
-        """Its row, which is made if there is none."""
+        """Its row, which is created if it does not exist."""
         return await connection.fetch(self.sql.lock, now, name)
 
     async def pause(self, connection: Connection, name: str, *, by: str | None, note: str | None) -> None:
@@ -50,5 +51,5 @@ class SettingsTable(Generic[Kept]):
         await connection.fetch(self.sql.resume, name)
 
     async def remove(self, connection: Connection, name: str) -> bool:
-        """False: there was none."""
+        """False: it did not exist."""
         return bool(await connection.fetch(self.sql.remove, name))

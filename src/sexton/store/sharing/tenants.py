@@ -1,4 +1,4 @@
-"""What is set for tenants: their share, their limits, a pause. One that is not here has the defaults."""
+"""Settings of tenants: their share, their limits, a pause. A tenant without a row has the defaults."""
 
 from __future__ import annotations
 

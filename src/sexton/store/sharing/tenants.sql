@@ -7,14 +7,14 @@ SELECT t.name, t.weight, t.running_max, t.waiting_max, t.submit_rate::float8, t.
 FROM sexton.tenants t WHERE t.name > $1::text ORDER BY t.name LIMIT $2
 
 -- name: lock
--- Rule "lock, then decide": the first caller makes the row. $1 now, $2 name
+-- Rule "lock, then decide": the first caller creates the row. $1 now, $2 name
 INSERT INTO sexton.tenants AS t (name, updated_at) VALUES ($2::text, coalesce($1::timestamptz, clock_timestamp()))
 ON CONFLICT (name) DO UPDATE SET updated_at = excluded.updated_at
 RETURNING t.waiting_max
 
 -- name: put
--- A bucket keeps the tokens it has, so that a change of its rate gives nobody a wave.
--- $1 now, $2 name, $3 weight, $4 running, $5 waiting, $6 rate, $7 burst, $8 jitter (s)
+-- A bucket keeps its tokens, so that a change of its rate causes no burst. $1 now, $2 name, $3 weight, $4 running, $5 waiting,
+-- $6 rate, $7 burst, $8 jitter (s)
 UPDATE sexton.tenants t SET weight = $3::int, running_max = $4::int, waiting_max = $5::int, submit_rate = $6::float8, submit_burst = $7::int,
   jitter_s = $8::float8, updated_at = m.now, counted_at = '-infinity',
   bucket_at = CASE WHEN t.bucket_at = '-infinity' OR t.submit_rate IS NULL OR $6 IS NULL THEN '-infinity'
@@ -22,7 +22,7 @@ UPDATE sexton.tenants t SET weight = $3::int, running_max = $4::int, waiting_max
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) m WHERE t.name = $2::text
 
 -- name: count_waiting
--- The runs that wait already count as well, up to the limit: from here on it is full. Looks through all runs, once. $1 name, $2 at most
+-- Runs that already wait count as well, up to the limit: above it the tenant is full. Scans all runs, once. $1 name, $2 at most
 WITH found AS MATERIALIZED (
   SELECT r.id FROM sexton.runs r WHERE r.tenant = $1::text AND r.state <> 'running' AND NOT r.counted LIMIT $2
 ), held AS MATERIALIZED (
@@ -31,14 +31,14 @@ WITH found AS MATERIALIZED (
 UPDATE sexton.runs r SET counted = true WHERE r.id = ANY (ARRAY(SELECT id FROM held))
 
 -- name: recount
--- What is counted now; from here on every submission adds to it. $1 name
+-- The current count; from now on every submission adds to it. $1 name
 UPDATE sexton.tenants t SET waiting_count = (
   SELECT count(*) FROM (
     SELECT FROM sexton.runs r WHERE r.tenant = t.name AND r.counted AND r.state <> 'running' ORDER BY r.tenant LIMIT t.waiting_max + 1) w)
 WHERE t.name = $1
 
 -- name: pause
--- Of one that is paused already only the note changes. $1 name, $2 by, $3 note
+-- If it is already paused, only the note changes. $1 name, $2 by, $3 note
 UPDATE sexton.tenants t SET paused_at = coalesce(t.paused_at, t.updated_at), paused_by = CASE WHEN t.paused_at IS NULL THEN $2::text ELSE t.paused_by END,
   note = $3::text
 WHERE t.name = $1::text
@@ -49,13 +49,13 @@ UPDATE sexton.tenants t SET paused_at = NULL, paused_by = NULL, note = NULL WHER
 -- name: remove
 WITH gone AS (
   DELETE FROM sexton.tenants t WHERE t.name = $1::text RETURNING t.name
-), unused AS (  -- slots that nobody holds
+), unused AS (  -- slots that no run holds
   DELETE FROM sexton.slots s USING gone WHERE s.key = '@tenant:' || gone.name AND s.run_id IS NULL
 )
 SELECT name FROM gone
 
 -- name: ready_queues
--- Where its runs may be waiting for a worker: one index probe per queue that has ready work.
+-- The queues where its runs may wait for a worker: one index probe per queue with ready runs.
 WITH RECURSIVE q AS (
   (SELECT r.queue FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue LIMIT 1)
   UNION ALL

@@ -1,1 +1,1 @@
-"""Reading without changing: search, counts, recent transitions, evidence."""
+"""Reads that change nothing: search, counts, recent transitions, evidence."""

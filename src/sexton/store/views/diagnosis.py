@@ -1,4 +1,4 @@
-"""The facts that `sexton doctor` judges: read from PostgreSQL's own views and our tables, changing nothing."""
+"""The facts that `sexton doctor` checks, read from PostgreSQL's own views and our tables. It changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sexton.store.database import Connection, Postgres, connect, translated_erro
 from sexton.store.migrations import require_current
 from sexton.store.sql import statements
 
-LONG_S = 60.0  # a transaction open for longer keeps dead rows from being cleared away
+LONG_S = 60.0  # a transaction open for longer keeps VACUUM from removing dead rows
 HEAR_S = 3.0
 
 _SQL = statements(__name__)
@@ -54,7 +54,7 @@ class Prepared(msgspec.Struct, frozen=True):
 class Slot(msgspec.Struct, frozen=True):
     name: str
     active: bool
-    xmin_age: int  # transactions since the one whose rows it still wants
+    xmin_age: int  # transactions since the oldest one whose rows it still needs
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
     now: datetime
     is_replica: bool
-    version: int  # as the server counts: 180001
+    version: int  # as the server reports it: 180001
     connection_count: int
     sync_standby_count: int
     settings: Mapping[str, str]
@@ -79,16 +79,16 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
 
 class SchemaFacts(msgspec.Struct, frozen=True):
-    """Of our schema and of who works on it."""
+    """Of our schema and of the processes that use it."""
 
     tables: Sequence[Table]
     days_ahead: Mapping[str, float]
     is_foreign: bool
     node_silences_s: Sequence[float]
     worker_silences_s: Sequence[float]
-    served: Mapping[str, float]  # queue: silence of its liveliest worker
+    served: Mapping[str, float]  # by queue: seconds since the latest heartbeat of its workers
     ready_queues: Sequence[str]
-    tzdata: str | None = None  # the newest release that schedules are planned with
+    tzdata: str | None = None  # the newest release that plans schedules
 
 
 async def server(connection: Connection, *, now: datetime | None = None) -> ServerFacts:
@@ -128,7 +128,7 @@ async def schema(connection: Connection, *, now: datetime | None = None) -> Sche
 
 
 async def hears(url: str) -> bool:
-    """Whether a notification sent over this address comes back on it."""
+    """Whether a notification sent through this address comes back on it."""
     channel = f"sexton_doctor_{secrets.token_hex(8)}"
     heard = asyncio.Event()
     connection = await connect(url)

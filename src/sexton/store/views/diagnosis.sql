@@ -4,11 +4,11 @@ SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, pg_is_in_recovery() 
   (SELECT count(*)::int FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS sync_standby_count
 
 -- name: settings
--- As they are for us: what a role or a database was given is in it, unless our own sessions say otherwise.
+-- The settings of our sessions: they include those of the role and the database, unless our own sessions change them.
 SELECT name, setting FROM pg_settings WHERE name = ANY($1::text[])
 
 -- name: transactions
--- Open for longer than $2 seconds: nothing that ended since they began can be cleared away.
+-- Open for longer than $2 seconds: VACUUM cannot remove rows that were deleted since they began.
 SELECT a.pid, a.application_name, a.state, extract(epoch FROM m.now - a.xact_start)::float8 AS age_s
 FROM pg_stat_activity a, (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) m
 WHERE a.backend_type = 'client backend' AND a.pid <> pg_backend_pid() AND a.xact_start < m.now - make_interval(secs => $2::float8)
@@ -31,7 +31,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_stat_
 WHERE n.nspname = 'sexton' AND c.relkind = 'r' ORDER BY c.relname
 
 -- name: partitions
--- How far ahead, in days, each partitioned table may still be written. A bound is the smallest UUIDv7 of its instant.
+-- For how many days ahead each partitioned table has partitions. A bound is the smallest UUIDv7 of its instant.
 SELECT p.parent, extract(epoch FROM max(to_timestamp(('x' || left(replace(p.high, '-', ''), 12))::bit(48)::bigint / 1000.0)) - m.now)::float8
   / 86400 AS days_ahead
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) m, (
@@ -48,7 +48,7 @@ SELECT c.system_identifier <> s.system_identifier OR c.database_oid <> d.oid AS 
 FROM sexton.cluster c, pg_control_system() s, pg_database d WHERE d.datname = current_database()
 
 -- name: silence
--- Seconds since the last beat of each scheduler, and of each worker that was not declared dead.
+-- Seconds since the last heartbeat of each scheduler, and of each worker that was not declared dead.
 SELECT b.kind, b.queues, extract(epoch FROM m.now - b.beat_at)::float8 AS silent_s
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) m, (
   SELECT 'node' AS kind, '{}'::text[] AS queues, beat_at FROM sexton.nodes
@@ -57,7 +57,7 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) m, (
 ) b
 
 -- name: ready_queues
--- One index probe per queue that has ready work, however much that is.
+-- One index probe per queue with ready runs, however many there are.
 WITH RECURSIVE q AS (
   (SELECT queue FROM sexton.runs WHERE state = 'ready' ORDER BY queue LIMIT 1)
   UNION ALL

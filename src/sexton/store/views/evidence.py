@@ -1,4 +1,4 @@
-"""What there is to know about why a job has or has not run: a handful of bounded looks, each by index."""
+"""The facts about why a job has or has not run: a few bounded queries, each by index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sexton.store.work.with_error import WithError
 
 from .overview import NODE_ALIVE_S
 
-HOLDERS = 5  # of a limit, that are named
+HOLDERS = 5  # holders of a limit that are named
 AHEAD_LIMIT = 1_000  # runs before it in the queue that are counted
 
 _SQL = statements(__name__)
@@ -49,20 +49,20 @@ class LiveRun(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """What is served before a ready run, each counted to `AHEAD_LIMIT`."""
+    """The runs that are served before a ready run, each counted up to `AHEAD_LIMIT`."""
 
-    above_count: int  # in the lanes above its own
+    above_count: int  # in the higher lanes
     own_count: int  # of its own tenant in its lane
     others_count: int  # tenants that share its lane
 
 
 class Sharing(NamedTuple):
-    """What is set for the job's queue, its tenant and the limit of its run."""
+    """The settings of the job's queue and tenant, and the limit of its run."""
 
     queue: Queue | None
-    queue_tokens: int | None  # that its release rate has at this moment
+    queue_tokens: int | None  # tokens of its release rate now
     tenant: Tenant | None
-    tenant_held_count: int  # where the tenant's runs at once are limited
+    tenant_held_count: int  # if the tenant has a limit of runs at once
     limit: Standing | None
 
 
@@ -84,7 +84,7 @@ class Fleet(NamedTuple):
 
 
 class Past(WithError, msgspec.Struct, frozen=True):
-    """A row of history: a try, or fires that did not start."""
+    """A row of history: an attempt, or fires that did not start."""
 
     id: UUID
     run_id: UUID
@@ -100,7 +100,7 @@ class Past(WithError, msgspec.Struct, frozen=True):
 
     @property
     def gap(self) -> dict[str, Any]:
-        """First, last and count, of fires that are told together."""
+        """First, last and count, of fires that share a row."""
         return {} if self.result_json is None else msgspec.json.decode(self.result_json)
 
 

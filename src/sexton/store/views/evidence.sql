@@ -1,5 +1,5 @@
 -- name: live
--- The runs of a job that live, the running ones first, then by due time; with whoever has them. $1 job
+-- The live runs of a job, the running ones first, then by due time; with the workers that hold them. $1 job
 SELECT r.id, r.state, r.origin, r.fire_at, r.due_at, r.claimed_at, r.worker_id,
   coalesce(w.name, CASE WHEN r.worker_id = sexton.callbacks() THEN 'its target, which is to call back' END) AS worker_name, r.token, r.attempt, r.lane, r.queue, r.task,
   r.cancel_requested_at, r.partition, r.tenant, r.limit_key
@@ -11,8 +11,8 @@ LEFT JOIN LATERAL (SELECT name FROM sexton.workers WHERE workers.id = r.worker_i
 SELECT j.plan_at, j.plan_cursor_at, j.over_at, j.over_as FROM sexton.jobs_recurring j WHERE j.id = $1
 
 -- name: ahead
--- What is served before a ready run for certain: the lanes above it, and in its lane what its own tenant has before it, each counted to
--- $6; and with how many other tenants it shares its lane. $1 queue, $2 lane, $3 tenant, $4 due, $5 run
+-- The runs that are certain to be served before a ready run: higher lanes, and earlier runs of its own tenant in its lane, each
+-- counted up to $6; and how many other tenants share its lane. $1 queue, $2 lane, $3 tenant, $4 due, $5 run
 WITH RECURSIVE others AS (
   (SELECT r.tenant, 1 AS step FROM sexton.runs r
    WHERE r.state = 'ready' AND r.queue = $1::text AND r.lane = $2::smallint ORDER BY r.tenant, r.due_at, r.id LIMIT 1)
@@ -33,18 +33,19 @@ SELECT
   (SELECT count(*) FROM others o WHERE o.tenant <> $3)::int AS others_count
 
 -- name: queue_rate
--- What a queue that releases so many a second may release at this moment. $1 now, $2 queue
+-- How many runs a queue with a release rate may release now. $1 now, $2 queue
 SELECT sexton.tokens(q.bucket_at, q.release_rate, q.release_burst, coalesce($1::timestamptz, clock_timestamp())) AS tokens
 FROM sexton.queues q WHERE q.name = $2::text AND q.release_rate IS NOT NULL
 
 -- name: tenant_slots
--- How many runs a tenant has at once, where that is limited. $1 tenant, $2 counted to
+-- How many runs a tenant has at once, if that is limited. $1 tenant, $2 counted to
 SELECT count(*)::int AS held_count FROM (
   SELECT FROM sexton.slots s WHERE s.key = '@tenant:' || $1::text AND s.run_id IS NOT NULL LIMIT $2) c
 
 -- name: fleet
--- Who could serve: live workers of the queue, those of them that know the task, their slots; schedulers by their last beat, and who
--- leads the partition. A few rows per process. $1 now, $2 queue, $3 task, $4 partition, $5 a scheduler silent for longer is gone (s)
+-- The processes that could run it: live workers of the queue, those of them that know the task, their slots; schedulers by
+-- their last heartbeat, and the leader of the partition. A few rows per process. $1 now, $2 queue, $3 task, $4 partition, $5 a
+-- scheduler silent for longer is dead (s)
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), serving AS MATERIALIZED (
@@ -63,7 +64,8 @@ SELECT (SELECT count(*) FROM sexton.workers w WHERE w.lost_at IS NULL)::int AS w
   (SELECT min(n.name) FROM scheduling n WHERE n.alive AND n.leads) AS leader
 
 -- name: history
--- The newest rows of a job's history: tries, and fires that did not start. $1 job, $2 an id that none of them is older than, $3 at most
+-- The newest rows of a job's history: attempts, and fires that did not start. $1 job, $2 an id that none of them is older than,
+-- $3 at most
 SELECT t.id, t.run_id, t.status, t.origin, t.fire_at, t.started_at, t.ended_at, t.attempt, t.reason, t.error, t.result
 FROM sexton.executions t
 WHERE (t.job_id, t.id) >= ($1::uuid, $2::uuid) AND t.job_id <= $1 AND t.id >= $2

@@ -1,4 +1,4 @@
-"""The cluster at a glance. Every count stops at `COUNT_LIMIT`: a look at a long queue costs what a look at a short one does."""
+"""An overview of the cluster. Every count stops at `COUNT_LIMIT`, so a long queue costs no more than a short one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sexton.store.uuid7 import floor
 
 COUNT_LIMIT = 10_000
 QUEUE_LIMIT = 200
-TENANT_LIMIT = 1_000  # in one look, over all queues and lanes
-NODE_ALIVE_S = 6.0  # as schedulers count each other
+TENANT_LIMIT = 1_000  # in one query, over all queues and lanes
+NODE_ALIVE_S = 6.0  # the same limit that schedulers use for each other
 
 _SQL = statements(__name__)
 _COUNTS = ("ready_count", "running_count", "waiting_count", "parked_count")
@@ -71,27 +71,28 @@ async def stats(connection: Connection, *, now: datetime | None = None) -> Stats
 
 
 async def queues(connection: Connection, *, now: datetime | None = None) -> list[QueueLoad]:
-    """By name: every queue with something ready (the first 200 of them), running or parked, that a live worker serves, or that
-    is among the 10,000 runs due next. `capped` says that a count is a lower bound. The oldest is sought in so many tenants."""
+    """By name: every queue with ready (the first 200 of them), running or parked runs, that a live worker serves, or that is
+    among the 10,000 runs due next. `capped`: a count is a lower bound. The oldest run is searched in a limited number of
+    tenants."""
     rows = await connection.fetch(_SQL["queues"], now, COUNT_LIMIT, QUEUE_LIMIT, TENANT_LIMIT)
     return [QueueLoad(*(row["name"], *_counts(row), row["capped"], row["oldest_ready_s"], row["worker_count"])) for row in rows]
 
 
 async def tenants(connection: Connection) -> list[TenantLoad]:
-    """By name: whose runs are among 10,000 ready ones (the same number of each tenant, of 1,000 tenants at most), 10,000
-    running ones, 10,000 parked ones and the 10,000 due next. `capped` says that there are more runs than these."""
+    """By name: tenants with runs among 10,000 ready ones (the same number of each tenant, of 1,000 tenants at most), 10,000
+    running ones, 10,000 parked ones and the 10,000 due next. `capped`: there are more runs than these."""
     rows = await connection.fetch(_SQL["tenants"], COUNT_LIMIT, TENANT_LIMIT)
     return [TenantLoad(*(row["name"], *_counts(row), row["capped"])) for row in rows]
 
 
 async def tenant(connection: Connection, name: str) -> TenantLoad:
-    """Of one, all that is ready, and what is among 10,000 running, parked and waiting runs of all tenants."""
+    """One tenant: all its ready runs, and those among 10,000 running, parked and waiting runs of all tenants."""
     (row,) = await connection.fetch(_SQL["tenant"], COUNT_LIMIT, name)
     return TenantLoad(*(name, *_counts(row), row["capped"]))
 
 
 async def known_tasks(connection: Connection) -> set[str]:
-    """What the workers that live know how to run."""
+    """The tasks that the live workers know."""
     return {row["task"] for row in await connection.fetch(_SQL["known_tasks"])}
 
 

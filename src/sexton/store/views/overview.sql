@@ -1,9 +1,10 @@
 -- name: stats
--- Each count names the order of the one index that may serve it, and stops at $2: no plan walks all runs to find the few of a state.
--- $1 now, $2 the limit of each count, $3 a scheduler silent for longer is gone (s), $4 the limit of tenants looked at for the oldest
+-- Each count names the order of the one index that may serve it, and stops at $2: no plan scans all runs to find the few of a
+-- state. $1 now, $2 the limit of each count, $3 a scheduler silent for longer is dead (s), $4 the limit of tenants searched for
+-- the oldest run
 WITH RECURSIVE moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
-), flows AS (  -- a loose walk through the ready ones: each queue and lane
+), flows AS (  -- a loose index scan of the ready runs: each queue and lane
   (SELECT r.queue, r.lane FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1)
   UNION ALL
   SELECT n.queue, n.lane FROM flows f CROSS JOIN LATERAL (
@@ -12,7 +13,7 @@ WITH RECURSIVE moment AS MATERIALIZED (
   ) n
 ), share AS MATERIALIZED (
   SELECT greatest($4::int / greatest(count(*), 1), 1) AS size FROM flows
-), heads AS MATERIALIZED (  -- and the oldest of each tenant in it, of so many tenants
+), heads AS MATERIALIZED (  -- and the oldest run of each tenant in it, of a limited number of tenants
   SELECT h.due_at FROM flows f CROSS JOIN LATERAL (
     WITH RECURSIVE head AS (
       (SELECT r.tenant, r.due_at, 1 AS step FROM sexton.runs r
@@ -42,13 +43,14 @@ SELECT m.now,
 FROM moment m
 
 -- name: ended
--- The newest executions by status. A statement of its own: a bound that is known when it starts leaves out partitions. $1 from this id, $2 at most
+-- The newest executions by status. A separate statement: a bound that is known when it starts skips partitions. $1 from this
+-- id, $2 at most
 SELECT t.status, count(*)::int FROM (
   SELECT x.status FROM sexton.executions x WHERE x.id >= $1::uuid ORDER BY x.id DESC LIMIT $2
 ) t GROUP BY t.status
 
 -- name: queues
--- $1 now, $2 the limit of each count, $3 of queues, $4 of tenants looked at for the oldest
+-- $1 now, $2 the limit of each count, $3 of queues, $4 of tenants searched for the oldest run
 WITH RECURSIVE moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), ready_queues AS (
@@ -101,8 +103,8 @@ LEFT JOIN parked ON parked.queue = n.queue LEFT JOIN served ON served.queue = n.
 ORDER BY n.queue
 
 -- name: tenants
--- Of the ready ones each queue and lane shows its first tenants, and each of them so many runs: neither a long queue nor a large tenant
--- hides the others. $1 the limit of each count, $2 of tenants
+-- Of the ready runs, each queue and lane shows its first tenants, and a limited number of runs of each: neither a long queue
+-- nor a large tenant hides the others. $1 the limit of each count, $2 of tenants
 WITH RECURSIVE flows AS (
   (SELECT r.queue, r.lane FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1)
   UNION ALL
@@ -152,8 +154,8 @@ FROM (
 GROUP BY s.tenant ORDER BY s.tenant
 
 -- name: tenant
--- One tenant, in whichever queues and lanes. What it has ready is found by index; of the rest so many are looked through, of all tenants.
--- $1 the limit of each count, $2 tenant
+-- One tenant, in all queues and lanes. An index finds its ready runs. Of the other states, a limited number of runs of all
+-- tenants is scanned. $1 the limit of each count, $2 tenant
 WITH RECURSIVE flows AS (
   (SELECT r.queue, r.lane FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1)
   UNION ALL

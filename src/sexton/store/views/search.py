@@ -1,7 +1,7 @@
 """Finds jobs and executions, newest first, page by page, at a cost that does not grow with their number.
 
-One index drives each search, chosen here; the other filters are applied to what it finds, and a page looks at a bounded number
-of those. Each step is a statement of its own, so a job that changes meanwhile is judged as it is when it is shown.
+One index drives each search, chosen here. The other filters apply to the rows that it finds, and a page reads a bounded number
+of those. Each step is a separate statement, so a job that changes meanwhile is filtered by the state in which it is shown.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from sexton.store.work.jobs import Execution, JobView
 
 T = TypeVar("T")
 
-EXAMINED_LIMIT = 2_000  # per page, whatever the filters: 20 to 50 µs each where nothing is in the cache
+EXAMINED_LIMIT = 2_000  # rows read per page, for any filters: 20 to 50 µs each with a cold cache
 CHUNK = 1_000
-PAGE_BYTES = 8 * 2**20  # of payloads or results; a page of larger ones ends early, or 500 of them would be 128 MiB
+PAGE_BYTES = 8 * 2**20  # of payloads or results; a page with larger ones ends early, because 500 of them would be 128 MiB
 _SHOWN = 50  # looked up at once
 
 _SQL = statements(__name__)
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
-_BATCH_SPREAD = timedelta(seconds=1)  # the ids of one batch lie up to 10 ms after the instant of its submission
+_BATCH_SPREAD = timedelta(seconds=1)  # the ids of one batch are up to 10 ms later than the instant of its submission
 
 
 class WorkFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What is null does not matter. Of two instants the first is included, the second is not."""
+    """A null field matches all. `…_from` is included, `…_until` is not."""
 
     status: str | None = None
     task: str | None = None
@@ -48,7 +48,7 @@ class JobFilter(WorkFilter, frozen=True, kw_only=True):
     tag: str | None = None
     submitted_from: datetime | None = None
     submitted_until: datetime | None = None
-    kind: str | None = None  # once or recurring; told apart by their ids, so it costs nothing
+    kind: str | None = None  # once or recurring; the id shows it, so it costs nothing
 
     @property
     def sifted_by(self) -> tuple[Any, ...]:
@@ -58,7 +58,7 @@ class JobFilter(WorkFilter, frozen=True, kw_only=True):
 
 
 class ExecutionFilter(WorkFilter, frozen=True, kw_only=True):
-    """Which executions. `started_from` and `started_until` leave out those that never started."""
+    """Which executions. `started_from` and `started_until` exclude those that never started."""
 
     job_id: UUID | None = None
     started_from: datetime | None = None
@@ -119,13 +119,13 @@ async def _find_kind(
 async def find_executions(
     connection: Connection, chosen: ExecutionFilter, *, before: UUID | None = None, limit: int
 ) -> Found[Execution]:
-    """Newest first, strictly before the given id. With status `running` those that run now, which have no id yet: their pages
-    go by `run_id`. Otherwise only what has ended."""
+    """Newest first, strictly before the given id. With status `running`, those that run now, which have no id yet: their pages
+    go by `run_id`. Otherwise only ended ones."""
     if chosen.status == "running":
         return await _find_running(connection, chosen, before or _HIGHEST, limit)
     lowest = _LOWEST if chosen.job_id is None else jobs.oldest_execution(chosen.job_id)
     if chosen.started_from is not None:
-        lowest = max(lowest, floor(chosen.started_from))  # an id is made when its try has ended
+        lowest = max(lowest, floor(chosen.started_from))  # an id is created when its attempt has ended
     left = chosen.sifted_by
 
     async def drive(highest: UUID, at_most: int) -> list[UUID]:
@@ -148,7 +148,7 @@ async def _page(
     show: Callable[[Sequence[UUID]], Awaitable[list[T]]],
     size: Callable[[T], int],
 ) -> Found[T]:
-    """What these ids name, in portions, as far as a page may hold it."""
+    """The rows of these ids, in portions, as far as a page may hold them."""
     rows: list[T] = []
     left_bytes = PAGE_BYTES
     for start in range(0, len(ids), _SHOWN):
@@ -165,7 +165,7 @@ def _size(one: Execution) -> int:
 
 
 async def execution(connection: Connection, execution_id: UUID) -> Execution:
-    """One that has ended, with its output."""
+    """An ended execution, with its output."""
     found = await jobs.tries(connection, [execution_id])
     if not found:
         raise NotFound(f"there is no execution {execution_id}")
@@ -174,13 +174,13 @@ async def execution(connection: Connection, execution_id: UUID) -> Execution:
 
 class _Driver(NamedTuple):
     field: str
-    values: Collection[str] | None  # none: any
+    values: Collection[str] | None  # None: any
     statement: str
     is_keyed: bool = True  # the statement takes the value
-    is_exact: bool = True  # all that it finds has the value
+    is_exact: bool = True  # every row that it finds has the value
 
 
-# The first that fits: the index that leaves least to look at, as far as the filter alone can tell.
+# The first that matches: the index that leaves the fewest rows to read, as far as the filter alone can tell.
 _DRIVERS = (
     _Driver("status", {"running"}, _SQL["running"], is_keyed=False),
     _Driver("status", {"paused"}, _SQL["paused"], is_keyed=False),
@@ -197,8 +197,8 @@ _NEWEST = _Driver("status", None, _SQL["newest"], is_keyed=False, is_exact=False
 
 
 def _driver(chosen: JobFilter, *, by_status: bool) -> tuple[_Driver, list[str], JobFilter]:
-    """The statement, the value it takes if it takes one, and the filters that are left. The status of a one-time job is in its
-    run or its ending, which are indexed; that of a recurring one has to be looked up."""
+    """The statement, its value if it takes one, and the remaining filters. The status of a one-time job is in its run or its
+    ending, which are indexed; that of a recurring one has to be looked up."""
     for driver in _DRIVERS:
         if driver.field == "status" and not by_status:
             continue
@@ -215,12 +215,12 @@ async def _walk(
     highest: UUID,
     limit: int,
 ) -> tuple[list[UUID], UUID | None]:
-    """The ids of a page, and from where to go on. Looks at more than a page's worth only if something is sifted out."""
+    """The ids of a page, and where to continue. Reads more rows than a page only if filters drop some."""
     if sift is None:
         kept = await drive(highest, limit + 1)
         return kept[:limit], kept[limit - 1] if len(kept) > limit else None
     kept = []
-    examined_count, size = 0, min(2 * (limit + 1), CHUNK)  # most of what is pending or completed passes
+    examined_count, size = 0, min(2 * (limit + 1), CHUNK)  # most pending or completed jobs match
     while examined_count < EXAMINED_LIMIT:
         ids = await drive(highest, size)
         kept += await sift(ids, limit + 1 - len(kept)) if ids else []

@@ -1,12 +1,12 @@
 -- name: newest
--- Each of the statements down to by_queue walks one index from the newest id down: $1 lowest id, $2 below this id, $3 at most, $4 the
--- value looked for. Where a table has more than one index in the order of ids, the value is part of the order and of a row comparison:
--- so no other index can serve, and a plan made when all jobs had one tenant does not walk through them for the next one. The plain
--- bounds on the id are there to leave out partitions.
+-- Each of the statements down to by_queue scans one index from the newest id down: $1 lowest id, $2 below this id, $3 at most,
+-- $4 the value to find. Where a table has more than one index in the order of ids, the value is part of the order and of a row
+-- comparison. So no other index can serve, and a plan made when all jobs had one tenant does not scan them all for the next
+-- tenant. The plain bounds on the id skip partitions.
 SELECT j.id FROM sexton.jobs j WHERE j.id >= $1::uuid AND j.id < $2::uuid ORDER BY j.id DESC LIMIT $3
 
 -- name: running
--- As many as the fleet has slots: all of them are looked at, in the order of their index.
+-- As many as the fleet has slots: all of them are read, in the order of their index.
 WITH found AS MATERIALIZED (
   SELECT r.job_id FROM sexton.runs r WHERE r.state = 'running' ORDER BY r.worker_id
 )
@@ -18,11 +18,11 @@ WHERE r.state = 'paused' AND uuid_send(r.job_id) >= uuid_send($1::uuid) AND uuid
 ORDER BY uuid_send(r.job_id) DESC LIMIT $3
 
 -- name: live
--- Pending ones, and among them the few that run or are paused.
+-- Pending ones, which include the few that run or are paused.
 SELECT r.job_id AS id FROM sexton.runs r WHERE r.job_id >= $1::uuid AND r.job_id < $2::uuid ORDER BY r.job_id DESC LIMIT $3
 
 -- name: completed
--- Among all that ended: most do so well.
+-- Among all ended ones, because most of them completed.
 SELECT e.job_id AS id FROM sexton.endings e WHERE e.job_id >= $1::uuid AND e.job_id < $2::uuid ORDER BY e.job_id DESC LIMIT $3
 
 -- name: not_completed
@@ -56,8 +56,9 @@ WHERE (j.queue, j.id) >= ($4::text, $1::uuid) AND (j.queue, j.id) < ($4, $2::uui
 ORDER BY j.queue DESC, j.id DESC LIMIT $3
 
 -- name: wanted_jobs
--- Which of the ids in $1 pass all filters, in the order given. Each look-up is a scalar subquery of one row, which no plan can turn into
--- a hash of the whole table. $2 at most, $3 status, $4 name, $5 tag, $6 tenant, $7 queue, $8 task, $9 and $10 submitted from and until
+-- Which of the ids in $1 match all filters, in the order given. Each lookup is a scalar subquery of one row, which no plan can
+-- turn into a hash of the whole table. $2 at most, $3 status, $4 name, $5 tag, $6 tenant, $7 queue, $8 task, $9 and $10
+-- submitted from and until
 SELECT given.id FROM unnest($1::uuid[]) WITH ORDINALITY AS given (id, ord)
 WHERE ($3::text IS NULL OR $3 = coalesce(
     (SELECT CASE WHEN r.state = 'running' THEN r.state END FROM sexton.runs r
@@ -92,8 +93,8 @@ WHERE (
 ORDER BY given.ord LIMIT $2
 
 -- name: running_executions
--- All that run, in the order of their index; then those that are wanted, with what they have said so far. $1 lowest run, $2 below this run,
--- $3 at most, $4 job, $5 task, $6 tenant, $7 queue, $8 and $9 started from and until
+-- All running ones, in the order of their index; then those that match, with their progress and output so far. $1 lowest run,
+-- $2 below this run, $3 at most, $4 job, $5 task, $6 tenant, $7 queue, $8 and $9 started from and until
 WITH found AS MATERIALIZED (
   SELECT r.* FROM sexton.runs r WHERE r.state = 'running' ORDER BY r.worker_id
 )

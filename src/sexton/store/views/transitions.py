@@ -1,8 +1,8 @@
-"""What has happened lately, for whoever watches: a live view that is polled, not a ledger.
+"""Recent transitions, for a live view that is polled. It is not a ledger.
 
 There is no high-water mark, because a transaction may commit an older row later: rule "one clock reading per statement". Each
-look goes back `OVERLAP_S` before the mark, so the same transition is told again and the caller leaves out the keys it has told.
-What commits later than that is in the history, but not told here.
+poll goes back `OVERLAP_S` before the mark, so it returns some transitions again, and the caller drops the keys that it already
+has. A transition that commits later than that is in the history, but not here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SQL = statements(__name__)
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """`key` is unique: the same transition read twice has the same. `at` is when the database learnt of it."""
+    """`key` is unique: the same transition read twice has the same key. `at` is when the database recorded it."""
 
     key: str
     type: Literal["submitted", "started", "ended", "retrying", "dead_lettered"]
@@ -34,7 +34,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     queue: str
     tenant: str
-    status: str | None = None  # of the execution that ended
+    status: str | None = None  # of the ended execution
     ending: str | None = None  # of the job, if that was its end
     attempt: int | None = None
     worker_id: UUID | None = None
@@ -42,15 +42,15 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> int:
-        """Among those of one instant: submitted, started, whatever ended it."""
+        """The order within one instant: submitted, started, ended."""
         return {"submitted": 0, "started": 1}.get(self.type, 2)
 
 
 async def since(connection: Connection, mark: datetime, *, limit: int = 1_000) -> list[Transition]:
-    """In order of `at`, from `OVERLAP_S` before the mark. Of more than `limit` of a kind the newest: who watches a busy cluster
-    gets a sample. The next mark is the `at` of the last one, or the same mark if there is none.
+    """In order of `at`, from `OVERLAP_S` before the mark. If there are more than `limit` of a kind, the newest: on a busy
+    cluster the caller gets a sample. The next mark is the `at` of the last one, or the same mark if there is none.
 
-    To resume, give the `at` of the last transition that was told."""
+    To resume, give the `at` of the last transition that was received."""
     oldest = mark - timedelta(seconds=OVERLAP_S)
     first = floor(oldest)
     rows = await connection.fetch(_SQL["submitted"], first, limit, UUID(int=first.int | RECURRING.int))
@@ -98,7 +98,7 @@ def _ended(row: Row) -> Transition:
 
 
 def _how(row: Row) -> Literal["ended", "retrying", "dead_lettered"]:
-    """Each run of a recurring job has an end of its own, which its status tells."""
+    """Each run of a recurring job has its own end, which its status shows."""
     if row["ending"] == "failed" or row["is_buried"]:
         return "dead_lettered"
     if is_recurring(row["job_id"]):

@@ -1,1 +1,1 @@
-"""Rows of work: jobs, schedules, runs, dead letters, and what belongs to them."""
+"""Rows of work: jobs, schedules, runs, dead letters, and the rows that belong to them."""

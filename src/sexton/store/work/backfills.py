@@ -1,4 +1,4 @@
-"""Rows of a backfill: which fires of a past range have run, and the runs of those that are to."""
+"""Rows of a backfill: which fires of a past range have run, and the new runs of the missing ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Handled(NamedTuple):
 
 
 async def history_from(connection: Connection) -> datetime:
-    """Since when history is kept."""
+    """The instant from which history is kept."""
     (row,) = await connection.fetch(_SQL["history_from"])
     known_from: datetime = row["known_from"]
     return known_from
@@ -38,6 +38,6 @@ async def write(
     is_alone: bool,
     now: datetime | None = None,
 ) -> list[datetime]:
-    """When each new run is due."""
+    """Returns when each new run is due."""
     rows = await connection.fetch(_SQL["write"], now, job_id, fires, spacing_s, is_alone)
     return [row["due_at"] for row in rows]

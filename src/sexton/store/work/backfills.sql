@@ -1,5 +1,5 @@
 -- name: history_from
--- Since when history is kept: the lower bound of its oldest partition, the smallest UUIDv7 of its instant.
+-- The instant from which history is kept: the lower bound of its oldest partition, the smallest UUIDv7 of its instant.
 SELECT to_timestamp(('x' || left(replace(min(p.low), '-', ''), 12))::bit(48)::bigint / 1000.0) AS known_from FROM (
   SELECT (regexp_match(pg_get_expr(child.relpartbound, child.oid), 'FROM \(''([0-9a-f-]{36})''\)'))[1] AS low
   FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid
@@ -7,8 +7,8 @@ SELECT to_timestamp(('x' || left(replace(min(p.low), '-', ''), 12))::bit(48)::bi
 ) p
 
 -- name: handled
--- Which fires of a job between two instants have run, live or lie in the dead letters. What was fired by hand is no fire of its schedule.
--- $1 job, $2 from, $3 until (not included), $4 an id that no execution of them is older than
+-- Which fires of a job between two instants have run, live or are in the dead letters. A run that was started by hand is not a
+-- fire of its schedule. $1 job, $2 from, $3 until (not included), $4 an id that no execution of them is older than
 SELECT e.fire_at, 'ran' AS how FROM sexton.executions e
 WHERE e.job_id = $1 AND e.fire_at >= $2::timestamptz AND e.fire_at < $3::timestamptz AND e.status = 'succeeded' AND e.origin <> 'now' AND e.id >= $4::uuid
 UNION
@@ -17,8 +17,8 @@ UNION
 SELECT d.fire_at, 'buried' FROM sexton.dead_letters d WHERE d.job_id = $1 AND d.fire_at >= $2 AND d.fire_at < $3 AND d.origin <> 'now'
 
 -- name: write
--- In the order given, each due so long after the one before. They wait for their turn, so no latest start and no deadline counts from
--- their due time. $1 now, $2 job, $3 fires, $4 spacing (s), $5 whether one at a time
+-- In the order given, each due the spacing after the one before. They wait for their turn, so no latest start and no deadline
+-- counts from their due time. $1 now, $2 job, $3 fires, $4 spacing (s), $5 whether one at a time
 WITH moment AS MATERIALIZED (
   SELECT at AS now, (extract(epoch FROM at) * 1000000)::bigint AS micros FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at) m
 )

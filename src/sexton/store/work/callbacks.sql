@@ -2,8 +2,8 @@
 SELECT key FROM sexton.lease_key
 
 -- name: hand_over
--- Runs leave their worker with the token they have: whoever was given it ends them. One that is not in the answer had ended already, or
--- was taken away. $1 now, $2 worker, $3 runs, $4 their tokens
+-- Runs leave their worker with their current token: the holder of the token ends them. A run that is not in the answer had
+-- already ended, or was taken away. $1 now, $2 worker, $3 runs, $4 their tokens
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), leaving AS MATERIALIZED (
@@ -16,9 +16,10 @@ WHERE r.id = ANY (ARRAY(SELECT id FROM leaving))
 RETURNING r.id
 
 -- name: hear
--- Here and below the state goes unnamed, or a plan made on an empty table goes through all that runs: whoever runs has a worker.
--- A sign of life for one run, with what is to be shown of it; its remote worker, if it has one, has beaten too. No row: the lease is gone.
--- $1 now, $2 run, $3 token, $4 progress, $5 output to be added, of which the newest 16,000 characters are kept
+-- Here and below the condition does not name the state: with it, a plan made on an empty table would scan all running runs.
+-- Every running run has a worker. A heartbeat of one run, with its progress and output. It also counts as a heartbeat of its
+-- remote worker, if it has one. No row: the lease is lost. $1 now, $2 run, $3 token, $4 progress, $5 output to be added, of
+-- which the newest 16,000 characters are kept
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), held AS MATERIALIZED (
@@ -42,14 +43,14 @@ WITH moment AS MATERIALIZED (
 SELECT cancel_requested, ends_at FROM held
 
 -- name: leases
--- What a report needs to know of the runs it ends, if they are still under these tokens, whoever holds them; remote workers among those
--- have beaten. $1 now, $2 runs, $3 their tokens
+-- The data that a report needs about the runs it ends, if they still have these tokens, for every holder. It counts as a
+-- heartbeat of the remote workers among the holders. $1 now, $2 runs, $3 their tokens
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), held AS MATERIALIZED (
   SELECT r.* FROM unnest($2::uuid[], $3::bigint[]) AS x (run_id, token)
   JOIN sexton.runs r ON r.id = x.run_id AND r.token = x.token AND r.worker_id IS NOT NULL
-  WHERE r.id = ANY ($2)  -- by the primary key, never through all that runs
+  WHERE r.id = ANY ($2)  -- by the primary key, never a scan of all running runs
 ), beating AS MATERIALIZED (
   SELECT w.id FROM sexton.workers w
   WHERE w.id = ANY (ARRAY(SELECT worker_id FROM held)) AND w.lease_s IS NOT NULL AND w.lost_at IS NULL ORDER BY w.id FOR UPDATE
@@ -69,7 +70,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN sexton.live_output o ON o.run_id = h.id AND o.token = h.token
 
 -- name: recorded
--- How the try under this token ended, and where its run stands now: the first report may have got through though its answer did not.
--- $1 run, $2 job, $3 token, $4 an id from before the run
+-- How the attempt under this token ended, and the current state of its run: the first report may have been recorded although
+-- its answer was lost. $1 run, $2 job, $3 token, $4 an id from before the run
 SELECT e.id, e.status, (SELECT r.state FROM sexton.runs r WHERE r.id = $1) AS state
 FROM sexton.executions e WHERE e.job_id = $2 AND e.id >= $4 AND e.run_id = $1 AND e.token = $3 LIMIT 1

@@ -42,7 +42,7 @@ class DeadLetter(WithError, msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which dead letters; what is null does not matter."""
+    """Which dead letters; a null field matches all."""
 
     ids: Collection[UUID] | None = None
     task: str | None = None
@@ -76,7 +76,7 @@ async def replay(connection: Connection, ids: Collection[UUID], *, now: datetime
 
 
 async def release_keys(connection: Connection, job_ids: Collection[UUID]) -> None:
-    """Their idempotency keys, so that the effect may happen again."""
+    """Deletes their idempotency keys, so that the effect may happen again."""
     await connection.fetch(_SQL["release_keys"], list(job_ids))
 
 

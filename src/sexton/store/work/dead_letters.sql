@@ -8,7 +8,7 @@ WHERE ($1::uuid[] IS NULL OR d.id = ANY ($1)) AND ($2::text IS NULL OR d.task = 
 ORDER BY d.id DESC LIMIT $7
 
 -- name: ids
--- As list, without what is heavy: for a replay or a discard by filter.
+-- As list, without the large columns: for a replay or a discard by filter.
 SELECT id FROM sexton.dead_letters d
 WHERE ($1::uuid[] IS NULL OR d.id = ANY ($1)) AND ($2::text IS NULL OR d.task = $2) AND ($3::text IS NULL OR d.tenant = $3)
   AND ($4::text IS NULL OR d.queue = $4) AND ($5::boolean IS NULL OR d.permanent = $5)
@@ -16,14 +16,14 @@ ORDER BY d.id DESC LIMIT $6
 
 -- name: replay
 -- Rule "a replay consumes its letter": DELETE … RETURNING feeds the INSERT. Each run gets a fresh budget, under its job's key.
--- A letter whose job is gone or lives again stays where it is. $1 now, $2 ids
+-- A letter whose job no longer exists or has a live run stays. $1 now, $2 ids
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), locked AS MATERIALIZED (
   SELECT d.id FROM sexton.dead_letters d
   WHERE d.id = ANY ($2::uuid[]) AND EXISTS (SELECT FROM sexton.jobs j WHERE j.id = d.job_id)
     AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id = d.job_id AND r.fire_at = d.fire_at)
-    -- A fire and its backfill may both lie here: one after the other.
+    -- A fire and its backfill may both be here: replayed one after the other.
     AND NOT EXISTS (SELECT FROM sexton.dead_letters e WHERE e.job_id = d.job_id AND e.fire_at = d.fire_at AND e.id < d.id AND e.id = ANY ($2))
   ORDER BY d.id FOR UPDATE SKIP LOCKED
 ), risen AS (
@@ -31,7 +31,7 @@ WITH moment AS MATERIALIZED (
 ), numbered AS MATERIALIZED (
   SELECT r.*, sexton.uuid7((extract(epoch FROM moment.now) * 1000000)::bigint + row_number() OVER (ORDER BY r.id)) AS risen_id, moment.now
   FROM risen r, moment
-), given AS (  -- with a payload of its own it rises with the same
+), given AS (  -- a run with its own payload keeps it
   INSERT INTO sexton.run_payloads (run_id, job_id, payload)
   SELECT n.risen_id, n.job_id, p.payload FROM numbered n
   CROSS JOIN LATERAL (SELECT payload FROM sexton.run_payloads WHERE run_payloads.run_id = n.run_id LIMIT 1) p
@@ -43,7 +43,7 @@ INSERT INTO sexton.runs (id, job_id, fire_at, due_at, deadline_at, timeout_s, le
                          queue, tenant, task, job_version, overlap, limit_key)
 SELECT n.risen_id, n.job_id, n.fire_at, n.now, n.now + make_interval(secs => (v.policy->>'deadline_s')::float8), j.timeout_s,
   (v.policy->>'lease_s')::real, n.lane, sexton.partition_of(n.job_id), j.at_most_once,
-  CASE WHEN j.schedule IS NULL THEN 'ready' ELSE 'waiting' END, 'replay',  -- of a recurring job: beside its fires, under its overlap policy
+  CASE WHEN j.schedule IS NULL THEN 'ready' ELSE 'waiting' END, 'replay',  -- of a recurring job: outside its schedule, under its overlap policy
   CASE WHEN n.origin = 'replay' THEN n.seq + 1 ELSE 1 END, n.queue, n.tenant, n.task, n.job_version,
   CASE WHEN j.schedule IS NULL THEN 0 ELSE sexton.overlap_of(j.recurrence) END,
   sexton.limit_key_of(v.policy, n.payload)
@@ -53,7 +53,7 @@ ORDER BY n.id
 RETURNING id, job_id, queue
 
 -- name: release_keys
--- A replay that may do its effect again: its completion record and its key are let go.
+-- A replay that may repeat its effect: deletes its completion record and its key.
 DELETE FROM sexton.idempotency_keys k USING sexton.jobs j
 WHERE j.id = ANY ($1::uuid[]) AND k.tenant = j.tenant AND k.key = j.idempotency_key AND k.job_id = j.id
 
@@ -64,7 +64,7 @@ SELECT id FROM sexton.dead_letters WHERE replay_at <= (SELECT coalesce($1::times
 DELETE FROM sexton.dead_letters d WHERE d.id = ANY ($1::uuid[]) RETURNING d.id
 
 -- name: expire
--- By its id, which is of the time it was buried: the second covers a batch, whose ids are a microsecond apart.
+-- By its id, which contains the time of burial. The extra second covers a batch, whose ids are a microsecond apart.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8) AS until
 )

@@ -1,6 +1,6 @@
 """Schedules that an app's code declares: written by name, from many processes at once, and ended when the code drops them.
 
-Each call wants the transaction that `begin` has opened."""
+Each call needs the transaction that `begin` has opened."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Undeclared(NamedTuple):
 
 
 async def begin(connection: Connection, *, now: datetime | None = None) -> datetime:
-    """Keeps others from syncing until the transaction ends. Answers with the time."""
+    """Keeps other processes from syncing until the transaction ends. Returns the time."""
     (row,) = await connection.fetch(_SQL["begin"], now)
     at: datetime = row["now"]
     return at
 
 
 async def ended(connection: Connection, documents: Sequence[object]) -> set[str]:
-    """The names of those that have run their course, or were ended by a person, and are declared as they were."""
+    """The names of declared schedules that did not change and have ended, by their own rule or by a person."""
     return {row["name"] for row in await connection.fetch(_SQL["ended"], _encode(documents).decode(), PRUNED)}
 
 

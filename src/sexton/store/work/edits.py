@@ -1,4 +1,4 @@
-"""Rows of a one-time job that a person changes: the job and its live run, each locked before anything is decided."""
+"""Rows of a one-time job that a person edits: the job and its live run, each locked before anything is decided."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Definition(NamedTuple):
     timeout_s: float | None
     tags: list[str] | None
     at_most_once: bool
-    options_json: str | None  # of its task, as registered
+    options_json: str | None  # registered options of its task
 
 
 class LiveRun(NamedTuple):
@@ -33,7 +33,7 @@ class LiveRun(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """A run that has another time or state now."""
+    """A run whose time or state has changed."""
 
     queue: str
     is_ready: bool
@@ -64,7 +64,8 @@ async def edit(
     by: str | None,
     now: datetime | None = None,
 ) -> list[Moved]:
-    """The next version; the old one is kept in `job_versions`. `is_timed`: it is due at `run_at`, or in `delay_s`, or now."""
+    """Writes the next version; `job_versions` keeps the old one. `is_timed`: the job is due at `run_at`, or in `delay_s`, or
+    now."""
     rows = await connection.fetch(
         _SQL["edit"],
         now,
@@ -82,7 +83,7 @@ async def edit(
 
 
 async def make_limit(connection: Connection, new: Definition, *, now: datetime | None = None) -> None:
-    """The numbers of a job create the limit that its runs keep to, if its key is new; a key alone must exist."""
+    """The numbers in a job create its limit if the key is new. A key without numbers must exist."""
     await connection.fetch(_SQL["make_limit"], now, new.policy_json, new.payload_json)
 
 
@@ -105,7 +106,7 @@ async def resume_job(connection: Connection, job_id: UUID) -> None:
 
 
 async def resume_run(connection: Connection, run_id: UUID, *, now: datetime | None = None) -> list[Moved]:
-    """Waiting or ready again, by its due time."""
+    """Makes it waiting or ready again, by its due time."""
     return [Moved(*row) for row in await connection.fetch(_SQL["resume_run"], now, run_id)]
 
 

@@ -4,16 +4,17 @@ FROM sexton.jobs j LEFT JOIN sexton.tasks t ON t.name = j.task
 WHERE j.id = $1 FOR UPDATE OF j
 
 -- name: lock_run
--- The live run of a one-time job. Found by the order of its index, or a plan made on an empty table walks them all.
+-- The live run of a one-time job. The order is that of its index; without it, a plan made on an empty table would scan all
+-- runs.
 WITH found AS MATERIALIZED (
   SELECT r.id FROM sexton.runs r WHERE r.job_id = $1 ORDER BY r.fire_at, r.origin, r.seq
 )
 SELECT r.id, r.state, r.token FROM sexton.runs r WHERE r.id = ANY (ARRAY(SELECT id FROM found)) ORDER BY r.id FOR UPDATE
 
 -- name: edit
--- The run follows its job. $1 now, $2 job, $3 run, $4 queue, $5 lane, $6 name, $7 payload, $8 policy, $9 timeout (s), $10 tags, $11 at
--- most once, $12 tags that go, $13 tags that come, $14 whether its time changes, $15 to this instant, or $16 by this many seconds from now,
--- $17 by whom. It leaves the line of its limit: the slot that it may have is free for the next.
+-- The run follows its job. $1 now, $2 job, $3 run, $4 queue, $5 lane, $6 name, $7 payload, $8 policy, $9 timeout (s), $10 tags,
+-- $11 at most once, $12 tags to delete, $13 tags to add, $14 whether its time changes, $15 to this instant, or $16 by this many
+-- seconds from now, $17 by which caller. The run leaves the line of its limit: a slot that it holds is free for the next run.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), kept AS (
@@ -35,7 +36,7 @@ WITH moment AS MATERIALIZED (
     UNION ALL
     (SELECT r.due_at, r.fire_at FROM sexton.runs r WHERE r.id = $3 AND NOT $14 LIMIT 1)
   ) f
-), held AS MATERIALIZED (  -- of one that is ready a trigger sees to it
+), held AS MATERIALIZED (  -- for a ready run, a trigger does it
   SELECT r.limit_key, r.slot FROM sexton.runs r WHERE r.id = $3 AND r.state IN ('waiting', 'parked') AND r.slot IS NOT NULL
 ), freed AS (
   UPDATE sexton.slots s SET run_id = NULL FROM held h WHERE s.key = h.limit_key AND s.n = h.slot AND s.run_id = $3
@@ -64,7 +65,8 @@ UPDATE sexton.jobs j SET paused_at = coalesce($1::timestamptz, clock_timestamp()
 UPDATE sexton.jobs j SET note = $2::text WHERE j.id = $1
 
 -- name: pause_run
--- It steps out of line: one that waits for its next try, or for its rate, may have the slot of an ordered key; of one that is ready a trigger sees to it.
+-- The run leaves the line of its limit: a run that waits for its next attempt, or for its rate, may hold the slot of an ordered
+-- key. For a ready run, a trigger does it.
 WITH held AS MATERIALIZED (
   SELECT r.limit_key, r.slot FROM sexton.runs r WHERE r.id = $1 AND r.state IN ('waiting', 'parked') AND r.slot IS NOT NULL
 ), freed AS (

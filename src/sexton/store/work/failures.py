@@ -1,5 +1,5 @@
-"""Fires that failed for good, of the jobs that are to pause after so many in a row. They are written where a dead letter is
-(`sexton.bury_recurring`), so that a replayed or discarded letter still counts; a job without `pause_after` has none."""
+"""Fires that failed for good, of jobs with `pause_after`. They are written together with a dead letter
+(`sexton.bury_recurring`), so that a replayed or discarded letter still counts. A job without `pause_after` has none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def in_a_row(connection: Connection, job_ids: Collection[UUID]) -> list[Fa
 
 
 async def clear(connection: Connection, job_id: UUID) -> None:
-    """Counted anew from here."""
+    """Restarts the count."""
     await connection.fetch(_SQL["clear"], job_id)
 
 

@@ -1,6 +1,6 @@
 -- name: in_a_row
--- Fires of these jobs that failed for good since the last success, and what the newest of them said. What a person fired beside the schedule
--- counts as a success if it was one; a backfill says nothing of today. $1 jobs
+-- Fires of these jobs that failed for good since the last success, and the error of the newest. A run outside the schedule
+-- counts as a success if it succeeded. A backfill does not count. $1 jobs
 WITH first AS MATERIALIZED (
   SELECT w.job_id, f.id FROM unnest($1::uuid[]) AS w (job_id)
   CROSS JOIN LATERAL (SELECT id FROM sexton.failures WHERE failures.job_id = w.job_id ORDER BY id LIMIT 1) f

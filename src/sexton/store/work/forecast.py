@@ -19,7 +19,7 @@ class Outlook(NamedTuple):
     cursor_at: datetime | None
     fire_count: int  # fires of this rule so far, the planned ones included
     over_at: datetime | None
-    planned: Sequence[datetime]  # nominal times of those that nobody has begun
+    planned: Sequence[datetime]  # nominal times of planned fires that have not started
 
 
 async def outlook(connection: Connection, job_id: UUID) -> Outlook | None:

@@ -1,5 +1,5 @@
 -- name: outlook
--- How far a recurring job is planned, and what of that nobody has begun. $1 job
+-- How far a recurring job is planned, and which planned fires have not started. $1 job
 SELECT j.plan_cursor_at, j.fire_count, j.over_at, ARRAY(
   SELECT r.fire_at FROM sexton.runs r
   WHERE r.job_id = j.id AND r.origin = 'schedule' AND r.token = 0 AND r.state IN ('waiting', 'ready', 'parked', 'blocked')

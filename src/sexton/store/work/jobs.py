@@ -1,4 +1,4 @@
-"""Definitions: submit, look at, await. Submission has one SQL path, `sexton.submit_jobs`, for every caller."""
+"""Definitions: submit, read, await. Submission has one SQL path, `sexton.submit_jobs`, for every caller."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _encode = msgspec.json.Encoder().encode
 
 class Submitted(NamedTuple):
     id: UUID
-    created: bool  # false: an idempotency key or a unique job stood already
+    created: bool  # false: a job with this idempotency key, or an equal unique job, already existed
 
 
 class Execution(WithError, msgspec.Struct, frozen=True):
-    """One try. The one that runs now has no id and no end yet, and the status `running`."""
+    """One attempt. The one that runs now has no id and no end yet, and the status `running`."""
 
     id: UUID | None
     job_id: UUID
@@ -55,7 +55,7 @@ class Execution(WithError, msgspec.Struct, frozen=True):
 
 
 class JobView(msgspec.Struct, frozen=True):
-    """A job as it stands now: its definition, and what its run, its ending and its newest try say about it."""
+    """A job in its current state: its definition, and what its run, its ending and its newest attempt add."""
 
     id: UUID
     version: int
@@ -75,12 +75,12 @@ class JobView(msgspec.Struct, frozen=True):
     trace: str | None
     paused_at: datetime | None
     paused_by: str | None
-    note: str | None  # of whoever paused it
+    note: str | None  # of the person who paused it
     status: str
     next_fire_at: datetime | None
-    attempt: int  # tries begun so far that count
+    attempt: int  # attempts started so far that count
     ended_at: datetime | None
-    execution_id: UUID | None  # the one that ended it
+    execution_id: UUID | None  # the execution that ended it
     schedule_json: str | None  # of a recurring job
     recurrence_json: str | None
     resume_at: datetime | None  # when its pause ends by itself
@@ -113,14 +113,14 @@ async def submit(
 async def submit_documents(
     connection: Connection, documents: str, *, notify: bool = True, now: datetime | None = None
 ) -> list[Submitted]:
-    """The same, of what `encode_submissions` made of them."""
+    """As `submit`, for documents that `encode_submissions` made."""
     return [Submitted(*row) for row in await connection.fetch(SUBMIT, documents, notify, now)]
 
 
 async def submit_and_show(
     connection: Connection, submissions: Sequence[Submission], *, notify: bool = True, now: datetime | None = None
 ) -> list[tuple[Submitted, JobView | None]]:
-    """The same in one round trip with what was made of each that is new; for one that stood already there is no view yet."""
+    """As `submit`, and returns a view of each new job in the same round trip; None for a job that already existed."""
     rows = await connection.fetch(_SQL["submit_and_show"], encode_submissions(submissions), notify, now)
     return [(Submitted(row["id"], row["created"]), _new_view(row) if row["created"] else None) for row in rows]
 
@@ -133,7 +133,7 @@ async def show(connection: Connection, job_id: UUID) -> JobView:
 
 
 async def show_many(connection: Connection, job_ids: Sequence[UUID]) -> list[JobView]:
-    """In the order given; those that are not there are left out."""
+    """In the order given; jobs that do not exist are left out."""
     if not job_ids:
         return []
     rows = await connection.fetch(_SQL["show"], job_ids, min(job_ids), max(job_ids))
@@ -151,7 +151,7 @@ async def show_many(connection: Connection, job_ids: Sequence[UUID]) -> list[Job
 
 
 async def tries(connection: Connection, execution_ids: Sequence[UUID]) -> list[Execution]:
-    """In the order given; those that are not there (any more) are left out."""
+    """In the order given; executions that do not exist (any more) are left out."""
     if not execution_ids:
         return []
     rows = await connection.fetch(_SQL["tries"], execution_ids, min(execution_ids), max(execution_ids))
@@ -176,14 +176,14 @@ async def ending(connection: Connection, job_id: UUID) -> Ending | None:
 
 
 async def executions(connection: Connection, job_id: UUID) -> list[Execution]:
-    """Every try so far, oldest first."""
+    """Every attempt so far, oldest first."""
     rows = await connection.fetch(_SQL["executions"], job_id, oldest_execution(job_id))
     return [Execution(*row) for row in rows]
 
 
 def oldest_execution(job_id: UUID) -> UUID:
-    """No execution of a one-time job is an hour older than the job's own id, whatever became of the clock. It leaves out
-    partitions."""
+    """An id that skips partitions: no execution of a one-time job is more than an hour older than the id of the job, even if
+    the clock was set back."""
     return UUID(int=0) if is_recurring(job_id) else hour_before(job_id)
 
 
@@ -193,7 +193,7 @@ async def live_output(connection: Connection, job_id: UUID) -> LiveOutput | None
 
 
 def _new_view(row: Row) -> JobView:
-    """A one-time job that nobody has seen yet: not paused, never tried, not ended."""
+    """A new one-time job: not paused, never tried, not ended."""
     job_id, _, *own, due_at = row
     return JobView(*(job_id, *own, *(None,) * 3, "pending", due_at, 0, *(None,) * 7))
 

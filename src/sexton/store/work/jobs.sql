@@ -7,8 +7,8 @@ SELECT id, created, version, task, tenant, queue, lane, name, payload, policy, t
 FROM sexton.submit_and_show($1::jsonb, $2::boolean, $3::timestamptz)
 
 -- name: show
--- A one-time job has either a live run or an ending; which of them says all. Every look-up is by key and one row, whatever the planner
--- believes; the bounds leave out partitions. $1 jobs, $2 the lowest, $3 the highest of them
+-- A one-time job has either a live run or an ending, and that gives its status. Every lookup is by key and returns one row, for
+-- any plan. The bounds skip partitions. $1 jobs, $2 the lowest, $3 the highest of them
 SELECT j.id, j.version, j.task, j.tenant, j.queue, j.lane, j.name, j.payload, j.policy, j.timeout_s::float8, j.at_most_once, j.idempotency_key,
   j.tags, j.submitted_at, j.submitted_by, j.trace, j.paused_at, j.paused_by, j.note,
   coalesce(
@@ -32,7 +32,7 @@ LEFT JOIN LATERAL (
 ORDER BY wanted.ord
 
 -- name: tries
--- In the order given; the bounds leave out partitions. $1 executions, $2 the lowest, $3 the highest of them
+-- In the order given; the bounds skip partitions. $1 executions, $2 the lowest, $3 the highest of them
 SELECT t.id, t.job_id, t.run_id, t.worker_id, t.fire_at, t.due_at, t.started_at, t.ended_at, t.token, t.job_version, t.attempt, t.origin, t.status,
   t.queue, t.tenant, t.task, t.reason, t.error, t.result, t.progress, t.output
 FROM unnest($1::uuid[]) WITH ORDINALITY AS wanted (id, ord)
@@ -40,8 +40,8 @@ CROSS JOIN LATERAL (SELECT * FROM sexton.executions WHERE executions.id = wanted
 ORDER BY wanted.ord
 
 -- name: last_tries
--- The newest of each job that waits for its next try, or again after a replay; not of a claim that came after it was looked at.
--- $1 jobs, $2 their live runs, $3 the tokens of those, $4 an id that no execution of them is older than
+-- The newest attempt of each job that waits for its next attempt, or again after a replay; not of a claim made after the job
+-- was read. $1 jobs, $2 their live runs, $3 the tokens of those, $4 an id that no execution of them is older than
 SELECT t.id, t.job_id, t.run_id, t.worker_id, t.fire_at, t.due_at, t.started_at, t.ended_at, t.token, t.job_version, t.attempt, t.origin, t.status,
   t.queue, t.tenant, t.task, t.reason, t.error, t.result, t.progress, t.output
 FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS wanted (job_id, run_id, token)

@@ -1,4 +1,4 @@
-"""What time takes: partitions made ahead, old ones dropped whole, keys that have expired."""
+"""Retention: creates partitions ahead, drops whole old ones, and deletes expired keys."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ FIRST = UniqueKey("", b"")
 
 class Expired(NamedTuple):
     has_more: bool  # idempotency keys
-    looked: UniqueKey  # where to look on for unique ones; the first again after the last
+    looked: UniqueKey  # where the next pass over unique keys begins; after the last key, the first one again
 
 
 async def make_partitions(connection: Connection, *, now: datetime | None = None) -> int:
-    """Fifteen days ahead; answers with how many were missing."""
+    """Fifteen days ahead; returns how many were missing."""
     (row,) = await connection.fetch(_SQL["make_partitions"], now)
     return int(row["made"])
 
 
 async def drop_partitions(database: Database, parent: str, *, keep_s: float, now: datetime | None = None) -> list[str]:
-    """Drops the partitions of `parent` that ended longer ago than `keep_s`. One of `jobs` or `endings` that a live run or
-    a dead letter still needs stays, and so do all after it."""
+    """Drops the partitions of `parent` that ended longer than `keep_s` ago. A partition of `jobs` or `endings` that a live run
+    or a dead letter still needs stays, and so do all later ones."""
     async with database.connection() as connection:
         past = await connection.fetch(_SQL["past_partitions"], now, keep_s, parent)
     dropped = []
@@ -49,7 +49,7 @@ async def drop_partitions(database: Database, parent: str, *, keep_s: float, now
 
 
 async def expire_keys(connection: Connection, *, after: UniqueKey = FIRST, now: datetime | None = None) -> Expired:
-    """One batch: idempotency keys whose time is over, and of the unique keys after one those that nobody needs any more."""
+    """One batch: expired idempotency keys, and the unique keys after the given one that no job needs any more."""
     rows = await connection.fetch(_SQL["expire_keys"], now, KEY_BATCH)
     last = await connection.fetch(_SQL["expire_unique_keys"], now, *after, KEY_BATCH)
     looked = UniqueKey(*last[0]) if last else FIRST

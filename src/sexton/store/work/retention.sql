@@ -3,7 +3,7 @@ SELECT sexton.make_partitions(m.now - interval '1 day', m.now + interval '15 day
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) m
 
 -- name: past_partitions
--- Partitions that end before the moment ($1 now, $2 seconds kept), oldest first, with the id that bounds them.
+-- Partitions that ended before the moment ($1 now, $2 seconds kept), oldest first, with the id that bounds them.
 SELECT p.parent, p.child, p.high FROM (
   SELECT parent.relname AS parent, child.relname AS child,
     (regexp_match(pg_get_expr(child.relpartbound, child.oid), 'TO \(''([0-9a-f-]{36})''\)'))[1]::uuid AS high
@@ -28,8 +28,9 @@ DELETE FROM sexton.idempotency_keys k WHERE k.ctid = ANY (ARRAY(
 RETURNING 1
 
 -- name: expire_unique_keys
--- Looks at so many keys ($4) after one ($2, $3), for a key does not show whether it is idle; answers with the last of them. They are
--- looked up one by one, or a plan would walk all there are. Compare-and-set on the holder: a submission that takes the key over keeps it.
+-- Checks $4 keys after a given one ($2, $3), because a key does not show whether it is in use, and returns the last of them.
+-- They are looked up one by one; otherwise a plan would scan all keys. Compare-and-set on the holder: a submission that takes
+-- the key over keeps it.
 WITH looked AS MATERIALIZED (
   SELECT u.tenant, u.key, u.job_id, u.holds_until FROM sexton.unique_keys u
   WHERE (u.tenant, u.key) > ($2::text, $3::bytea) ORDER BY u.tenant, u.key LIMIT $4

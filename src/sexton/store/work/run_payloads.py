@@ -1,4 +1,5 @@
-"""Payloads of runs that were fired by hand with another than their job's: kept for as long as anybody may ask."""
+"""Payloads of runs that were fired by hand with another payload than their job's. They stay as long as the history of the
+run."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ _SQL = statements(__name__)
 
 
 async def of_runs(connection: Connection, run_ids: Collection[UUID]) -> dict[UUID, str]:
-    """Those that have one of their own, as JSON."""
+    """Those that have their own payload, as JSON."""
     if not run_ids:
         return {}
     return {row["run_id"]: row["payload"] for row in await connection.fetch(_SQL["of_runs"], list(run_ids))}
 
 
 def may_have_one(job_id: UUID, origin: str) -> bool:
-    """Only a recurring job is run with another payload, and only by hand; a replay keeps it."""
+    """Only a recurring job can run with another payload, and only by hand. A replay keeps it."""
     return is_recurring(job_id) and origin in ("now", "replay")
 
 

@@ -2,7 +2,7 @@
 SELECT p.run_id, p.payload FROM sexton.run_payloads p WHERE p.run_id = ANY ($1::uuid[])
 
 -- name: forget
--- Of runs whose history is gone ($1 now, $2 seconds kept), unless they live or could be replayed.
+-- Of runs whose history was dropped ($1 now, $2 seconds kept), unless they live or could be replayed.
 DELETE FROM sexton.run_payloads p
 WHERE p.run_id < (SELECT sexton.uuid7_floor(coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8)))
   AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.id = p.run_id)

@@ -1,4 +1,4 @@
-"""Live work: promote, claim, finish, and finding what was abandoned. Every write after a claim carries the lease."""
+"""Live work: promote, claim, finish, and find abandoned runs. Every write after a claim carries the lease."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _encode = msgspec.json.Encoder().encode
 class Promoted(NamedTuple):
     promoted_count: int
     queues: list[str]
-    next_due_s: float | None  # until the next waiting run is due
+    next_due_s: float | None  # seconds until the next waiting run is due
     to_decide: bool  # recurring jobs have runs that are due or blocked
     to_release: bool  # runs wait for a limit
-    to_tend: bool  # queues age, or are released at a pace
-    first_due_at: datetime | None  # of what was promoted
+    to_tend: bool  # queues have ageing or a release rate
+    first_due_at: datetime | None  # of the promoted runs
     last_due_at: datetime | None
 
 
@@ -37,11 +37,11 @@ class Finished(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What history says of a try."""
+    """The history of an attempt."""
 
     status: str
     reason: str | None
-    ending: str | None  # of the job, if the try was its last
+    ending: str | None  # of the job, if the attempt was its last
 
 
 class Fate(NamedTuple):
@@ -50,15 +50,15 @@ class Fate(NamedTuple):
 
 
 class _Replaced(NamedTuple):
-    """What a run goes by instead of its job's present definition."""
+    """What a run uses instead of the current definition of its job."""
 
     payload_json: str
     policy_json: str | None
-    is_older: bool  # of a version before; else only the payload is its own
+    is_older: bool  # of an earlier version; otherwise the run has only its own payload
 
 
 class Overdue(NamedTuple):
-    """A run that somebody else must end: its fence, and for how long it was held."""
+    """A run that another process must end: its fence, and how long it was held."""
 
     lease: Lease
     held_s: float | None
@@ -77,17 +77,17 @@ async def claim(
     turns: str = "{}",
     now: datetime | None = None,
 ) -> list[Claimed]:
-    """`queues` in the order they are looked into. `ahead` of a free slot, none whose claim is their start or that have a limit.
-    `turns` says where this worker's last claim stopped (domain.fairness)."""
+    """`queues` in the order in which they are searched. `ahead` of a free slot: no at-most-once runs, and none with a limit.
+    `turns` says where the last claim of this worker stopped (domain.fairness)."""
     rows = await connection.fetch(_CLAIM, now, worker_id, queues, tasks, limit, grace_s, ahead, turns)
     claimed = [Claimed(Lease(*row[:11]), *row[11:]) for row in map(tuple, rows)]
-    # One-time jobs have no past, and pay nothing for it.
+    # One-time jobs have no previous fire, and pay nothing for it.
     recurring = [one for one in claimed if uuid7.is_recurring(one.lease.job_id)]
     return await _with_their_past(connection, claimed, recurring) if recurring else claimed
 
 
 async def _with_their_past(connection: Connection, claimed: list[Claimed], recurring: list[Claimed]) -> list[Claimed]:
-    """The last try before each, the version of the job that it belongs to, and a payload of its own."""
+    """For each run: the last attempt of the previous fire, the version of the job that it belongs to, and its own payload."""
     jobs, ids = [one.lease.job_id for one in recurring], [one.lease.run_id for one in recurring]
     newest = uuid7.floor(recurring[0].claimed_at + timedelta(hours=1))
     of_backfill = [one.fire_at if one.lease.origin == "backfill" else None for one in recurring]
@@ -108,13 +108,13 @@ def _of_its_version(claimed: Claimed, previous: Previous | None, replaced: _Repl
 
 
 async def finish(connection: Connection, reports: Sequence[Report], *, now: datetime | None = None) -> list[Finished]:
-    """Ends or returns runs. A run that is not in the answer was no longer under the fence its report named."""
+    """Ends or returns runs. A run that is not in the result no longer has the fence that its report names."""
     query, arguments = finish_statement(reports, now=now)
     return [Finished(*row) for row in await connection.fetch(query, *arguments)]
 
 
 def finish_statement(reports: Sequence[Report], *, now: datetime | None = None) -> tuple[str, tuple[datetime | None, str]]:
-    """The same, for a connection of the caller's. Sorted for rule "lock in id order": where the reports lead the join, runs are
+    """As `finish`, on a connection of the caller. Sorted for rule "lock in id order": where the reports lead the join, runs are
     locked in the order of the reports."""
     return _FINISH, (now, _encode(sorted(reports, key=_by_id)).decode())
 
@@ -128,7 +128,7 @@ async def promote(
     since: datetime | None = None,
     now: datetime | None = None,
 ) -> Promoted:
-    """What was due before `since` is not looked at."""
+    """Runs that were due before `since` are not looked at."""
     (row,) = await connection.fetch(_PROMOTE, now, list(partitions), limit, overdue_s, since)
     return Promoted(
         row["promoted_count"],
@@ -143,7 +143,7 @@ async def promote(
 
 
 async def ready_queues(connection: Connection) -> list[str]:
-    """The queues with something ready; looks through all that is, so it is for tests and for people."""
+    """The queues with ready runs. It scans all ready runs, so it is only for tests and for people."""
     return [row["queue"] for row in await connection.fetch(_SQL["ready_queues"])]
 
 
@@ -157,13 +157,13 @@ async def abandoned(connection: Connection, *, lease_s: float, limit: int, now: 
 
 
 async def overrunning(connection: Connection, *, limit: int, now: datetime | None = None) -> list[Overdue]:
-    """Locks and returns runs past timeout and grace, whatever their worker says."""
+    """Locks and returns runs past timeout and grace, even if their worker is alive."""
     rows = await connection.fetch(_SQL["overrunning"], now, limit)
     return [_overdue(row)._replace(cancel_requested=row["cancel_requested"]) for row in rows]
 
 
 async def expired(connection: Connection, *, limit: int, now: datetime | None = None) -> list[Overdue]:
-    """Locks and returns runs that never started and now never may."""
+    """Locks and returns runs that have not started and must not start any more."""
     return [_overdue(row) for row in await connection.fetch(_SQL["expired"], now, limit)]
 
 
@@ -176,12 +176,12 @@ async def request_cancel(connection: Connection, run_ids: Collection[UUID], *, n
 
 
 async def announce_cancel(connection: Connection) -> None:
-    """Workers look at once for what they are to stop."""
+    """Makes workers check at once which runs they must stop."""
     await connection.fetch("SELECT pg_notify('sexton_cancel', '')")
 
 
 async def fate(connection: Connection, claimed: Claimed, status: str | None = None) -> Fate:
-    """What became of a report with this status that changed nothing (none: of any report)."""
+    """The result of an earlier report with this status (None: with any status), after a report that changed nothing."""
     lease, since = claimed.lease, uuid7.hour_before(uuid7.floor(claimed.claimed_at))
     (row,) = await connection.fetch(_SQL["fate"], lease.run_id, lease.job_id, lease.worker_id, lease.token, since, status)
     status, reason, ending, held = row
@@ -193,7 +193,7 @@ async def tell(connection: Connection, worker_id: UUID, said: Sequence[object], 
 
 
 async def hasten(connection: Connection, fences: Sequence[tuple[UUID, int]], *, now: datetime | None = None) -> list[UUID]:
-    """Those of them that wait for a later time are due now; each is named by its id and the token it was last claimed under."""
+    """Makes those of them that wait for a later time due now. Each is named by its id and the token of its last claim."""
     ids, tokens = zip(*fences, strict=True) if fences else ((), ())
     rows = await connection.fetch(_SQL["hasten"], now, list(ids), list(tokens))
     if rows:

@@ -1,11 +1,11 @@
 -- name: claim
--- $1 now, $2 worker, $3 queues in the order they are looked into, $4 tasks it knows, $5 how many, $6 grace (s), $7 ahead of a free slot:
--- none whose claim is their start, none with a limit, $8 where the last claim stopped
+-- $1 now, $2 worker, $3 queues in the order in which they are searched, $4 tasks it knows, $5 how many, $6 grace (s), $7 ahead
+-- of a free slot: no at-most-once runs, none with a limit, $8 where the last claim stopped
 SELECT * FROM sexton.claim_runs($2::uuid, $3::text[], $4::text[], $5::int, $6::float8, $7::boolean, $8::jsonb, $1::timestamptz)
 
 -- name: replaced
--- Of these runs, those whose job was edited since, with what it was: every attempt of a run is of one version. And those that were
--- fired with a payload of their own. $1 jobs, $2 their runs, $3 the versions of those
+-- Of these runs, those whose job was edited since, with the older version: every attempt of a run has the same version. Also
+-- those with their own payload. $1 jobs, $2 their runs, $3 the versions of those
 SELECT wanted.run_id, coalesce(p.payload, v.payload) AS payload, v.policy, v.version IS NOT NULL AS is_older
 FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS wanted (job_id, run_id, version)
 LEFT JOIN LATERAL (
@@ -16,9 +16,9 @@ LEFT JOIN LATERAL (SELECT payload FROM sexton.run_payloads WHERE run_payloads.ru
 WHERE v.version IS NOT NULL OR p.payload IS NOT NULL
 
 -- name: previous
--- The last try before these runs of recurring jobs, among the newest 100 rows of each: fires that did not start are no tries. A backfill
--- is beside the schedule: only its own runs look at it, and before their own fire.
--- $1 jobs, $2 their runs, $3 an id that no execution is newer than, $4 the fires of those that are a backfill
+-- The last attempt before these runs of recurring jobs, among the newest 100 rows of each. Fires that did not start are no
+-- attempts. A backfill is outside the schedule: only its own runs see it, and only fires before their own. $1 jobs, $2 their
+-- runs, $3 an id that no execution is newer than, $4 the fires of those that are a backfill
 SELECT wanted.run_id, t.status, t.fire_at
 FROM unnest($1::uuid[], $2::uuid[], $4::timestamptz[]) AS wanted (job_id, run_id, before)
 CROSS JOIN LATERAL (
@@ -33,9 +33,11 @@ CROSS JOIN LATERAL (
 SELECT run_id, execution_id, state FROM sexton.finish_runs($2::jsonb, $1::timestamptz)
 
 -- name: promote
--- Due runs of the given partitions become ready, earliest first; the answer names the queues, and tells how long until the next
--- is due ($1 now, $2 partitions, $3 at most, $4 only what is overdue by this many seconds, $5 nothing that was due before this: under
--- load only dead index entries are, domain.marks). First starts of recurring jobs are not for here: what may run beside what is decided under a lock (`schedules.sql`), and `to_decide` says that there is some. Likewise `to_release`: some wait for a limit.
+-- Due runs of the given partitions become ready, earliest first. Returns their queues, and the seconds until the next is due
+-- ($1 now, $2 partitions, $3 at most, $4 only runs overdue by this many seconds, $5 no runs due before this: under load those
+-- are only dead index entries, domain.claim_cursors). First starts of recurring jobs are not promoted here: their overlap
+-- policy is decided under a lock (`schedules.sql`), and `to_decide` says that there are some. Likewise `to_release`: some runs
+-- wait for a limit.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), due AS MATERIALIZED (
@@ -67,7 +69,7 @@ SELECT
   EXISTS (SELECT FROM sexton.queues q WHERE q.ageing_s IS NOT NULL OR q.release_rate IS NOT NULL) AS to_tend
 
 -- name: hasten
--- What was sent away need not wait any longer, unless somebody has had it since: the token tells. $1 now, $2 runs, $3 their tokens
+-- Postponed runs become due now, unless they were claimed since: the token shows it. $1 now, $2 runs, $3 their tokens
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), found AS MATERIALIZED (
@@ -85,7 +87,8 @@ SELECT DISTINCT queue FROM sexton.runs WHERE state = 'ready' ORDER BY queue
 SELECT sexton.announce($1::text[], $2::boolean)
 
 -- name: abandoned
--- Runs whose worker was declared dead long enough ago for their own lease, or is not known at all. What was handed over has none.
+-- Runs whose worker was declared dead longer ago than their own lease, or does not exist. Runs that were handed over have no
+-- worker.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), found AS MATERIALIZED (
@@ -94,7 +97,7 @@ WITH moment AS MATERIALIZED (
     SELECT FROM sexton.workers w
     WHERE w.id = r.worker_id AND (
       w.lost_at IS NULL OR w.lost_at + make_interval(secs => r.lease_s - coalesce(w.lease_s, $2::float8)) > (SELECT now FROM moment)))
-  ORDER BY r.worker_id LIMIT $3 FOR UPDATE OF r SKIP LOCKED  -- the order of the index, or a plan made on an empty table walks them all
+  ORDER BY r.worker_id LIMIT $3 FOR UPDATE OF r SKIP LOCKED  -- the order of the index; without it, a plan made on an empty table would scan all runs
 )
 SELECT f.id, f.job_id, f.worker_id, f.token, f.attempt, f.lost_count, f.at_most_once, f.seq, f.origin,
   extract(epoch FROM f.deadline_at - moment.now)::float8 AS deadline_left_s, sexton.policy_of(f.job_id, f.job_version) AS policy, o.progress, o.output,
@@ -104,14 +107,14 @@ LEFT JOIN sexton.live_output o ON o.run_id = f.id AND o.token = f.token
 ORDER BY f.id
 
 -- name: overrunning
--- Runs that should have ended, timeout and grace included, though their worker still beats. The running are few (the slots of the
--- fleet), so they are looked through without an index of their own on the hot path.
+-- Runs that should have ended, timeout and grace included, although their worker is alive. Running runs are few (the slots of
+-- the fleet), so they are scanned, without an extra index on the hot path.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), found AS MATERIALIZED (
   SELECT r.* FROM sexton.runs r
   WHERE r.state = 'running' AND r.must_end_at <= (SELECT now FROM moment)
-    -- must_end_at knows the grace of the worker; a job that brings its own has that as well
+    -- must_end_at includes the grace of the worker; a job with its own grace gets that as well
     AND r.must_end_at + make_interval(secs => coalesce(
       (sexton.policy_of(r.job_id, r.job_version)->>'grace_s')::float8, 0)) <= (SELECT now FROM moment)
   ORDER BY r.worker_id LIMIT $2 FOR UPDATE SKIP LOCKED
@@ -124,7 +127,7 @@ LEFT JOIN sexton.live_output o ON o.run_id = f.id AND o.token = f.token
 ORDER BY f.id
 
 -- name: expired
--- Runs that nobody started in time.
+-- Runs that no worker started in time.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), found AS MATERIALIZED (
@@ -139,7 +142,8 @@ SELECT f.id, f.job_id, f.worker_id, f.token, f.attempt, f.lost_count, f.at_most_
 FROM found f CROSS JOIN moment ORDER BY f.id
 
 -- name: of_job
--- Locks every live run of a job, in id order. Found by the order of their index, or a plan made on an empty table walks them all.
+-- Locks every live run of a job, in id order. The order is that of their index; without it, a plan made on an empty table would
+-- scan all runs.
 WITH found AS MATERIALIZED (
   SELECT r.id FROM sexton.runs r WHERE r.job_id = $1 ORDER BY r.fire_at, r.origin, r.seq
 )
@@ -148,7 +152,7 @@ SELECT r.id, r.job_id, r.worker_id, r.token, r.attempt, r.lost_count, r.at_most_
 FROM sexton.runs r WHERE r.id = ANY (ARRAY(SELECT id FROM found)) ORDER BY r.id FOR UPDATE
 
 -- name: request_cancel
--- What was handed over has nobody who could be made to stop: it is ended a little later.
+-- A run that was handed over has no worker that could stop it: it is ended a little later.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 )
@@ -159,10 +163,11 @@ FROM moment m WHERE r.id = ANY ($2::uuid[]) AND r.state = 'running'
 RETURNING r.id, r.worker_id
 
 -- name: fate
--- After a report that changed nothing: was it recorded before (its reply was lost), or is the lease still ours?
--- A sweeper and the heartbeat end tries in the worker's name too, as lost, timed out or released: such a row is ours only if
--- that is what we reported, and a loss never is. What stands may be another outcome than the reported one: ctx.transaction()
--- had committed a success before. $1 run, $2 job, $3 worker, $4 token, $5 an id from before the run's claim, $6 the reported status
+-- After a report that changed nothing: was it recorded before (its reply was lost), or is the lease still valid? A sweeper and
+-- the heartbeat also end attempts of a worker, as lost, timed out or released. Such a row is the worker's own only if that is
+-- the status that it reported; a loss never is. The recorded outcome may differ from the reported one: ctx.transaction() may
+-- have committed a success before. $1 run, $2 job, $3 worker, $4 token, $5 an id from before the run's claim, $6 the reported
+-- status
 SELECT recorded.status, recorded.reason, recorded.ending,
   EXISTS (SELECT FROM sexton.runs r WHERE r.id = $1 AND r.worker_id = $3 AND r.token = $4) AS held
 FROM (SELECT) AS one LEFT JOIN LATERAL (
@@ -174,7 +179,7 @@ FROM (SELECT) AS one LEFT JOIN LATERAL (
 ) recorded ON true
 
 -- name: tell
--- Progress and output so far of running handlers, only where the lease still stands.
+-- Progress and output so far of running handlers, only where the lease is still valid.
 INSERT INTO sexton.live_output AS o (run_id, token, updated_at, progress, output)
 SELECT x.run_id, x.token, coalesce($1::timestamptz, clock_timestamp()), x.progress, x.output
 FROM jsonb_to_recordset($3::jsonb) AS x (run_id uuid, token bigint, progress jsonb, output text)

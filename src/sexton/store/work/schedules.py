@@ -1,7 +1,7 @@
-"""Recurring jobs: write their rule, plan their fires, decide what may run beside what, pause, resume, end.
+"""Recurring jobs: write their rule, plan their fires, decide which runs may run at the same time, pause, resume, end.
 
-A schedule is read in `domain.schedule`; here it is a document. The planner moves the cursor by rule "plan by compare-and-set".
-A caller that changes a job takes back, in the same transaction, the runs that no worker has begun: rule "job row first".
+`domain.schedule` reads a schedule; here it is a document. The planner moves the cursor by rule "plan by compare-and-set". A
+caller that changes a job removes, in the same transaction, the runs that no worker has started: rule "job row first".
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from sexton.store.sql import statements
 
 _SQL = statements(__name__)
 SUBMIT = _SQL["submit"]
-STAND_BACK_S = 10.0  # less than the shortest lead of a plan: who has older time zone data is still on time
+STAND_BACK_S = 10.0  # less than the shortest lead of a plan, so a planner with older time zone data is still on time
 _encode = msgspec.json.Encoder().encode
 
 
 class Written(NamedTuple):
     id: UUID
     created: bool
-    changed: bool  # false: the very same stood there
+    changed: bool  # false: an equal one already existed
 
 
 class ToPlan(NamedTuple):
-    """A schedule whose next fires are to be written, as it was seen."""
+    """A schedule whose next fires must be written, as it was read."""
 
     id: UUID
     version: int
@@ -44,7 +44,7 @@ class ToPlan(NamedTuple):
     submitted_at: datetime
     now: datetime
     tzdata: str | None = None  # the release it was last planned with; null: its rule was not read yet
-    is_bare: bool = False  # nothing of it waits, though its cursor may lie ahead
+    is_bare: bool = False  # no run of it waits, although its cursor may be ahead
 
 
 class Fire(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Fire(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Fires that will not run: one row of the ledger, however many they are."""
+    """Fires that will not run: one row of the ledger for all of them."""
 
     first_at: datetime
     last_at: datetime
@@ -63,7 +63,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to write for one schedule, if its cursor still stands where it was seen."""
+    """What to write for one schedule, if its cursor has not moved since it was read."""
 
     id: UUID
     version: int
@@ -73,7 +73,7 @@ class Plan(msgspec.Struct, frozen=True):
     plan_at: datetime | None
     fire_count: int
     over: bool
-    schedule: Schedule | None  # as it was understood, when its rule was read
+    schedule: Schedule | None  # the parsed form, when its rule was read
     overlap: int
     fires: Sequence[Fire]
     missed: Sequence[Gap]
@@ -83,11 +83,11 @@ class Alone(NamedTuple):
     due_count: int
     promoted_count: int
     queues: list[str]
-    crowded: list[UUID]  # jobs about which there is something to decide
+    crowded: list[UUID]  # jobs that need a decision
 
 
 class Sibling(NamedTuple):
-    """A run of a job whose overlap policy is asked."""
+    """A run of a job that has an overlap policy."""
 
     job_id: UUID
     run_id: UUID
@@ -102,7 +102,7 @@ class Sibling(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """From its promotion to its end, the waits of retries and snoozes included."""
+        """From its promotion to its end, including the waits of retries and snoozes."""
         return self.state in ("ready", "parked", "running") or self.token > 0
 
 
@@ -123,8 +123,8 @@ class Locked(NamedTuple):
 
 class Unplanned(NamedTuple):
     cursor_at: datetime | None
-    removed_count: int  # fires that will not come as they were planned
-    begun_count: int  # runs that go on
+    removed_count: int  # planned fires that will not run as planned
+    begun_count: int  # runs that continue
 
 
 class Repaired(NamedTuple):
@@ -133,7 +133,7 @@ class Repaired(NamedTuple):
 
 
 async def submit(connection: Connection, documents: Sequence[object], *, now: datetime | None = None) -> list[Written]:
-    """Creates schedules, and brings up to date those whose name stands already."""
+    """Creates schedules, and updates those whose name already exists."""
     return [Written(*row) for row in await connection.fetch(SUBMIT, _encode(documents).decode(), now)]
 
 
@@ -147,7 +147,7 @@ async def to_plan(
 async def to_plan_now(
     connection: Connection, ids: Collection[UUID], *, stand_back: bool = True, now: datetime | None = None
 ) -> list[ToPlan]:
-    """`stand_back`: nothing, if somebody here has newer time zone data; their planners do it."""
+    """`stand_back`: returns nothing if a process here has newer time zone data; its planner does it."""
     rows = await connection.fetch(_SQL["of_ids"], now, list(ids), tzdata_version() if stand_back else None)
     return [ToPlan(*row) for row in rows]
 
@@ -155,7 +155,7 @@ async def to_plan_now(
 async def plan(
     connection: Connection, plans: Sequence[Plan], *, now: datetime | None = None
 ) -> tuple[list[UUID], float | None]:
-    """The schedules that were planned by this call, and how soon their first fire is due."""
+    """The schedules that this call planned, and how soon their first fire is due."""
     if any(plan.missed for plan in plans):
         await connection.fetch(_SQL["ensure_ledger"], now)
     rows = await connection.fetch(_SQL["plan"], now, _encode(plans).decode(), tzdata_version())
@@ -163,7 +163,7 @@ async def plan(
 
 
 async def lock_partitions(connection: Connection, partitions: Collection[int]) -> list[int]:
-    """Those of them that nobody else decides about."""
+    """Those of them that no other session decides about."""
     return [row["partition"] for row in await connection.fetch(_SQL["lock_partitions"], sorted(partitions))]
 
 
@@ -184,7 +184,7 @@ async def crowd(connection: Connection, job_ids: Collection[UUID], *, now: datet
 
 
 async def admit(connection: Connection, run_ids: Collection[UUID]) -> list[str]:
-    """The queues that have something ready now."""
+    """The queues with ready runs now."""
     return sorted({row["queue"] for row in await connection.fetch(_SQL["admit"], list(run_ids))})
 
 
@@ -198,7 +198,7 @@ async def lock(connection: Connection, job_id: UUID) -> Locked | None:
 
 
 async def lock_due_to_resume(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> datetime | None:
-    """When its pause was to end by itself; nothing, if that is not so any more."""
+    """When its pause was to end by itself; None if that has changed."""
     rows = await connection.fetch(_SQL["lock_due_to_resume"], now, job_id)
     return rows[0]["resume_at"] if rows else None
 
@@ -223,7 +223,7 @@ async def postpone(connection: Connection, seen: ToPlan, *, now: datetime | None
 
 
 async def recall(connection: Connection, *, partitions: Collection[int], limit: int, now: datetime | None = None) -> int:
-    """Takes back fires that nobody promoted in time, so that catch-up decides about them; of how many jobs."""
+    """Removes fires that no promoter promoted in time, so that catch-up decides about them. Returns the number of jobs."""
     (row,) = await connection.fetch(_SQL["recall"], now, list(partitions), limit)
     recalled_count: int = row["recalled_count"]
     return recalled_count
@@ -256,7 +256,7 @@ async def resume(connection: Connection, job_id: UUID, *, now: datetime | None =
 
 
 async def revise(connection: Connection, job_id: UUID, document: object, *, now: datetime | None = None) -> tuple[int, int]:
-    """The next version of a locked job; how many fires were taken back, how many runs go on."""
+    """The next version of a locked job. Returns how many fires were removed and how many runs continue."""
     (row,) = await connection.fetch(_SQL["revise"], now, job_id, _encode([document]).decode())
     return row["removed_count"], row["begun_count"]
 
@@ -274,11 +274,11 @@ async def due_to_resume(connection: Connection, *, limit: int, now: datetime | N
 
 
 async def next_resume_s(connection: Connection, *, now: datetime | None = None) -> float | None:
-    """Until the next pause ends by itself."""
+    """Seconds until the next pause ends by itself."""
     rows = await connection.fetch(_SQL["next_resume"], now)
     return rows[0]["left_s"] if rows else None
 
 
 async def unplanned(connection: Connection, *, now: datetime | None = None) -> list[UUID]:
-    """Schedules whose cursor claims a fire ahead that is not there: sent to be planned again from now."""
+    """Makes the planner plan schedules again from now if their cursor is past a fire that does not exist."""
     return [row["id"] for row in await connection.fetch(_SQL["unplanned"], now)]

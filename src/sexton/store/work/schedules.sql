@@ -2,9 +2,9 @@
 SELECT id, created, changed FROM sexton.submit_schedules($1::jsonb, $2::timestamptz)
 
 -- name: to_plan
--- Schedules whose next fires are to be written, most urgent first, and when the next of them is ($1 now, $2 partitions, $3 at
--- most, $4 only what is overdue by this many seconds, $5 the release of our time zone data). Rule "one instant, one fire": a planner
--- whose data are older than those in the database waits $6 seconds, which is time enough for a planner with the newer.
+-- Schedules whose next fires must be written, most urgent first, and when the next of them is ($1 now, $2 partitions, $3 at
+-- most, $4 only schedules overdue by this many seconds, $5 the release of our time zone data). Rule "one instant, one fire": a
+-- planner whose data are older than those in the database waits $6 seconds, so that a planner with the newer data comes first.
 SELECT j.id, j.version, j.tenant, j.name, j.schedule, j.recurrence, j.plan_cursor_at, j.fire_count, j.submitted_at, moment.now, j.tzdata
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment CROSS JOIN LATERAL (
   SELECT * FROM sexton.jobs_recurring k
@@ -15,8 +15,9 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment CROSS J
 ) j
 
 -- name: of_ids
--- The same for schedules just written, whoever leads them. By key: to name `plan_at` beside it would tempt a plan made on an empty
--- table through all that is to be planned. $1 now, $2 jobs, $3 the release of our time zone data, if older data are to stand back
+-- The same for schedules just written, in any partition. By key: a condition on `plan_at` could make a plan made on an empty
+-- table scan all schedules to plan. $1 now, $2 jobs, $3 the release of our time zone data, if older data must leave planning to
+-- newer
 SELECT j.id, j.version, j.tenant, j.name, j.schedule, j.recurrence, j.plan_cursor_at, j.fire_count, j.submitted_at, moment.now, j.tzdata
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment, (
   SELECT * FROM sexton.jobs_recurring k WHERE k.id = ANY ($2::uuid[]) OFFSET 0
@@ -27,15 +28,15 @@ WHERE j.plan_at IS NOT NULL AND ((SELECT max(version) FROM sexton.tzdata) > $3::
 SELECT sexton.ensure_partitions(coalesce($1::timestamptz, clock_timestamp()))
 
 -- name: plan
--- Rule "plan by compare-and-set": only a planner that saw the cursor where it stands moves it, and the move feeds the runs and the
--- ledger. Likewise the release of the time zone data (rule "one instant, one fire"): what was replanned with newer data meanwhile
--- stays so.
--- $1 now, $3 the release in use, $2 documents: id, version, cursor_at and tzdata (as seen), new_cursor_at, plan_at, fire_count, over, schedule (at the first time), overlap, fires [{fire_at, due_at}],
--- missed [{first_at, last_at, count, status, reason}]
+-- Rule "plan by compare-and-set": only a planner that read the current cursor moves it, and the move feeds the runs and the
+-- ledger. The same holds for the release of the time zone data (rule "one instant, one fire"): a schedule that newer data
+-- replanned meanwhile does not change. $1 now, $3 the release in use, $2 documents: id, version, cursor_at and tzdata (as
+-- read), new_cursor_at, plan_at, fire_count, over, schedule (at the first time), overlap, fires [{fire_at, due_at}], missed
+-- [{first_at, last_at, count, status, reason}]
 WITH moment AS MATERIALIZED (
   SELECT at AS now, (extract(epoch FROM at) * 1000000)::bigint AS micros FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at) m
 ), given AS MATERIALIZED (
-  -- It is over once its last fire is on its way: until then it may be paused and edited, and its name is taken.
+  -- It is over once its last fire is promoted: until then it may be paused and edited, and its name is taken.
   SELECT x.*, x.over AND x.fires = '[]' AND NOT EXISTS (
     SELECT FROM sexton.runs r WHERE r.job_id = x.id AND r.state = 'waiting' AND r.token = 0 AND r.origin = 'schedule') AS done
   FROM jsonb_to_recordset($2::jsonb) AS x (
@@ -75,14 +76,15 @@ WITH moment AS MATERIALIZED (
 SELECT p.id, (SELECT extract(epoch FROM min(placed.due_at) - max(moment.now))::float8 FROM placed, moment) AS next_due_s FROM planned p
 
 -- name: lock_partitions
--- One promoter at a time decides what may run beside what, per partition; held until the transaction ends, pooler or not. What another
--- decides about is left to it, so nobody waits; one that stands still in the middle holds its partitions up for five seconds.
+-- Per partition, one promoter at a time decides which runs may run together; it holds the lock until the transaction ends, with
+-- or without a pooler. A promoter that finds the lock taken leaves the partition to the holder, so none waits. A holder that
+-- hangs in the middle delays its partitions for five seconds.
 SELECT p.partition, s.within FROM (SELECT set_config('idle_in_transaction_session_timeout', '5s', true) AS within) s, unnest($1::smallint[]) AS p (partition)
 WHERE pg_try_advisory_xact_lock(7307, 100 + p.partition)
 
 -- name: promote_alone
--- Due runs whose job has no other run that lives, waits blocked or is due: nothing to decide. Call it with the partitions
--- locked (rule "lock, then decide"). What is too late is for `recall`. $1 now, $2 partitions, $3 at most
+-- Due runs whose job has no other run that is live, blocked or due: nothing to decide. Call it with the partitions locked (rule
+-- "lock, then decide"). Runs that are too late are left to `recall`. $1 now, $2 partitions, $3 at most
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), due AS MATERIALIZED (
@@ -104,9 +106,9 @@ SELECT (SELECT count(*) FROM due)::int AS due_count, (SELECT count(*) FROM promo
   ARRAY(SELECT DISTINCT queue FROM promoted) AS queues, ARRAY(SELECT DISTINCT j.job_id FROM judged j WHERE j.crowded) AS crowded
 
 -- name: released
--- Jobs with a blocked run and room for it by now: rule "look again every pass". The offset keeps a plan from hashing all that is
--- alive. What is to run alone waits for whatever else is to run alone: of a job that allows several, that is its backfill.
--- $1 partitions, $2 at most
+-- Jobs with a blocked run that may run now: rule "look again every pass". The offset keeps a plan from hashing all live runs. A
+-- run that must run alone waits for every other run that must run alone: in a job that allows several, those are the runs of
+-- its backfill. $1 partitions, $2 at most
 SELECT DISTINCT b.job_id FROM (
   SELECT r.job_id, r.overlap, r.partition FROM sexton.runs r WHERE r.state = 'blocked' ORDER BY r.job_id, r.due_at
 ) b
@@ -115,9 +117,9 @@ WHERE b.partition = ANY ($1::smallint[]) AND (b.overlap = 2 OR NOT EXISTS (
 LIMIT $2
 
 -- name: crowd
--- Locks everything that lives, waits blocked or is due of some jobs, in order of due time. Jobs of which somebody else holds a run
--- (it is being claimed, ended or edited) are left out, and looked at in the next pass: nobody waits here. So are jobs with a fire that
--- is too late: `recall` comes first, or catch-up would find a later one decided already. $1 now, $2 jobs
+-- Locks all live, blocked and due runs of some jobs, in order of due time. Jobs with a run that another session has locked (to
+-- claim, end or edit it) are left out until the next pass, so that no session waits here. Jobs with a fire that is too late are
+-- left out as well: `recall` comes first, otherwise catch-up would find a later one already decided. $1 now, $2 jobs
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), seen AS MATERIALIZED (
@@ -144,12 +146,12 @@ SELECT j.id, j.version, j.paused_at, j.over_at, j.over_as, j.plan_cursor_at, j.s
 FROM sexton.jobs_recurring j WHERE j.id = $1 FOR UPDATE
 
 -- name: unplan
--- $1 now, $2 job, $3 how the ledger tells of those that will not be planned again
+-- $1 now, $2 job, $3 the status in the ledger of fires that will not be planned again
 SELECT cursor_at, removed_count, begun_count
 FROM sexton.unplan(ARRAY[$2::uuid], coalesce($1::timestamptz, clock_timestamp()), told => $3::text)
 
 -- name: pause
--- One that was never planned stays so: what would have fired since it was submitted is decided about when it goes on.
+-- A job that was never planned stays so: the fires since its submission are decided when it is resumed.
 UPDATE sexton.jobs_recurring j SET plan_at = NULL, plan_cursor_at = CASE WHEN j.plan_cursor_at IS NOT NULL THEN $3::timestamptz END, fire_count = greatest(j.fire_count - $4::int, 0),
   paused_at = coalesce($1::timestamptz, clock_timestamp()), paused_by = $5::text, note = $6::text, resume_at = $7::timestamptz
 WHERE j.id = $2
@@ -158,7 +160,7 @@ WHERE j.id = $2
 UPDATE sexton.jobs_recurring j SET paused_by = coalesce($2::text, j.paused_by), note = $3::text, resume_at = $4::timestamptz WHERE j.id = $1
 
 -- name: resume
--- What becomes of the fires of the pause is decided where the schedule is planned again.
+-- The fires of the pause are decided where the schedule is planned again.
 UPDATE sexton.jobs_recurring j SET plan_at = coalesce($1::timestamptz, clock_timestamp()), paused_at = NULL, paused_by = NULL, note = NULL,
   resume_at = NULL
 WHERE j.id = $2
@@ -168,7 +170,7 @@ SELECT r.removed_count, r.begun_count
 FROM sexton.read_schedules($3::jsonb) AS document, sexton.revise($2::uuid, document, coalesce($1::timestamptz, clock_timestamp())) AS r
 
 -- name: fire_now
--- Beside its schedule, and under its overlap policy. $1 now, $2 job, $3 the payload of this run, if it is not the job's
+-- Outside its schedule, and under its overlap policy. $1 now, $2 job, $3 the payload of this run, if it is not the job's
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), placed AS (
@@ -192,7 +194,7 @@ UPDATE sexton.jobs_recurring j SET plan_at = NULL, resume_at = NULL, over_at = c
 WHERE j.id = $2 AND j.over_at IS NULL RETURNING j.id
 
 -- name: fail
--- Its rule cannot be read: it ends, unless somebody has changed it meanwhile. $1 now, $2 job, $3 version that was read, $4 reason
+-- Its rule cannot be read: it ends, unless it was changed meanwhile. $1 now, $2 job, $3 version that was read, $4 reason
 WITH ended AS (
   UPDATE sexton.jobs_recurring j SET plan_at = NULL, resume_at = NULL, over_at = coalesce($1::timestamptz, clock_timestamp()),
     over_as = 'failed', over_reason = $4::text
@@ -201,7 +203,8 @@ WITH ended AS (
 DELETE FROM sexton.runs r WHERE r.job_id = (SELECT id FROM ended) AND r.origin = 'schedule' AND r.token = 0 AND r.state = 'waiting'
 
 -- name: postpone
--- What cannot be planned for a reason that nobody foresaw does not hold up the others. $1 now, $2 job, $3 version that was read
+-- A schedule that cannot be planned because of an unexpected error does not delay the others. $1 now, $2 job, $3 version that
+-- was read
 UPDATE sexton.jobs_recurring j SET plan_at = coalesce($1::timestamptz, clock_timestamp()) + interval '1 minute'
 WHERE j.id = $2 AND j.version = $3 AND coalesce(j.plan_at, 'infinity') < 'infinity'
 
@@ -220,7 +223,7 @@ SELECT extract(epoch FROM resume_at - coalesce($1::timestamptz, clock_timestamp(
 FROM sexton.jobs_recurring WHERE resume_at IS NOT NULL ORDER BY resume_at LIMIT 1
 
 -- name: repair
--- What lives by all signs and yet nobody would plan, and what should have been planned a minute ago. $1 now
+-- Live schedules that no planner would plan, and those that should have been planned a minute ago. $1 now
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), forgotten AS (
@@ -231,8 +234,8 @@ SELECT ARRAY(SELECT id FROM forgotten) AS forgotten,
   (SELECT count(*) FROM (SELECT FROM sexton.jobs_recurring j, moment WHERE j.plan_at < moment.now - interval '1 minute' LIMIT 10000) late)::int AS late_count
 
 -- name: unplanned
--- The full check: schedules that claim a fire ahead which is not there are planned again from here. Not those whose jitter let it
--- start, and end, ahead of its nominal time.
+-- The full check: schedules whose cursor is past a fire that does not exist are planned again from now. Not those whose jitter
+-- let the fire start, and end, before its nominal time.
 UPDATE sexton.jobs_recurring j SET plan_at = moment.now, plan_cursor_at = moment.now
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment
 WHERE j.over_at IS NULL AND j.paused_at IS NULL AND j.plan_cursor_at > moment.now + interval '1 minute'

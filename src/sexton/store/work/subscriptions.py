@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A subscription as it stands."""
+    """A subscription and its settings."""
 
     name: str
     kinds: list[Kind]
@@ -45,7 +45,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Delivery(NamedTuple):
-    """One event on its way to one subscriber; `event_json` as it is sent."""
+    """The delivery of one event to one subscriber; `event_json` as it is sent."""
 
     job: JobView
     delivers: Delivers
@@ -55,7 +55,7 @@ class Delivery(NamedTuple):
 
 class Undelivered(NamedTuple):
     job_ids: list[UUID]
-    looked_until: UUID | None  # none: there are no more
+    looked_until: UUID | None  # None: there are no more
 
 
 class Reopened(NamedTuple):
@@ -79,7 +79,7 @@ async def find(connection: Connection, *, after: str = "", limit: int = 100) -> 
 
 
 async def put(connection: Connection, given: Subscription, *, now: datetime | None = None) -> bool:
-    """Made, or replaced from now on: what is on its way already stays as it is. True: it is new."""
+    """Creates it, or replaces it for future events; deliveries that already exist do not change. True: it is new."""
     document = _encode(given.delivery).decode()
     whose = given.runs
     (row,) = await connection.fetch(
@@ -89,26 +89,26 @@ async def put(connection: Connection, given: Subscription, *, now: datetime | No
 
 
 async def pause(connection: Connection, name: str, *, now: datetime | None = None) -> bool:
-    """No further event is made for it until somebody puts it anew. False: there is none."""
+    """Creates no further events for it until it is put again. False: it does not exist."""
     return "\x00" not in name and bool(await connection.fetch(_SQL["pause"], now, name))
 
 
 async def remove(connection: Connection, name: str) -> bool:
-    """No further event is made for it. False: there is none."""
+    """Creates no further events for it. False: it does not exist."""
     return bool(await connection.fetch(_SQL["remove"], name))
 
 
 async def deliveries(
     connection: Connection, name: str, chosen: JobFilter, *, before: UUID | None = None, limit: int
 ) -> Found[Delivery]:
-    """The log, newest first; of the filter only status and time count."""
+    """The log, newest first. Of the filter, only status and time apply."""
     wanted = msgspec.structs.replace(chosen, name=job_name(name), kind="once")
     page = await search.find_jobs(connection, wanted, before=before, limit=limit)
     return Found([one for view in page.rows if (one := _delivery(view, name)) is not None], page.next_before)
 
 
 async def undelivered(connection: Connection, name: str, *, before: UUID | None = None, limit: int) -> Undelivered:
-    """Those among the next so many deliveries that have not ended."""
+    """Those among the next `limit` deliveries that have not ended."""
     rows = await connection.fetch(_SQL["undelivered"], job_name(name), before or UUID(int=2**127), limit)
     looked_until = rows[-1]["id"] if len(rows) == limit else None
     return Undelivered([row["id"] for row in rows if row["is_live"]], looked_until)
@@ -120,7 +120,7 @@ async def leases(connection: Connection, job_ids: Sequence[UUID]) -> list[Lease]
 
 
 async def retarget(connection: Connection, name: str, job_ids: Sequence[UUID]) -> list[UUID]:
-    """Deliveries of this subscription that have ended go to where it points now; those that are its own."""
+    """Points ended deliveries of this subscription to its current URL. Returns those that belong to it."""
     return [row["id"] for row in await connection.fetch(_SQL["retarget"], job_ids, name)]
 
 
@@ -130,12 +130,12 @@ async def letters(connection: Connection, job_ids: Sequence[UUID]) -> list[UUID]
 
 
 async def reopen(connection: Connection, job_ids: Sequence[UUID], *, now: datetime | None = None) -> list[Reopened]:
-    """A new run for each delivery that has ended."""
+    """A new run for each ended delivery."""
     return [Reopened(row["job_id"], row["queue"]) for row in await connection.fetch(_SQL["reopen"], now, job_ids)]
 
 
 async def submit_held(connection: Connection, *, limit: int, now: datetime | None = None) -> Held:
-    """Hands on deliveries that could not be submitted when their run ended."""
+    """Submits deliveries that could not be submitted when their run ended."""
     (row,) = await connection.fetch(_SQL["submit_held"], now, limit)
     return Held(*row)
 
@@ -153,8 +153,8 @@ _policy = msgspec.json.Decoder(_Policy).decode
 
 
 def delivers(view: JobView, name: str) -> Delivers | None:
-    """What the job delivers for this subscription. Anybody may give a job such a name; only a delivery says so in its
-    policy."""
+    """The event that the job delivers for this subscription. Any job may have such a name; only a delivery has the policy of
+    one."""
     found = None if view.policy_json is None else _policy(view.policy_json).delivers
     return found if found is not None and found.subscription == name else None
 
@@ -169,7 +169,7 @@ class _Answered(msgspec.Struct):
 
 
 def _response_status(last: Execution | None) -> int | None:
-    """As the HTTP handler tells it: in its result, or in the words of its error."""
+    """As the HTTP handler reports it: in its result, or in the message of its error."""
     if last is None:
         return None
     if last.result_json is not None:

@@ -25,8 +25,8 @@ UPDATE sexton.subscriptions s SET paused_at = coalesce(s.paused_at, coalesce($1:
 DELETE FROM sexton.subscriptions s WHERE s.name = $1 RETURNING s.name
 
 -- name: undelivered
--- Looks at so many deliveries, newest first, and answers with the last of them and with those that have not ended. None is older than
--- the oldest job that has not. $1 the name of their jobs, $2 below this id, $3 at most
+-- Checks $3 deliveries, newest first. Returns the last of them and those that have not ended. None is older than the oldest job
+-- that has not ended. $1 the name of their jobs, $2 below this id, $3 at most
 WITH looked AS MATERIALIZED (
   SELECT j.id, j.policy ? 'delivers' AS delivers FROM sexton.jobs j
   WHERE (j.name, j.id) < ($1::text, $2::uuid) AND j.name IS NOT NULL AND j.id < $2
@@ -46,8 +46,8 @@ SELECT r.id, r.job_id, r.worker_id, r.token, r.attempt, r.lost_count, r.at_most_
 FROM sexton.runs r WHERE r.id = ANY (ARRAY(SELECT id FROM found)) ORDER BY r.id FOR UPDATE
 
 -- name: retarget
--- Deliveries that are sent again go where their subscription points now, as often as it says now. What they say stays, so this is no new
--- version of them. Locks them, and answers with those that are deliveries of it. $1 jobs, $2 subscription
+-- Deliveries that are sent again use the current URL and retry policy of their subscription. Their content stays the same, so
+-- this is no new version. Locks them, and returns those that belong to the subscription. $1 jobs, $2 subscription
 WITH locked AS MATERIALIZED (
   SELECT j.id, (s.delivery->'policy') || jsonb_build_object('delivers', j.policy->'delivers') AS policy, j.policy AS was
   FROM sexton.jobs j JOIN sexton.subscriptions s ON s.name = $2::text
@@ -64,8 +64,8 @@ SELECT l.id FROM locked l
 SELECT d.id FROM sexton.dead_letters d WHERE d.job_id = ANY ($1::uuid[]) ORDER BY d.job_id
 
 -- name: reopen
--- Ended deliveries that have no dead letter are sent again with a fresh budget. The job and the time of its fire stay, and with them the
--- id of the message. $1 now, $2 jobs
+-- Sends ended deliveries without a dead letter again, with a fresh budget. The job and its fire time stay the same, and so does
+-- the id of the message. $1 now, $2 jobs
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), locked AS MATERIALIZED (

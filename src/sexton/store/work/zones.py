@@ -1,4 +1,4 @@
-"""Rows about the time zone data: the releases that plan here, and the schedules that an older one planned."""
+"""Rows about the time zone data: the releases that plan here, and the schedules that an older release planned."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Behind(NamedTuple):
 
 
 class Coming(NamedTuple):
-    """A schedule with what is planned of it."""
+    """A schedule and its planned fires."""
 
     id: UUID
     tenant: str
@@ -34,8 +34,8 @@ class Coming(NamedTuple):
     cursor_at: datetime | None
     old_rules: bytes | None  # of its zone, as they were when it was planned, if they are known
     now: datetime
-    planned: Sequence[datetime]  # not begun
-    decided_at: datetime | None  # the last fire that was begun or decided about
+    planned: Sequence[datetime]  # not started
+    decided_at: datetime | None  # the last fire that was started or decided
 
     @property
     def seed(self) -> str:
@@ -50,7 +50,7 @@ async def newest(connection: Connection) -> str | None:
 
 
 async def take_over(connection: Connection, *, now: datetime | None = None) -> bool:
-    """From here on a process with older data than this one stands back. False if another one has data as new."""
+    """From now on, processes with older data leave planning to this one. False if another process has data as new."""
     zones = sorted(names())
     return bool(await connection.fetch(_SQL["take_over"], now, tzdata_version(), zones, [rules(zone) for zone in zones]))
 
@@ -61,7 +61,7 @@ async def behind(connection: Connection, *, after: UUID, limit: int) -> list[UUI
 
 
 async def lock_behind(connection: Connection, ids: Collection[UUID]) -> list[Behind]:
-    """Those of them that are still behind our data. What another session has locked is left out."""
+    """Those of them that still have older data. Rows that another session has locked are left out."""
     return [Behind(*row) for row in await connection.fetch(_SQL["lock_behind"], list(ids), tzdata_version())]
 
 
@@ -70,7 +70,7 @@ async def coming(connection: Connection, ids: Collection[UUID], *, now: datetime
 
 
 async def take_back(connection: Connection, ids: Collection[UUID], *, now: datetime | None = None) -> None:
-    """Of what waits; what has been promoted goes on."""
+    """Only waiting runs; promoted ones continue."""
     await connection.fetch(_SQL["take_back"], now, list(ids))
 
 
@@ -79,10 +79,10 @@ async def set_cursors(connection: Connection, cursors: Mapping[UUID, datetime | 
 
 
 async def mark(connection: Connection, ids: Collection[UUID]) -> None:
-    """They are planned by our data from here on."""
+    """Records that our data plan them from now on."""
     await connection.fetch(_SQL["mark"], list(ids), tzdata_version())
 
 
 async def forget(connection: Connection, *, now: datetime | None = None) -> None:
-    """Older releases that nothing is planned by any more."""
+    """Older releases that no schedule uses any more."""
     await connection.fetch(_SQL["forget"], now, tzdata_version())

@@ -15,20 +15,20 @@ WITH taken AS (
 SELECT version FROM taken
 
 -- name: behind
--- Schedules that were planned with older data than $2, in the order of their ids, after $1 and at most $3. Whose rule was not read yet
--- is not among them: whoever reads it first has data as new as anybody's.
+-- Schedules that were planned with older data than $2, in the order of their ids, after $1 and at most $3. Schedules whose rule
+-- was not read yet are left out: the planner that reads it first has the newest data.
 SELECT j.id FROM sexton.jobs_recurring j WHERE j.id > $1 AND j.over_at IS NULL AND j.tzdata < $2::text ORDER BY j.id LIMIT $3
 
 -- name: lock_behind
--- Those of $1 that are still behind $2, with their zone as it was when they were planned. Who changes one at this moment writes down what
--- it was planned with.
+-- Those of $1 that are still behind $2, with their zone as it was when they were planned. A session that changes one at this
+-- moment records the release that it used.
 SELECT j.id, coalesce(j.schedule->>'timezone', 'UTC') AS zone, z.rules
 FROM sexton.jobs_recurring j LEFT JOIN sexton.zones z ON z.tzdata = j.tzdata AND z.name = coalesce(j.schedule->>'timezone', 'UTC')
 WHERE j.id = ANY ($1::uuid[]) AND j.over_at IS NULL AND j.tzdata < $2::text
 ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
 
 -- name: coming
--- What is planned and has not begun, and the last fire that was begun or decided about. No two clocks were ever further apart than
+-- Planned fires that have not started, and the last fire that was started or decided. Two wall clocks never differ by more than
 -- 26 hours. $1 now, $2 jobs
 SELECT j.id, j.tenant, j.name, j.schedule, j.plan_cursor_at, z.rules, moment.now,
   ARRAY(SELECT r.fire_at FROM sexton.runs r
@@ -44,7 +44,7 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment, (
 ) j LEFT JOIN sexton.zones z ON z.tzdata = j.tzdata AND z.name = coalesce(j.schedule->>'timezone', 'UTC')
 
 -- name: take_back
--- As for an edit (rule "job row first"), but what has been promoted goes on. $1 now, $2 jobs
+-- As for an edit (rule "job row first"), but promoted runs continue. $1 now, $2 jobs
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 )
@@ -57,13 +57,13 @@ FROM moment, sexton.unplan($2::uuid[], moment.now, '{waiting}') u WHERE j.id = u
 UPDATE sexton.jobs_recurring j SET tzdata = $2::text WHERE j.id = ANY ($1::uuid[])
 
 -- name: set_cursors
--- $1 jobs, $2 from where each is planned
+-- $1 jobs, $2 the instant to plan each from
 UPDATE sexton.jobs_recurring j SET plan_cursor_at = f.cursor_at
 FROM unnest($1::uuid[], $2::timestamptz[]) AS f (id, cursor_at) WHERE j.id = f.id
 
 -- name: forget
--- Releases older than $2 by which nothing is planned, once it has been here for a month: until then a node that was not upgraded may
--- still plan something by them. $1 now
+-- Releases older than $2 that no schedule uses, after $2 has been here for a month: until then a node that was not upgraded may
+-- still plan with them. $1 now
 WITH past AS (
   DELETE FROM sexton.tzdata t
   WHERE t.version < $2::text

@@ -83,7 +83,7 @@ CREATE TABLE sexton.job_tags (
 CREATE TABLE sexton.job_tags_recurring PARTITION OF sexton.job_tags
   FOR VALUES FROM ('80000000-0000-0000-0000-000000000000') TO (MAXVALUE);
 
--- What a job was before each edit. Runs, executions and dead letters name the version they belong to.
+-- The definitions of a job before each edit. Runs, executions and dead letters name the version they belong to.
 CREATE TABLE sexton.job_versions (
   job_id            uuid NOT NULL,
   version           int NOT NULL,
@@ -104,13 +104,13 @@ CREATE TABLE sexton.job_versions (
 CREATE TABLE sexton.job_versions_recurring PARTITION OF sexton.job_versions
   FOR VALUES FROM ('80000000-0000-0000-0000-000000000000') TO (MAXVALUE);
 
--- A schedule as it is submitted, with what it leaves out filled in from its task's options and the product's defaults.
+-- A schedule as it is submitted. Missing fields are filled in from its task's options and from Sexton's defaults.
 CREATE TYPE sexton.schedule_document AS (
   ord int, task text, name text, tenant text, queue text, lane smallint, payload jsonb, policy jsonb, timeout_s real, at_most_once boolean,
   tags text[], submitted_by text, trace text, schedule jsonb, recurrence jsonb, on_name text);
 
--- Fires that failed for good, only of active jobs with `pause_after`: these are counted. A planner deletes those that a success
--- has ended.
+-- Fires that failed for good, only of active jobs with `pause_after`, which count them. A planner deletes those before a
+-- success.
 CREATE TABLE sexton.failures (
   job_id            uuid NOT NULL,
   id                uuid NOT NULL,                  -- the execution that buried it
@@ -119,8 +119,8 @@ CREATE TABLE sexton.failures (
 );
 
 -- The time zone data that schedules are planned with (rule "one instant, one fire", docs/schedules.md): only newer data replan.
--- One row per release that has planned here; the newest counts. Its zones are kept beside it, so that the next release can tell
--- which wall times have fired by this one.
+-- One row per release that has planned here; the newest counts. Its zones are stored with it, so that the next release knows
+-- which wall times have fired.
 CREATE TABLE sexton.tzdata (
   version           text COLLATE "C" PRIMARY KEY CHECK (version ~ '^[0-9]{4}[a-z]+$'),
   taken_at          timestamptz NOT NULL

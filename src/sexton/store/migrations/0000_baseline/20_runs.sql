@@ -10,18 +10,18 @@ CREATE TABLE sexton.runs (
   fire_at           timestamptz NOT NULL,           -- nominal
   due_at            timestamptz NOT NULL,           -- may start from here: nominal + jitter, or the time of a retry
   claimed_at        timestamptz,
-  must_end_at       timestamptz,                    -- claim + timeout + grace: the sweeper ends it then, whatever its worker says
+  must_end_at       timestamptz,                    -- claim + timeout + grace: the sweeper ends it then, even if its worker is alive
   start_by          timestamptz,                    -- latest start; null once it has started
   deadline_at       timestamptz,                    -- of all attempts together
   cancel_requested_at timestamptz,
   worker_id         uuid,
   token             bigint NOT NULL DEFAULT 0,      -- the fence: + 1 with every claim, never reset
   job_version       int NOT NULL DEFAULT 1,
-  seq               int NOT NULL DEFAULT 0,         -- tells apart replays and backfills of one instant
+  seq               int NOT NULL DEFAULT 0,         -- distinguishes replays and backfills of one instant
   timeout_s         real,
-  lease_s           real,                           -- silence of its worker that this run outlasts; null: the sweeper's default
-  attempt           smallint NOT NULL DEFAULT 0,    -- tries that count against the retry budget
-  lost_count        smallint NOT NULL DEFAULT 0,    -- tries that died with their worker: a budget of their own
+  lease_s           real,                           -- how long its worker may send no heartbeat; null: the sweeper's default
+  attempt           smallint NOT NULL DEFAULT 0,    -- attempts that count against the retry budget
+  lost_count        smallint NOT NULL DEFAULT 0,    -- attempts lost with their worker: they have their own budget
   lane              smallint NOT NULL,
   partition         smallint NOT NULL,              -- sexton.partition_of(job_id)
   at_most_once      boolean NOT NULL,
@@ -31,11 +31,11 @@ CREATE TABLE sexton.runs (
   tenant            text NOT NULL,
   task              text NOT NULL,
   limit_key         text,
-  overlap           smallint NOT NULL DEFAULT 0,    -- 0: other runs of the job do not matter; 1: one live run of the job at a time; 2: at most so many
+  overlap           smallint NOT NULL DEFAULT 0,    -- 0: other runs of the job do not matter; 1: one live run of the job at a time; 2: a limited number
   slot              int,                            -- of its limit key
   tenant_slot       int,
-  aged              smallint NOT NULL DEFAULT 0,    -- lanes it has risen by waiting
-  counted           boolean NOT NULL DEFAULT false, -- its tenant has a limit of what may wait
+  aged              smallint NOT NULL DEFAULT 0,    -- lanes it has moved up by waiting
+  counted           boolean NOT NULL DEFAULT false, -- its tenant has a limit of waiting runs
   CONSTRAINT runs_pkey PRIMARY KEY (id),
   CONSTRAINT run_fires_once UNIQUE (job_id, fire_at, origin, seq),
   -- Paused: by a person, outside claim and promotion. Its latest start and its deadline still count.
@@ -77,7 +77,7 @@ CREATE INDEX runs_to_come ON sexton.runs (limit_key, due_at, id) WHERE state IN 
 -- Limits: how many runs of this tenant wait?
 CREATE INDEX runs_counted ON sexton.runs (tenant) WHERE counted AND state <> 'running';
 
--- The payload of a run that a person fired with a payload of its own. It stays as long as the history of that run.
+-- The payload of a run that a person fired with its own payload. It stays as long as the history of that run.
 CREATE TABLE sexton.run_payloads (
   run_id            uuid PRIMARY KEY,
   job_id            uuid NOT NULL,
@@ -85,7 +85,7 @@ CREATE TABLE sexton.run_payloads (
   CONSTRAINT payload_is_at_most_256_kib CHECK (pg_column_size(payload) <= 131072 OR octet_length(payload::text) <= 393216)
 );
 
--- What a running handler has written so far; it moves into the execution when that ends.
+-- The output of a running handler so far; it moves into the execution when that ends.
 CREATE TABLE sexton.live_output (
   run_id            uuid PRIMARY KEY,
   token             bigint NOT NULL,

@@ -3,7 +3,7 @@
 -- locks: none, the tables are new
 -- undo: no
 
--- History: every try once it has ended, and every fire that did not run. Partitioned by the day in its UUIDv7.
+-- History: every ended attempt, and every fire that did not run. Partitioned by the day in its UUIDv7.
 CREATE TABLE sexton.executions (
   id                uuid NOT NULL,
   job_id            uuid NOT NULL,
@@ -23,7 +23,7 @@ CREATE TABLE sexton.executions (
   queue             text NOT NULL,
   tenant            text NOT NULL,
   task              text NOT NULL,
-  reason            text,                           -- why, in one line, where the status does not say it all
+  reason            text,                           -- the reason, in one line, if the status does not say enough
   error             jsonb,
   result            jsonb,
   progress          jsonb,
@@ -39,7 +39,8 @@ CREATE INDEX executions_by_job ON sexton.executions (job_id, id);
 CREATE INDEX executions_ran ON sexton.executions (job_id, fire_at) WHERE status = 'succeeded' AND origin <> 'now';
 
 -- How a one-time job ended (docs/adr/006). It has either a live run or one row here, never both and never two: the primary key
--- is the last guard against ending twice. A row of its own instead of a column of `jobs` keeps the payload's page untouched.
+-- is the last guard against ending twice. A separate row instead of a column of `jobs` leaves the page of the payload
+-- unchanged.
 CREATE TABLE sexton.endings (
   job_id            uuid NOT NULL,
   execution_id      uuid NOT NULL,
@@ -59,7 +60,7 @@ CREATE TABLE sexton.dead_letters (
   run_id            uuid NOT NULL,
   fire_at           timestamptz NOT NULL,
   buried_at         timestamptz NOT NULL,
-  replay_at         timestamptz,                    -- a transient failure that is to be replayed by itself
+  replay_at         timestamptz,                    -- a transient failure that is replayed automatically
   job_version       int NOT NULL,
   seq               int NOT NULL,
   attempts          smallint NOT NULL,
@@ -82,5 +83,5 @@ CREATE INDEX dead_letters_by_job ON sexton.dead_letters (job_id);
 CREATE INDEX dead_letters_by_task ON sexton.dead_letters (task, id);
 CREATE INDEX dead_letters_by_tenant ON sexton.dead_letters (tenant, id);
 CREATE INDEX dead_letters_by_queue ON sexton.dead_letters (queue, id);
--- Which dead letters are to be replayed by themselves now?
+-- Which dead letters are due for an automatic replay?
 CREATE INDEX dead_letters_to_replay ON sexton.dead_letters (replay_at) WHERE replay_at IS NOT NULL;

@@ -3,7 +3,7 @@
 -- locks: none, the tables are new
 -- undo: no
 
--- Keys: what makes a second submission find the first.
+-- Keys: with them, a second submission finds the first.
 
 -- The first answer to a submission, and later the record that its effect has happened.
 CREATE TABLE sexton.idempotency_keys (
@@ -19,10 +19,10 @@ CREATE TABLE sexton.idempotency_keys (
 -- Janitor: which keys have expired?
 CREATE INDEX idempotency_keys_expiring ON sexton.idempotency_keys (expires_at);
 
--- Uniqueness by content: the job that stands for all equal ones.
+-- Uniqueness by content: the job that represents all equal ones.
 CREATE TABLE sexton.unique_keys (
   tenant            text NOT NULL,
-  key               bytea NOT NULL,                 -- sha256 of what must be equal
+  key               bytea NOT NULL,                 -- sha256 of the parts that must be equal
   job_id            uuid NOT NULL,
   holds_until       timestamptz,                    -- null: as long as that job is pending
   PRIMARY KEY (tenant, key)

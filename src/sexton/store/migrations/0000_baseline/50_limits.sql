@@ -5,34 +5,34 @@
 
 -- Fair shares, lanes and limits: which run is served next (docs/adr/014). The claim decides all of it (sexton.claim_runs).
 
--- What is known of tenants beyond their name; a tenant without a row has the defaults.
+-- Settings of tenants; a tenant without a row has the defaults.
 CREATE TABLE sexton.tenants (
   name              text PRIMARY KEY,
   weight            int NOT NULL DEFAULT 1,         -- its share of every lane, against the weights of others that have work there
   running_max       int,                            -- runs at once, over the cluster
-  waiting_max       int,                            -- runs that have not started; more are refused
-  submit_rate       real,                           -- jobs per second that it may submit; more are refused
+  waiting_max       int,                            -- runs that have not started; more are rejected
+  submit_rate       real,                           -- jobs per second that it may submit; more are rejected
   submit_burst      int,
-  jitter_s          real,                           -- of its schedules that say nothing themselves
+  jitter_s          real,                           -- of its schedules that set none
   paused_at         timestamptz,
   paused_by         text,
   note              text,
   updated_at        timestamptz NOT NULL,
   bucket_at         timestamptz NOT NULL DEFAULT '-infinity',  -- of `submit_rate`: see sexton.tokens
-  waiting_count     int NOT NULL DEFAULT 0,         -- submitted since it was counted, and what was counted then
+  waiting_count     int NOT NULL DEFAULT 0,         -- the last count, and the number submitted since then
   counted_at        timestamptz NOT NULL DEFAULT '-infinity',
   CONSTRAINT weight_is_a_share CHECK (weight BETWEEN 1 AND 1000),
   CONSTRAINT tenant_limits_are_positive CHECK (running_max > 0 AND waiting_max > 0 AND submit_rate > 0 AND submit_burst > 0)
 ) WITH (fillfactor = 50);
--- Submission: does this tenant have a limit that could refuse the job?
+-- Submission: does this tenant have a limit that could reject the job?
 CREATE INDEX tenants_that_may_refuse ON sexton.tenants (name) WHERE waiting_max IS NOT NULL OR submit_rate IS NOT NULL;
 
 CREATE TABLE sexton.queues (
   name              text PRIMARY KEY,
   release_rate      real,                           -- runs per second that may start, over the cluster
   release_burst     int,
-  ageing_s          real,                           -- a run that waited this long rises one lane; null: never
-  timeout_s         real,                           -- of jobs and tasks that say nothing themselves; 0: no limit
+  ageing_s          real,                           -- a run that waited this long moves up one lane; null: never
+  timeout_s         real,                           -- of jobs and tasks that set none; 0: no limit
   jitter_s          real,
   policy            jsonb,                          -- retry
   paused_at         timestamptz,
@@ -49,7 +49,7 @@ CREATE TABLE sexton.limits (
   running           int,                            -- runs at once
   count             int,                            -- starts per `per_s`
   per_s             float8,
-  burst             int,                            -- starts that may come at once after a rest
+  burst             int,                            -- starts that may come at once after a pause
   ordered           boolean NOT NULL DEFAULT false, -- one at a time, by due time, retries included
   served_tenant     text NOT NULL DEFAULT '',       -- the tenant that had the last turn
   made_by           text,

@@ -18,7 +18,7 @@ CREATE TABLE sexton.workers (
   draining          boolean NOT NULL DEFAULT false,
   running_count     int NOT NULL DEFAULT 0,
   refused_count     bigint NOT NULL DEFAULT 0,      -- reports that came after the lease was lost
-  lease_s           real                            -- of a remote worker: silence after which it is dead; null: not remote, the cluster's default
+  lease_s           real                            -- of a remote worker: it is dead after this time without a heartbeat; null: not remote, the cluster's default
 ) WITH (fillfactor = 50);
 
 -- Schedulers.
@@ -28,20 +28,20 @@ CREATE TABLE sexton.nodes (
   started_at        timestamptz NOT NULL,
   beat_at           timestamptz NOT NULL,
   partitions        smallint[] NOT NULL DEFAULT '{}',
-  -- The server process that holds its locks; null behind a pooler. A scheduler that dies takes its session with it, so the others
-  -- need not wait until its beat is old.
+  -- The server process that holds its locks; null behind a pooler. When a scheduler dies, its session ends, so the others need
+  -- not wait until its heartbeat is old.
   session           int
 ) WITH (fillfactor = 50);
 
--- Defaults of the tasks that workers know, so that a job submitted in plain SQL gets what its decorator says.
+-- Defaults of the tasks that workers know, so that a job submitted in plain SQL gets the options of its decorator.
 CREATE TABLE sexton.tasks (
   name              text PRIMARY KEY,
   options           jsonb NOT NULL,
   seen_at           timestamptz NOT NULL
 );
 
--- The server and database that this schema belongs to: services refuse to run on a clone or a restore until told to adopt it
--- (rule "a clone does not fire").
+-- The server and database that this schema belongs to: services do not start on a clone or a restore until it is adopted (rule
+-- "a clone does not fire").
 CREATE TABLE sexton.cluster (
   one_row           boolean PRIMARY KEY DEFAULT true CHECK (one_row),
   id                uuid NOT NULL,
@@ -50,7 +50,7 @@ CREATE TABLE sexton.cluster (
   adopted_at        timestamptz NOT NULL
 );
 
--- The key that signs leases before they go over HTTP (sexton.domain.signed_lease). In no answer and in no log.
+-- The key that signs leases before they go over HTTP (sexton.domain.signed_lease). No answer and no log contains it.
 CREATE TABLE sexton.lease_key (
   one_row           boolean PRIMARY KEY DEFAULT true CHECK (one_row),
   key               bytea NOT NULL CHECK (octet_length(key) = 32)
