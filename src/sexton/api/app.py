@@ -8,8 +8,8 @@ from litestar.datastructures import State
 
 from sexton.clock import Clock
 from sexton.ids import Rng
-from sexton.operations.lease_reports import LeaseReports
 from sexton.operations.remote_claims import RemoteClaims
+from sexton.operations.remote_reports import LeaseReports
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.telemetry.events import Emit
@@ -82,7 +82,7 @@ def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, 
         leases=Leases(database),
         long_polling=long_polling,
         remote_claims=RemoteClaims(database, grace_s=settings.worker_grace_s, clock=clock, emit=emit, dice=dice),
-        lease_reports=LeaseReports(database, clock=clock, emit=emit, dice=dice),
+        remote_reports=LeaseReports(database, clock=clock, emit=emit, dice=dice),
     )
     app = Litestar(
         route_handlers=[handler for resource in _RESOURCES for handler in resource.HANDLERS],

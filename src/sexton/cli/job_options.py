@@ -3,23 +3,20 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.models import ArgumentInfo
 
 from sexton.domain.job_options import BY_NAME, OPTIONS, Option
 from sexton.errors import InvalidSubmission
 
+from .flags import F, is_said, with_flags
 from .inputs import instant
 from .printing import as_json_text
 
 if TYPE_CHECKING:
     from sexton.wire import Job
-
-F = TypeVar("F", bound=Callable[..., None])
 
 _TYPES: Mapping[str, Any] = {
     "count": int | None,
@@ -36,29 +33,19 @@ def takes_job_options(*, edits: bool = False) -> Callable[[F], F]:
     that can be edited."""
 
     def taking(command: F) -> F:
-        flags = [
-            inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(one, one.option))
+        flags = {
+            one.name: _annotation(one, one.option)
             for one in OPTIONS
             if one.option is not None and one.name not in _OF_THE_COMMAND and not (edits and one.fixed)
-        ]
-        kinds = get_type_hints(command, include_extras=True)
-        own = [
-            one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=kinds[one.name])
-            for one in inspect.signature(command).parameters.values()
-            if one.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        first = [one for one in own if _is_first(one)]
-        parameters = [*first, *flags, *(one for one in own if one not in first)]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
-        return command
+        }
+        return with_flags(command, flags)
 
     return taking
 
 
 def said(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options given on the command line, in the form of the SDK, by their names."""
-    return {name: _value(BY_NAME[name], value) for name, value in given.items() if _is_said(value)}
+    return {name: _value(BY_NAME[name], value) for name, value in given.items() if is_said(value)}
 
 
 def of_jobs(given: Mapping[str, Any], jobs: str) -> dict[str, Any]:
@@ -77,20 +64,10 @@ def policies(job: Job) -> Iterator[tuple[str, Any]]:
             yield option.name.replace("_", " "), _shown(getattr(job, str(option.field)))
 
 
-def _is_said(value: Any) -> bool:
-    return value is not None and value is not False and value != []
-
-
 def _annotation(option: Option, flag: str | None) -> Any:
     words = (option.flag_means or option.means).replace("`", "")
     example = "" if option.example is None else f" For example {option.example}."
     return Annotated[_TYPES.get(option.kind, str | None), typer.Option(flag, help=words + example)]
-
-
-def _is_first(parameter: inspect.Parameter) -> bool:
-    """An argument comes before the flags, and so does the payload."""
-    told = getattr(parameter.annotation, "__metadata__", ())
-    return parameter.name == "payload" or any(isinstance(one, ArgumentInfo) for one in told)
 
 
 def _value(option: Option, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The keyword options of the SDK: for jobs, schedules, backfills, tenants, queues and limits."""
+"""The keyword options of the SDK: for jobs, schedules and backfills."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, TypedDict
 
 from sexton.domain.duration import Duration
 from sexton.domain.job_options import RECURRENCE
-from sexton.domain.retry import Retry
 from sexton.domain.schedule.backfill import Fires
 from sexton.domain.schedule.backfill import Overlap as BackfillOverlap
 
@@ -52,28 +51,6 @@ class BackfillOptions(TypedDict, total=False):
     spacing: Duration  # between two fires; 1 s if left out
     overlap: BackfillOverlap  # "parallel" is allowed only if the job's own policy is parallel
     dry_run: bool  # only shows what would run
-
-
-class TenantOptions(TypedDict, total=False):
-    """The settings of a tenant. `None` means no limit."""
-
-    weight: int  # its share relative to other tenants; default 1
-    running_max: int | None  # runs at once
-    waiting_max: int | None  # runs that have not started; above it submissions are rejected
-    submit_rate: float | None  # jobs per second; above it submissions are rejected
-    submit_burst: int | None
-    jitter: Duration | None
-
-
-class QueueOptions(TypedDict, total=False):
-    """The settings of a queue; from `timeout` on, defaults of its jobs."""
-
-    release_rate: float | None  # runs per second that may start
-    release_burst: int | None
-    ageing: Duration | None  # after it a run moves up one lane
-    timeout: Duration | None
-    jitter: Duration | None
-    retry: Retry | None
 
 
 RESERVED = Options.__optional_keys__ | {"connection"}

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from sexton.clock import SwitchableClock
 from sexton.domain.limit import LimitOptions, standing_limit
-from sexton.domain.sharing import plain_name, queue_settings, tenant_settings
+from sexton.domain.sharing import QueueOptions, TenantOptions, plain_name, queue_settings, tenant_settings
 from sexton.errors import NotFound
 from sexton.operations import limits, queues, tenants
 from sexton.operations.caller import Caller
@@ -22,7 +22,6 @@ from sexton.store.sharing.tenants import Tenant
 
 from .caller import APP
 from .faults import submission_faults
-from .options import QueueOptions, TenantOptions
 from .pools import Pools
 
 

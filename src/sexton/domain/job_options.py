@@ -112,9 +112,7 @@ OPTIONS: tuple[Option, ...] = (
         shown="next_fire_at",
         example="24h",
     ),
-    Option(
-        "tenant", "word", "The tenant that the job belongs to.", "job.tenant", default="default", always=True, fixed=_BY_TENANT
-    ),
+    Option("tenant", "word", "The tenant that owns the job.", "job.tenant", default="default", always=True, fixed=_BY_TENANT),
     Option(
         "queue",
         "word",
@@ -397,7 +395,5 @@ OPTIONS: tuple[Option, ...] = (
 BY_NAME = {option.name: option for option in OPTIONS}
 FIXED = {option.name: option.fixed for option in OPTIONS if option.fixed is not None}
 IN_POLICY = {option.name: option.in_policy for option in OPTIONS if option.in_policy is not None}
-POLICIES = {
-    name: key for name, key in IN_POLICY.items() if name != "limit"
-}  # a limit is separate from the policy until it is stored
+POLICIES = {name: key for name, key in IN_POLICY.items() if name != "limit"}  # a limit joins the policy when it is stored
 RECURRENCE = tuple(option.name for option in OPTIONS if option.kept.startswith("recurrence."))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, TypedDict, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 import msgspec
 
@@ -33,13 +33,13 @@ class Limit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LimitOptions(TypedDict, total=False):
-    """The numbers of a limit."""
+    """The numbers of a limit, each with what it means."""
 
-    running: int | None  # runs at once
-    count: int | None  # starts per `per`
-    per: Duration | None
-    burst: int | None  # starts that may come at once after a pause
-    ordered: bool  # one at a time, by due time
+    running: Annotated[int | None, "Runs at once."]
+    count: Annotated[int | None, "Starts per `per`."]
+    per: Annotated[Duration | None, "The span that `count` is of: at most a day."]
+    burst: Annotated[int | None, "Starts that may come at once after a pause; a tenth of `count` by default."]
+    ordered: Annotated[bool, "One at a time and by due time, retries included."]
 
 
 def limit(key: str, **numbers: Unpack[LimitOptions]) -> Limit:

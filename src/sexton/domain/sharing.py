@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Annotated, TypedDict
 
 import msgspec
 
@@ -19,6 +20,28 @@ WAITING_MAX_LIMIT = 1_000_000  # runs that have not started are counted, so the 
 RATE_MIN, RATE_MAX = 0.001, 1_000_000.0
 AGEING_S = (1.0, 7 * 86_400.0)
 JITTER_LIMIT_S = 1_800.0  # the same as for a schedule
+
+
+class TenantOptions(TypedDict, total=False):
+    """The settings of a tenant, each with what it means. `None` means no limit."""
+
+    weight: Annotated[int, "Its share, against the weights of the tenants that have work in the same lane of the same queue."]
+    running_max: Annotated[int | None, "Runs at once, over the whole cluster."]
+    waiting_max: Annotated[int | None, "Runs that have not started; a submission beyond is refused (429)."]
+    submit_rate: Annotated[float | None, "Jobs per second; a submission beyond is refused (429)."]
+    submit_burst: Annotated[int | None, "Jobs that may come at once after a pause; one second of `submit_rate` by default."]
+    jitter: Annotated[Duration | None, "The jitter of its schedules that set none: at most 30 minutes."]
+
+
+class QueueOptions(TypedDict, total=False):
+    """The settings of a queue, each with what it means; from `timeout` on, defaults of its jobs."""
+
+    release_rate: Annotated[float | None, "Runs per second that the queue lets start, over the whole cluster."]
+    release_burst: Annotated[int | None, "Runs that may start at once after a pause; a tenth of `release_rate` by default."]
+    ageing: Annotated[Duration | None, "A run that has waited for so long rises one lane; without it never."]
+    timeout: Annotated[Duration | None, "How long one attempt of a job that sets no timeout may take; 0: no limit."]
+    jitter: Annotated[Duration | None, "The jitter of schedules that set none: at most 30 minutes."]
+    retry: Annotated[Retry | None, "How often jobs that set no retry policy are tried."]
 
 
 class TenantSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,15 @@
-"""The meaning of each field, once: a name means the same everywhere, so the document takes it from here. The meanings of job
-options are in `sexton.domain.job_options`."""
+"""The meaning of each field, once: a name means the same everywhere, so the document takes it from here. The options of a job
+are in `sexton.domain.job_options`; what is set for tenants, queues and limits, in `sexton.domain.sharing` and
+`sexton.domain.limit`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 from sexton.domain.job_options import OPTIONS, Option
+from sexton.domain.limit import LimitOptions
+from sexton.domain.sharing import QueueOptions, TenantOptions
 
 
 def _asked(option: Option) -> str:
@@ -19,14 +22,23 @@ _OF_ANSWERS = {
     for option in OPTIONS
     if option.has_own_field
 }
-_OF_JOBS: dict[str, Mapping[Any, str]] = {
+_OF_TENANTS, _OF_QUEUES, _OF_LIMITS = (
+    {name: kind.__metadata__[0] for name, kind in get_type_hints(options, include_extras=True).items()}
+    for options in (TenantOptions, QueueOptions, LimitOptions)
+)
+_OF_STRUCTS: dict[str, Mapping[Any, str]] = {
     "JobRequest": _OF_REQUESTS,
     "JobEdit": _OF_REQUESTS,
     "Job": _OF_ANSWERS,
     "Submitted": _OF_ANSWERS,
+    "TenantSettings": _OF_TENANTS,
+    "QueueSettings": _OF_QUEUES,
+    "LimitSettings": _OF_LIMITS,
 }
 _OTHERWISE = {"handler", "limit"}  # means something else in other structs
-MEANINGS = {option.name: option.means for option in OPTIONS if option.name not in _OTHERWISE} | {
+MEANINGS = {**_OF_TENANTS, **_OF_QUEUES, **_OF_LIMITS}
+MEANINGS |= {option.name: option.means for option in OPTIONS if option.name not in _OTHERWISE}
+MEANINGS |= {
     "handler": "What runs: the name of a Python task.",
     "schedule": "The rule of a recurring job; null: it is a one-time job.",
     "schedule_words": "The rule in words.",
@@ -101,21 +113,9 @@ MEANINGS = {option.name: option.means for option in OPTIONS if option.name not i
     "held_count": "Runs that hold it now.",
     "holders": "The runs that hold it, the longest first.",
     "capped": "Whether a count stopped at its limit of 10,000.",
-    "weight": "Its share, relative to the weights of the tenants that have work in the same lane of the same queue.",
-    "running_max": "Runs at once, over the whole cluster.",
-    "waiting_max": "Runs that have not started; a submission above it is rejected (429).",
-    "submit_rate": "Jobs per second; a submission above it is rejected (429).",
-    "submit_burst": "Jobs that may come at once after a pause; one second of `submit_rate` by default.",
-    "release_rate": "Runs per second that the queue releases, over the whole cluster.",
-    "release_burst": "Runs that may start at once after a pause; a tenth of `release_rate` by default.",
-    "ageing": "A run that has waited this long moves up one lane; without it never.",
     "ageing_s": "A run that has waited this long moves up one lane, in seconds; null: never.",
-    "running": "Runs at once.",
-    "per": "The span of `count`: at most a day.",
-    "per_s": "The span of `count`, in seconds.",
-    "burst": "Starts that may come at once after a pause; a tenth of `count` by default.",
-    "ordered": "One at a time and by due time, retries included.",
-    "tokens": "Starts that the rate allows now.",
+    "per_s": "The span that `count` is of, in seconds.",
+    "tokens": "Starts that the rate allows at this moment.",
     "made_by": "The caller that set the numbers.",
     "updated_at": "When it was last set; null: never.",
     "since": "When that began.",
@@ -219,7 +219,7 @@ def explained(schema: Any) -> Any:
 
 def _told(of: str, name: str, schema: dict[str, Any]) -> dict[str, Any]:
     """A struct may define its own meaning of a name."""
-    meaning = MEANINGS.get(f"{of}.{name}") or _OF_JOBS.get(of, {}).get(name) or MEANINGS.get(name)
+    meaning = MEANINGS.get(f"{of}.{name}") or _OF_STRUCTS.get(of, {}).get(name) or MEANINGS.get(name)
     return (
         schema if meaning is None else {**schema, "description": " ".join(filter(None, [meaning, schema.get("description")]))}
     )

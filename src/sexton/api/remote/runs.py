@@ -20,8 +20,8 @@ from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Outcome, Succeeded, storable
 from sexton.domain.signed_lease import SignedLease
-from sexton.operations.lease_reports import Item
-from sexton.operations.lease_reports import Reported as ReportedRun
+from sexton.operations.remote_reports import Item
+from sexton.operations.remote_reports import Reported as ReportedRun
 from sexton.wire.remote import (
     CompletedItem,
     CompletedMany,
@@ -66,7 +66,7 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
     state, asked, lease = await _asked(request, RunHeartbeat)
     progress = kept("/progress", asked.progress, PROGRESS_BYTES_LIMIT)
     output = None if asked.output is None else storable(asked.output)
-    heard = await state.lease_reports.hear(caller_of(request), lease, progress=progress, output=output)
+    heard = await state.remote_reports.hear(caller_of(request), lease, progress=progress, output=output)
     return answer(RunHeard(run_id=lease.run_id, cancel_requested=heard.cancel_requested, ends_at=heard.ends_at))
 
 
@@ -142,7 +142,7 @@ async def complete_many(request: ApiRequest) -> Response[bytes]:
             items[index] = await _item(state, one, f"/items/{index}")
         except Refused as problem:
             refused[index] = problem
-    settled = await state.lease_reports.settle_all(caller_of(request), list(items.values())) if items else []
+    settled = await state.remote_reports.settle_all(caller_of(request), list(items.values())) if items else []
     became: dict[int, ReportedRun | Exception] = {**refused, **dict(zip(items, settled, strict=True))}
     answers = [_completed(one, became[index]) for index, one in enumerate(asked.items)]
     return answer(CompletedMany(items=answers, refused_count=sum(one.problem is not None for one in answers)))
@@ -163,7 +163,7 @@ def _completed(asked: CompleteItem, became: ReportedRun | Exception) -> Complete
 
 
 async def _settle(request: ApiRequest, item: Item) -> Response[bytes]:
-    return answer(_reported(await state_of(request).lease_reports.settle(caller_of(request), item)))
+    return answer(_reported(await state_of(request).remote_reports.settle(caller_of(request), item)))
 
 
 def _reported(settled: ReportedRun) -> Reported:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from uuid import UUID
 
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.exits import Exit, NotUnderstood
+from sexton.cli.flags import F, with_flags
 from sexton.cli.inputs import sure
 from sexton.cli.printing import print_json, print_list, print_one, progress, say
 from sexton.errors import InvalidSubmission
@@ -51,7 +52,7 @@ def list_(
 
     Example: sexton dead list --handler demo.fail
     """
-    filters = _filters(handler, tenant, queue, permanent)
+    filters = _filters(handler=handler, tenant=tenant, queue=queue, permanent=permanent)
 
     async def found(client: AsyncClient) -> list[DeadLetter]:
         return [letter async for letter in client.dead_letters(limit=limit, **filters)]
@@ -98,109 +99,120 @@ def show(
     )
 
 
+def _selects(command: F) -> F:
+    """The options that choose dead letters for a change of many, as `_selection` takes them."""
+    choice = {"ids": Ids, "handler": Handler, "tenant": Tenant, "queue": Queue, "permanent": Permanent, "everything": All}
+    return with_flags(command, {**choice, "dry_run": DryRun, "yes": Yes})
+
+
 @app.command()
+@_selects
 def replay(
-    ids: Ids = None,
-    handler: Handler = None,
-    tenant: Tenant = None,
-    queue: Queue = None,
-    permanent: Permanent = None,
-    everything: All = False,
     new_key: Annotated[
         bool, typer.Option("--new-key", help="Delete the idempotency keys: the effect may happen again.")
     ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
     url: Url = None,
     as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Run dead letters again with a fresh budget, each once.
 
     Example: sexton dead replay --handler demo.fail --yes
     """
-    filters = _filters(handler, tenant, queue, permanent)
-    _require_choice(ids, filters, everything)
+    selection = _selection(**given)
 
     async def work(client: AsyncClient) -> Exit:
         from sexton.wire import Replay
 
-        chosen = await _chosen(client, ids, filters)
-        if dry_run or not chosen:
-            return _answer(
-                Replay(matched_count=len(chosen), replayed=[], dry_run=dry_run), "would run again", len(chosen), as_json
-            )
-        if ids is None:
-            sure(f"Run {len(chosen):,} dead letters again?", yes=yes)
-        replayed: list[UUID] = []
-        with progress("replaying", len(chosen)) as advance:
-            for part in _parts(chosen):
-                replayed += (await client.replay(part, keep_key=not new_key)).replayed
-                advance(len(part))
-        answer = Replay(matched_count=len(chosen), replayed=replayed, dry_run=False)
-        return _answer(answer, "run again", len(replayed), as_json, missed=len(chosen) - len(replayed) if ids else 0)
+        async def again(part: Sequence[UUID]) -> Sequence[UUID]:
+            return (await client.replay(part, keep_key=not new_key)).replayed
+
+        done = await _each_part(client, selection, again, ask="Run {:,} dead letters again?", doing="replaying")
+        answer = Replay(matched_count=done.matched_count, replayed=done.ids, dry_run=selection.dry_run)
+        return _answer(answer, done, as_json, did="run again", would="would run again")
 
     raise typer.Exit(with_client(url, work))
 
 
 @app.command()
-def discard(
-    ids: Ids = None,
-    handler: Handler = None,
-    tenant: Tenant = None,
-    queue: Queue = None,
-    permanent: Permanent = None,
-    everything: All = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Discard dead letters. Their jobs stay failed. This cannot be undone.
+@_selects
+def discard(url: Url = None, as_json: AsJson = False, **given: Any) -> None:
+    """Throw dead letters away. Their jobs stay failed; nothing brings them back.
 
     Example: sexton dead discard --handler demo.fail --permanent --dry-run
     """
-    filters = _filters(handler, tenant, queue, permanent)
-    _require_choice(ids, filters, everything)
+    selection = _selection(**given)
 
     async def work(client: AsyncClient) -> Exit:
         from sexton.wire import Discard
 
-        chosen = await _chosen(client, ids, filters)
-        if dry_run or not chosen:
-            answer = Discard(matched_count=len(chosen), discarded=[], dry_run=dry_run)
-            return _answer(answer, "would be discarded", len(chosen), as_json)
-        if ids is None:
-            sure(f"Discard {len(chosen):,} dead letters for good?", yes=yes)
-        gone: list[UUID] = []
-        with progress("discarding", len(chosen)) as advance:
-            for part in _parts(chosen):
-                gone += (await client.discard(part)).discarded
-                advance(len(part))
-        answer = Discard(matched_count=len(chosen), discarded=gone, dry_run=False)
-        return _answer(answer, "discarded", len(gone), as_json, missed=len(chosen) - len(gone) if ids else 0)
+        async def away(part: Sequence[UUID]) -> Sequence[UUID]:
+            return (await client.discard(part)).discarded
+
+        done = await _each_part(client, selection, away, ask="Discard {:,} dead letters for good?", doing="discarding")
+        answer = Discard(matched_count=done.matched_count, discarded=done.ids, dry_run=selection.dry_run)
+        return _answer(answer, done, as_json, did="discarded", would="would be discarded")
 
     raise typer.Exit(with_client(url, work))
 
 
-def _filters(handler: str | None, tenant: str | None, queue: str | None, permanent: bool | None) -> Any:
-    given = {"handler": handler, "tenant": tenant, "queue": queue, "permanent": permanent}
-    return {name: value for name, value in given.items() if value is not None}
+class Selection(NamedTuple):
+    """Dead letters, by their ids or by filters; without either, all of them."""
+
+    ids: Sequence[str] | None
+    filters: dict[str, Any]
+    dry_run: bool
+    yes: bool
 
 
-def _require_choice(ids: Sequence[str] | None, filters: dict[str, Any], everything: bool) -> None:
-    """Exactly one way to select: a forgotten option must not mean all of them."""
-    ways = sum([bool(ids), bool(filters), everything])
+class Done(NamedTuple):
+    matched_count: int
+    ids: list[UUID]
+    missed_count: int  # of the ids that were named
+    is_done: bool  # or it was only asked
+
+
+def _selection(*, ids: Sequence[str] | None, everything: bool, dry_run: bool, yes: bool, **filters: Any) -> Selection:
+    """Exactly one way of choosing: a forgotten option must not mean all of them."""
+    given = _filters(**filters)
+    ways = sum([bool(ids), bool(given), bool(everything)])
     if ways == 0:
         raise NotUnderstood("say which: give ids, a filter such as --handler, or --all")
     if ways > 1:
-        raise NotUnderstood("select in one way: ids, filters, or --all")
+        raise NotUnderstood("choose one way: ids, filters, or --all")
+    return Selection(ids, given, bool(dry_run), bool(yes))
 
 
-async def _chosen(client: AsyncClient, ids: Sequence[str] | None, filters: Any) -> list[UUID]:
-    """Exactly these: letters buried while the command asks and works are not touched."""
-    if ids:
-        return [_uuid(letter_id) for letter_id in ids]
-    return [letter.id async for letter in client.dead_letters(**filters)]
+def _filters(**given: Any) -> Any:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+async def _each_part(
+    client: AsyncClient,
+    selection: Selection,
+    change: Callable[[Sequence[UUID]], Awaitable[Sequence[UUID]]],
+    *,
+    ask: str,
+    doing: str,
+) -> Done:
+    chosen = await _chosen(client, selection)
+    if selection.dry_run or not chosen:
+        return Done(len(chosen), [], 0, is_done=False)
+    if selection.ids is None:
+        sure(ask.format(len(chosen)), yes=selection.yes)
+    changed: list[UUID] = []
+    with progress(doing, len(chosen)) as advance:
+        for part in _parts(chosen):
+            changed += await change(part)
+            advance(len(part))
+    return Done(len(chosen), changed, len(chosen) - len(changed) if selection.ids else 0, is_done=True)
+
+
+async def _chosen(client: AsyncClient, selection: Selection) -> list[UUID]:
+    """Exactly these: what is buried while we ask and work is not touched."""
+    if selection.ids:
+        return [_uuid(letter_id) for letter_id in selection.ids]
+    return [letter.id async for letter in client.dead_letters(**selection.filters)]
 
 
 def _uuid(text: str) -> UUID:
@@ -214,13 +226,13 @@ def _parts(chosen: Sequence[UUID]) -> list[Sequence[UUID]]:
     return [chosen[start : start + CHUNK] for start in range(0, len(chosen), CHUNK)]
 
 
-def _answer(document: Any, done: str, count: int, as_json: bool, *, missed: int = 0) -> Exit:
+def _answer(document: Any, done: Done, as_json: bool, *, did: str, would: str) -> Exit:
     if as_json:
         print_json(document)
     else:
-        typer.echo(f"{count:,} {done}")
-    if missed:
-        say(f"{missed:,} of the ids are not in the dead letters, or no longer")
+        typer.echo(f"{len(done.ids):,} {did}" if done.is_done else f"{done.matched_count:,} {would}")
+    if done.missed_count:
+        say(f"{done.missed_count:,} of the ids are not in the dead letters (any more)")
         return Exit.NOT_FOUND
     return Exit.DONE
 

@@ -8,9 +8,9 @@ import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.printing import print_list, print_one, print_table, up_to
+from sexton.domain.limit import LimitOptions
 
 from .named import NamedCommands
-from .set_options import said
 
 if TYPE_CHECKING:
     from sexton.wire import LimitView
@@ -67,40 +67,19 @@ def _print(limit: LimitView, as_json: bool) -> None:
 
 
 commands = NamedCommands(
-    "limits",
+    "limit",
     "List, show, set and remove limits by key. Without a command: list.",
     list_,
+    _print,
     argument=KEY,
     metavar="key",
     example="stripe",
 )
 app = commands.app
-commands.show(lambda client, key: client.limit(key), _print, "Show a limit, the runs that hold it, and how many wait.")
-
-
-@app.command("set")
-def set_(
-    context: typer.Context,
-    key: Annotated[str, typer.Argument(help=KEY)],
-    running: Annotated[int | None, typer.Option(help="Runs at once.")] = None,
-    count: Annotated[int | None, typer.Option(help="Starts per --per.")] = None,
-    per: Annotated[str | None, typer.Option(help="The span of --count: 1s.")] = None,
-    burst: Annotated[int | None, typer.Option(help="Starts that may come at once after a pause.")] = None,
-    ordered: Annotated[bool, typer.Option("--ordered", help="One at a time, by due time.")] = False,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Create a limit, or replace its numbers, for all jobs that name it.
-
-    Example: sexton limits set stripe --running 5 --count 10 --per 1s
-    """
-    numbers = said(context)
-    _print(with_client(url, lambda client: client.set_limit(key, **numbers)), as_json)
-
-
-commands.change(
-    "remove",
-    lambda client, key: client.remove_limit(key),
-    "Remove a limit. Rejected while runs wait for it.",
-    done="removed",
+commands.show("Show a limit, the runs that hold it, and how many wait.")
+commands.set(
+    LimitOptions,
+    "Create a limit, or replace its numbers, for all jobs that name it.",
+    example="--running 5 --count 10 --per 1s",
 )
+commands.change("remove", "Remove a limit. Rejected while runs wait for it.", done="removed")

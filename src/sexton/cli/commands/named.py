@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.printing import print_json
+from sexton.cli.printing import print_json, print_list, up_to
+
+from .set_options import said, takes_settings, with_present
 
 if TYPE_CHECKING:
     from sexton.client.remote.async_client import AsyncClient
     from sexton.wire import QueueView, TenantView
-
-T = TypeVar("T")
 
 
 class List(Protocol):
     def __call__(self, *, url: str | None, as_json: bool) -> None: ...
 
 
-class NamedCommands:
-    """The commands of one kind, `sexton {kind} …`; without a command, its list. `example` is a name for the examples of the
-    help pages."""
+Print = Callable[[Any, bool], None]  # one of them, as JSON or for people
 
-    def __init__(self, kind: str, about: str, list_: List, *, argument: str, example: str, metavar: str | None = None) -> None:
-        self.app = typer.Typer(name=kind, add_completion=False, invoke_without_command=True, rich_markup_mode=None, help=about)
-        self._kind, self._example = kind, example
+
+class NamedCommands:
+    """The commands of one kind of thing, such as `sexton queues …`; without a command, its list. They call the methods that the
+    client has for the noun: `queue`, `set_queue`, `pause_queue` … `example` is a name for the examples of the help pages."""
+
+    _keeps = False  # whether `set` leaves what is not named
+
+    def __init__(
+        self, noun: str, about: str, list_: List, print_: Print, *, argument: str, example: str, metavar: str | None = None
+    ) -> None:
+        self.app = typer.Typer(
+            name=f"{noun}s", add_completion=False, invoke_without_command=True, rich_markup_mode=None, help=about
+        )
+        self._noun, self._example, self._print = noun, example, print_
         self._name: Any = typer.Argument(metavar=metavar, help=argument)
         self.app.command("list")(list_)
 
@@ -36,30 +45,80 @@ class NamedCommands:
             if context.invoked_subcommand is None:
                 list_(url=url, as_json=as_json)
 
-    def show(self, read: Callable[[AsyncClient, str], Awaitable[T]], print_: Callable[[T, bool], None], about: str) -> None:
+    def show(self, about: str) -> None:
         @self._command("show", about)
         def show(name: str = self._name, url: Url = None, as_json: AsJson = False) -> None:
-            print_(with_client(url, lambda client: read(client, name)), as_json)
+            self._print(with_client(url, lambda client: self._read(client, name)), as_json)
 
-    def pause(self, work: Callable[[AsyncClient, str, str | None], Awaitable[Any]], about: str, *, example_note: str) -> None:
-        @self._command("pause", about, f' --note "{example_note}"')
+    def set(self, options: type, about: str, *, example: str) -> None:
+        """A command with one flag per option."""
+        about = f"{about} Settings that you leave out keep their value." if self._keeps else about
+
+        @self._command("set", about, f" {example}")
+        @takes_settings(options, keeps=self._keeps)
+        def set_(name: str = self._name, url: Url = None, as_json: AsJson = False, **given: Any) -> None:
+            named = said(given)
+
+            async def work(client: AsyncClient) -> Any:
+                settings = await with_present(self._read(client, name), named, options) if self._keeps else named
+                return await self._call(client, "set", name, **settings)
+
+            self._print(with_client(url, work), as_json)
+
+    def change(self, verb: str, about: str, *, done: str) -> None:
+        """A command that takes the name alone; `done` follows the name in what it prints."""
+
+        @self._command(verb, about)
+        def change(name: str = self._name, url: Url = None, as_json: AsJson = False) -> None:
+            _tell(with_client(url, lambda client: self._call(client, verb, name)), f"{name} {done}", as_json)
+
+    def _read(self, client: AsyncClient, name: str) -> Awaitable[Any]:
+        return getattr(client, self._noun)(name)  # type: ignore[no-any-return]
+
+    def _call(self, client: AsyncClient, verb: str, name: str, **told: Any) -> Awaitable[Any]:
+        return getattr(client, f"{verb}_{self._noun}")(name, **told)  # type: ignore[no-any-return]
+
+    def _command(self, verb: str, about: str, options: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+        return self.app.command(verb, help=f"{about}\n\nExample: sexton {self._noun}s {verb} {self._example}{options}")
+
+
+class ShareCommands(NamedCommands):
+    """The commands of queues and of tenants, which have a load, settings and a pause. `row` has what a list shows between
+    load and pause, by column; `settings` is an example for `set`."""
+
+    _keeps = True
+
+    def __init__(
+        self, noun: str, options: type, row: Callable[[Any], dict[str, Any]], print_: Print, *, example: str, settings: str
+    ) -> None:
+        def list_(url: Url = None, as_json: AsJson = False) -> None:
+            found = with_client(url, lambda client: getattr(client, f"{noun}s")())
+            rows = [{noun: one.name, **_load(one), **row(one), "status": _pause(one)} for one in found]
+            none = f"no {noun} has live work, and nothing is set for any"
+            print_list(found, tuple(rows[0]) if rows else (), [tuple(one.values()) for one in rows], none=none, as_json=as_json)
+
+        about = f"List the {noun}s that are in use or for which something was set. Counts stop at 10,000."
+        list_.__doc__ = f"{about}\n\nExample: sexton {noun}s list"
+        group = f"List, set, pause and resume {noun}s. Without a command: list."
+        super().__init__(noun, group, list_, print_, argument=f"The {noun}.", example=example)
+        self.show(f"Show what is set for a {noun}, and its load.")
+        self.set(options, f"Change the settings of a {noun}.", example=settings)
+        self._pause()
+        self.change("resume", f"Resume a paused {noun}.", done="resumed")
+        removes = f"Remove the settings of a {noun}: it has the defaults again. Its runs stay."
+        self.change("remove", removes, done="has the defaults again")
+
+    def _pause(self) -> None:
+        about = f"Start no run of a {self._noun} until it is resumed. Running runs continue."
+
+        @self._command("pause", about, ' --note "the mail server is down"')
         def pause(
             name: str = self._name,
             note: Annotated[str | None, typer.Option(help="The reason, shown with the pause.")] = None,
             url: Url = None,
             as_json: AsJson = False,
         ) -> None:
-            _tell(with_client(url, lambda client: work(client, name, note)), f"{name} paused", as_json)
-
-    def change(self, verb: str, work: Callable[[AsyncClient, str], Awaitable[Any]], about: str, *, done: str) -> None:
-        """A command that takes only the name; it prints the name and `done`."""
-
-        @self._command(verb, about)
-        def change(name: str = self._name, url: Url = None, as_json: AsJson = False) -> None:
-            _tell(with_client(url, lambda client: work(client, name)), f"{name} {done}", as_json)
-
-    def _command(self, verb: str, about: str, options: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-        return self.app.command(verb, help=f"{about}\n\nExample: sexton {self._kind} {verb} {self._example}{options}")
+            _tell(with_client(url, lambda client: self._call(client, "pause", name, note=note)), f"{name} paused", as_json)
 
 
 def standing(noun: str, view: QueueView | TenantView) -> list[tuple[str, Any]]:
@@ -71,6 +130,14 @@ def standing(noun: str, view: QueueView | TenantView) -> list[tuple[str, Any]]:
         ("paused at", view.paused_at),
         ("paused by", view.paused_by),
     ]
+
+
+def _load(view: QueueView | TenantView) -> dict[str, Any]:
+    return {state: up_to(getattr(view, f"{state}_count")) for state in ("ready", "running", "waiting", "parked")}
+
+
+def _pause(view: QueueView | TenantView) -> str | None:
+    return None if view.status == "active" else view.status
 
 
 def _tell(answer: Any, line: str, as_json: bool) -> None:

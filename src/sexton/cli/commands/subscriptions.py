@@ -66,14 +66,15 @@ def _print(one: SubscriptionView, as_json: bool) -> None:
 
 
 commands = NamedCommands(
-    "subscriptions",
+    "subscription",
     "List, add and remove subscriptions; their deliveries, and replays. Without a command: list.",
     list_,
+    _print,
     argument="The subscription.",
     example="orders",
 )
 app = commands.app
-commands.show(lambda client, name: client.subscription(name), _print, "Show a subscription.")
+commands.show("Show a subscription.")
 
 
 @app.command()

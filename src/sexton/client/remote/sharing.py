@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar, Unpack
 import msgspec
 
 from sexton import wire
-from sexton.client.options import QueueOptions, TenantOptions
 from sexton.domain.limit import LimitOptions
 from sexton.domain.retry import Retry
+from sexton.domain.sharing import QueueOptions, TenantOptions
 from sexton.errors import InvalidSubmission
 
 from .call import Call, Pages, get, part

@@ -1,9 +1,10 @@
 -- Submits one job from any language, inside any transaction:
 --   SELECT sexton.submit('send_invoice', '{"user_id": 42}', run_at => now() + interval '1 day');
 -- Promises: SECURITY DEFINER with a fixed search path: a role with EXECUTE on this function and USAGE on the schema may submit and can do
--- nothing else. Arguments are only ever added, at the end and with a default (see migrations/0100): no service calls this function, so that
+-- nothing else. Arguments are only ever added, at the end and with a default: no service calls this function, so that
 -- none of the last release misses the old signature. Wrong arguments are rejected with SQLSTATE 22023 and a message that names the argument.
 -- Called by: users. Locks: those of submit_jobs; lock_timeout 2 s.
+-- replaces: sexton.submit(text, jsonb, timestamptz, interval, text, text, text, text, text, interval, interval, text[], text[], interval, text)
 CREATE OR REPLACE FUNCTION sexton.submit(
   task text, payload jsonb DEFAULT '{}', run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, queue text DEFAULT NULL,
   priority text DEFAULT NULL, tenant text DEFAULT NULL, name text DEFAULT NULL, key text DEFAULT NULL,

@@ -2,6 +2,7 @@
 --   SELECT sexton.submit_schedule('report', name => 'report', cron => '0 9 * * MON-FRI', timezone => 'America/New_York');
 -- Promises: rights and arguments as for sexton.submit. A fault in the rule itself is found by a planner: the job then ends as failed and says why.
 -- Called by: users. Locks: those of submit_schedules; lock_timeout 2 s.
+-- replaces: sexton.submit_schedule(text, jsonb, text, text, text, interval, text, interval, timestamptz, timestamptz, int, text[], text, text, interval, text, text, text, interval, text[], text)
 CREATE OR REPLACE FUNCTION sexton.submit_schedule(
   task text, payload jsonb DEFAULT '{}', name text DEFAULT NULL, cron text DEFAULT NULL, rrule text DEFAULT NULL, every interval DEFAULT NULL,
   timezone text DEFAULT NULL, jitter interval DEFAULT NULL, start_at timestamptz DEFAULT NULL, end_at timestamptz DEFAULT NULL,

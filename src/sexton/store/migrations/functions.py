@@ -3,6 +3,9 @@
 A changed body is applied by checksum. A changed signature is a new function with a new name, so that the last release still
 finds the old one; the old file then says `-- superseded by: NEW; removed in: RELEASE` and `-- signature: sexton.OLD(types)`.
 From that release on the function is no longer created, and `sexton migrate` drops it.
+
+A function that only users call keeps its name: its file says `-- replaces: sexton.NAME(types)`. Two functions of one name with
+defaults would be ambiguous, so one transaction replaces the old one with the new one, and roles keep their right to call it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from .release import RELEASE, order
 _FOLDER = "sexton.store"
 _START = re.compile(r"^CREATE OR REPLACE FUNCTION sexton\.", re.MULTILINE)
 _SUPERSEDED = re.compile(r"^-- superseded by: \w+; removed in: (\S+)$", re.MULTILINE)
+_REPLACES = re.compile(r"^-- replaces: (sexton\.\w+\(.*\))$", re.MULTILINE)
 _SIGNATURE = re.compile(r"^-- signature: (sexton\.\w+\(.*\))$", re.MULTILINE)
 
 DROPPED = ""  # the checksum of a dropped function
@@ -29,6 +33,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     sql: str  # without the header
     removed_in: str | None = None
     signature: str | None = None
+    replaces: str | None = None  # the signature that it had
 
     @property
     def is_removed(self) -> bool:
@@ -41,7 +46,11 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def statement(self) -> str:
         """The SQL that makes the database agree with this release."""
-        return f"DROP FUNCTION IF EXISTS {self.signature};" if self.is_removed else self.sql
+        if self.is_removed:
+            return f"DROP FUNCTION IF EXISTS {self.signature};"
+        if self.replaces is not None:
+            return _text("replace.sql").format(name=self.name, old=self.replaces, new=self.sql)
+        return self.sql
 
 
 @cache
@@ -57,7 +66,7 @@ def read(name: str, text: str) -> Function:
     if start is None:
         raise ValueError(f"functions/{name}.sql has no CREATE OR REPLACE FUNCTION sexton.…")
     header = text[: start.start()]
-    superseded, signature = _SUPERSEDED.search(header), _SIGNATURE.search(header)
+    superseded, signature, replaces = (form.search(header) for form in (_SUPERSEDED, _SIGNATURE, _REPLACES))
     if (superseded is None) != (signature is None):
         raise ValueError(
             f"functions/{name}.sql: a superseded function names its successor, the release that removes it, and its signature"
@@ -67,9 +76,14 @@ def read(name: str, text: str) -> Function:
         sql=text[start.start() :].strip(),
         removed_in=superseded[1] if superseded else None,
         signature=signature[1] if signature else None,
+        replaces=replaces[1] if replaces else None,
     )
 
 
 def rights() -> str:
     """The rights of PUBLIC: applied again whenever a function was created."""
-    return resources.files(__package__).joinpath("rights.sql").read_text(encoding="utf-8").strip()
+    return _text("rights.sql")
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8").strip()

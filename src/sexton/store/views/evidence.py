@@ -9,7 +9,6 @@ from uuid import UUID
 
 import msgspec
 
-from sexton.domain.outcome import ErrorInfo
 from sexton.store import clock as database_clock
 from sexton.store.database import Connection
 from sexton.store.sharing import limits, queues, tenants
@@ -19,6 +18,7 @@ from sexton.store.sharing.tenants import Tenant
 from sexton.store.sql import statements
 from sexton.store.work import jobs, run_payloads
 from sexton.store.work.jobs import JobView
+from sexton.store.work.with_error import WithError
 
 from .overview import NODE_ALIVE_S
 
@@ -83,7 +83,7 @@ class Fleet(NamedTuple):
     leader: str | None
 
 
-class Past(NamedTuple):
+class Past(WithError, msgspec.Struct, frozen=True):
     """A row of history: an attempt, or fires that did not start."""
 
     id: UUID
@@ -97,10 +97,6 @@ class Past(NamedTuple):
     reason: str | None
     error_json: str | None
     result_json: str | None
-
-    @property
-    def error(self) -> ErrorInfo | None:
-        return ErrorInfo.from_json(self.error_json)
 
     @property
     def gap(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -32,30 +32,42 @@ _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
 _BATCH_SPREAD = timedelta(seconds=1)  # the ids of one batch are up to 10 ms later than the instant of its submission
 
 
-class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs; a null field matches all. `submitted_from` is included, `submitted_until` is not."""
+class WorkFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A null field matches all. `…_from` is included, `…_until` is not."""
 
     status: str | None = None
-    name: str | None = None
-    tag: str | None = None
+    task: str | None = None
     tenant: str | None = None
     queue: str | None = None
-    task: str | None = None
+
+
+class JobFilter(WorkFilter, frozen=True, kw_only=True):
+    """Which jobs."""
+
+    name: str | None = None
+    tag: str | None = None
     submitted_from: datetime | None = None
     submitted_until: datetime | None = None
     kind: str | None = None  # once or recurring; the id shows it, so it costs nothing
 
+    @property
+    def sifted_by(self) -> tuple[Any, ...]:
+        """In the order of the statement's parameters."""
+        work = (self.name, self.tag, self.tenant, self.queue, self.task)
+        return (self.status, *work, self.submitted_from, self.submitted_until)
 
-class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
+
+class ExecutionFilter(WorkFilter, frozen=True, kw_only=True):
     """Which executions. `started_from` and `started_until` exclude those that never started."""
 
     job_id: UUID | None = None
-    status: str | None = None
-    task: str | None = None
-    tenant: str | None = None
-    queue: str | None = None
     started_from: datetime | None = None
     started_until: datetime | None = None
+
+    @property
+    def sifted_by(self) -> tuple[Any, ...]:
+        """In the order of the statements' parameters."""
+        return (self.status, self.task, self.tenant, self.queue, self.started_from, self.started_until)
 
 
 class Found(msgspec.Struct, Generic[T], frozen=True):
@@ -98,7 +110,7 @@ async def _find_kind(
         return [row["id"] for row in await connection.fetch(driver.statement, lowest, highest, at_most, *key)]
 
     async def sift(ids: Sequence[UUID], at_most: int) -> list[UUID]:
-        rows = await connection.fetch(_SQL["wanted_jobs"], ids, at_most, *msgspec.structs.astuple(left)[:-1])
+        rows = await connection.fetch(_SQL["wanted_jobs"], ids, at_most, *left.sifted_by)
         return [row["id"] for row in rows]
 
     return await _walk(drive, None if left == JobFilter() else sift, highest, limit)
@@ -114,7 +126,7 @@ async def find_executions(
     lowest = _LOWEST if chosen.job_id is None else jobs.oldest_execution(chosen.job_id)
     if chosen.started_from is not None:
         lowest = max(lowest, floor(chosen.started_from))  # an id is created when its attempt has ended
-    left = msgspec.structs.astuple(chosen)[1:]
+    left = chosen.sifted_by
 
     async def drive(highest: UUID, at_most: int) -> list[UUID]:
         if chosen.job_id is None:
@@ -222,7 +234,7 @@ async def _walk(
 
 
 async def _find_running(connection: Connection, chosen: ExecutionFilter, highest: UUID, limit: int) -> Found[Execution]:
-    job_id, _status, *others = msgspec.structs.astuple(chosen)
-    rows = await connection.fetch(_SQL["running_executions"], _LOWEST, highest, limit + 1, job_id, *others)
+    _status, *others = chosen.sifted_by
+    rows = await connection.fetch(_SQL["running_executions"], _LOWEST, highest, limit + 1, chosen.job_id, *others)
     found = [Execution(*row) for row in rows]
     return Found(found[:limit], found[limit - 1].run_id if len(found) > limit else None)

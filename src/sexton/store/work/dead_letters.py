@@ -9,14 +9,15 @@ from uuid import UUID
 
 import msgspec
 
-from sexton.domain.outcome import ErrorInfo
 from sexton.store.database import Connection
 from sexton.store.sql import statements
+
+from .with_error import WithError
 
 _SQL = statements(__name__)
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
+class DeadLetter(WithError, msgspec.Struct, frozen=True):
     id: UUID
     job_id: UUID
     run_id: UUID
@@ -38,10 +39,6 @@ class DeadLetter(msgspec.Struct, frozen=True):
     name: str | None
     error_json: str | None
     payload_json: str
-
-    @property
-    def error(self) -> ErrorInfo | None:
-        return ErrorInfo.from_json(self.error_json)
 
 
 class Filter(msgspec.Struct, frozen=True):

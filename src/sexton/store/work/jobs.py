@@ -10,11 +10,12 @@ from uuid import UUID
 import msgspec
 
 from sexton.domain.job import Submission
-from sexton.domain.outcome import ErrorInfo
 from sexton.errors import NotFound
 from sexton.store.database import Connection, Row
 from sexton.store.sql import statements
 from sexton.store.uuid7 import hour_before, is_recurring
+
+from .with_error import WithError
 
 _SQL = statements(__name__)
 SUBMIT = _SQL["submit"]
@@ -27,7 +28,7 @@ class Submitted(NamedTuple):
     created: bool  # false: a job with this idempotency key, or an equal unique job, already existed
 
 
-class Execution(msgspec.Struct, frozen=True):
+class Execution(WithError, msgspec.Struct, frozen=True):
     """One attempt. The one that runs now has no id and no end yet, and the status `running`."""
 
     id: UUID | None
@@ -51,10 +52,6 @@ class Execution(msgspec.Struct, frozen=True):
     result_json: str | None
     progress_json: str | None
     output: str | None
-
-    @property
-    def error(self) -> ErrorInfo | None:
-        return ErrorInfo.from_json(self.error_json)
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -91,15 +88,11 @@ class JobView(msgspec.Struct, frozen=True):
     last_execution: Execution | None
 
 
-class Ending(NamedTuple):
+class Ending(WithError, msgspec.Struct, frozen=True):
     status: str
     result_json: str | None
     error_json: str | None
     reason: str | None
-
-    @property
-    def error(self) -> ErrorInfo | None:
-        return ErrorInfo.from_json(self.error_json)
 
 
 class LiveOutput(NamedTuple):

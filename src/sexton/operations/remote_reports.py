@@ -1,4 +1,5 @@
-"""Ends runs for a caller that presents their lease, by the statement that ends every run: rule "one path in, one path out"."""
+"""Reports that arrive over HTTP, from remote workers and from targets that call back. Each presents its lease; the run ends
+by the statement that ends every run (rule "one path in, one path out")."""
 
 from __future__ import annotations
 
