@@ -281,7 +281,7 @@ CREATE TABLE sexton.zones (
 
 FUNCTION sexton.admit_runs(ids uuid[], picked_keys text[], held integer[], has_limited_tenant boolean, waits boolean, moment timestamp with time zone, OUT admitted boolean[], OUT slots integer[], OUT tenant_slots integer[], OUT parked integer)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 e68673adf554703eff8a08ca9c16d108;
+  BODY md5 2400b0c815a135fa03e5708a7e3b22f4;
 
 FUNCTION sexton.announce(ready_queues text[], due_soon boolean)
   RETURNS void LANGUAGE plpgsql VOLATILE
@@ -313,11 +313,11 @@ FUNCTION sexton.claim_keys(jobs jsonb, chosen uuid[], moment timestamp with time
 
 FUNCTION sexton.claim_runs(worker uuid, queues text[], tasks text[], wanted integer, grace_s double precision, ahead boolean, turns jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, job_id uuid, worker_id uuid, token bigint, attempt smallint, lost_count smallint, at_most_once boolean, seq integer, origin text, deadline_left_s double precision, policy jsonb, job_version integer, fire_at timestamp with time zone, due_at timestamp with time zone, claimed_at timestamp with time zone, timeout_s double precision, queue text, tenant text, lane smallint, task text, name text, payload jsonb, idempotency_key text, completed_by uuid, trace text, turn integer, is_limited boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET enable_material=off SET plan_cache_mode=force_generic_plan
-  BODY md5 95f370029de7777c4d0c1cb310bcdc09;
+  BODY md5 c56d3a9d58d0ee3e0e9aed04fb4fe94d;
 
 FUNCTION sexton.claim_unique(jobs jsonb, fresh uuid[], chosen uuid[], moment timestamp with time zone)
   RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 4bfbf214785fffd4c862c75fa3db1afb;
+  BODY md5 9a6c2425cfce5f931af7d35090ebb18e;
 
 FUNCTION sexton.dealt(count integer, weight integer, had integer, before bigint, first_before bigint, total bigint, had_total bigint)
   RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -345,7 +345,7 @@ FUNCTION sexton.event_data(kind text, e sexton.executions, job_name text)
 
 FUNCTION sexton.finish_runs(reports jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(run_id uuid, execution_id uuid, state text) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 dda907920e9dbdc635882e38e76681cd;
+  BODY md5 4ffdb7704aee5fa98c98996e975533fa;
 
 FUNCTION sexton.give_back(slot_keys text[], numbers integer[], run_ids uuid[])
   RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
@@ -381,7 +381,7 @@ FUNCTION sexton.make_limits_of_schedule()
 
 FUNCTION sexton.make_partition(parent text, suffix text, low timestamp with time zone, high timestamp with time zone)
   RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 e54ccaf164a39da19401ddb6c67dd32b;
+  BODY md5 63a93be2bec9b6d6325f80b48a05241c;
 
 FUNCTION sexton.make_partitions(first timestamp with time zone, last timestamp with time zone)
   RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET TimeZone=UTC
@@ -405,7 +405,7 @@ FUNCTION sexton.patience()
 
 FUNCTION sexton.pick_runs(worker_queue text, worker_lane smallint, tasks text[], wanted integer, ahead boolean, last_tenant text, last_turn integer, marks jsonb, moment timestamp with time zone, OUT ids uuid[], OUT turns integer[], OUT keys text[], OUT held integer[], OUT has_limited_tenant boolean, OUT stopped_at text, OUT may_have_more boolean)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 09510bb8c5d6861cef51659766d53d02;
+  BODY md5 150355fb1b84fb80743594d72ea2b1aa;
 
 FUNCTION sexton.policy_of(wanted_job uuid, wanted_version integer)
   RETURNS jsonb LANGUAGE plpgsql STABLE SET search_path=sexton, pg_temp
@@ -433,11 +433,11 @@ FUNCTION sexton.release_blocked()
 
 FUNCTION sexton.release_parked(wanted_keys text[] DEFAULT NULL::text[], at timestamp with time zone DEFAULT NULL::timestamp with time zone, after_key text DEFAULT ''::text, OUT queues text[], OUT released integer, OUT next_s double precision, OUT stopped_at text)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 300c830c0ef220b3613290e60d9cc4ec;
+  BODY md5 566054d10146a3acf3df6133dc1519a2;
 
 FUNCTION sexton.release_startable(wanted_key text, wanted integer, moment timestamp with time zone, INOUT served text, OUT released integer, OUT queues text[])
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 064a4cbac7f2e7340c28be7d1736c134;
+  BODY md5 d31d8524a4643cd9845c505c2900984a;
 
 FUNCTION sexton.render_key(template text, payload jsonb)
   RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -445,7 +445,7 @@ FUNCTION sexton.render_key(template text, payload jsonb)
 
 FUNCTION sexton.revise(revised uuid, new sexton.schedule_document, moment timestamp with time zone, OUT removed_count integer, OUT begun_count integer)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off
-  BODY md5 c18eec5ec2880618f96bd1af8fbac5fa;
+  BODY md5 9546380e74d1a799a2c029c68ee0e6f1;
 
 FUNCTION sexton.rule_changed()
   RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
@@ -485,7 +485,7 @@ FUNCTION sexton.submit(task text, payload jsonb DEFAULT '{}'::jsonb, run_at time
 
 FUNCTION sexton.submit_and_show(jobs jsonb, notify boolean DEFAULT true, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean, version integer, task text, tenant text, queue text, lane smallint, name text, payload jsonb, policy jsonb, timeout_s real, at_most_once boolean, idempotency_key text, tags text[], submitted_at timestamp with time zone, submitted_by text, trace text, due_at timestamp with time zone) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 271a3f472bc01328ee4116baabedde1e;
+  BODY md5 c23448debde5ea8707c4df86d7741547;
 
 FUNCTION sexton.submit_held(at_most integer, at timestamp with time zone DEFAULT NULL::timestamp with time zone, OUT submitted integer, OUT refused integer)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
@@ -493,19 +493,19 @@ FUNCTION sexton.submit_held(at_most integer, at timestamp with time zone DEFAULT
 
 FUNCTION sexton.submit_jobs(jobs jsonb, notify boolean DEFAULT true, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan SET lock_timeout=2s
-  BODY md5 e9e9a833d3e40ee3cf9cb1b31d2c2fd1;
+  BODY md5 77d684a346fd9f0dc28f30129e7fe5f1;
 
 FUNCTION sexton.submit_schedule(task text, payload jsonb DEFAULT '{}'::jsonb, name text DEFAULT NULL::text, cron text DEFAULT NULL::text, rrule text DEFAULT NULL::text, every interval DEFAULT NULL::interval, timezone text DEFAULT NULL::text, jitter interval DEFAULT NULL::interval, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, end_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_fires integer DEFAULT NULL::integer, exclude text[] DEFAULT NULL::text[], overlap text DEFAULT NULL::text, catch_up text DEFAULT NULL::text, catch_up_window interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean, on_resume text DEFAULT NULL::text, pause_after integer DEFAULT NULL::integer)
   RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
-  BODY md5 a73c52b20636a31a629ae49d6dc1bfb5;
+  BODY md5 78f94008b5f2c64f01e1405e9eef892f;
 
 FUNCTION sexton.submit_schedules(schedules jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean, changed boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET lock_timeout=2s
-  BODY md5 21b50e386d7518d24e531b499fa39ef3;
+  BODY md5 ebeabb7d6f753c93a0039d01296b90eb;
 
 FUNCTION sexton.take_slots(keys text[], maxes integer[], run_ids uuid[])
   RETURNS integer[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 1a4586b794877cd1c2931a57507c73c8;
+  BODY md5 85d9f2294c32aa9dcd505cd387e29c5e;
 
 FUNCTION sexton.take_tokens(keys text[], moment timestamp with time zone, waits boolean)
   RETURNS boolean[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
@@ -517,7 +517,7 @@ FUNCTION sexton.tell_subscribers(ids uuid[], names text[])
 
 FUNCTION sexton.tend_queues(at timestamp with time zone DEFAULT NULL::timestamp with time zone, OUT queues text[], OUT aged integer, OUT next_s double precision)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 91669cd42f304de959ac40d9f4773ec7;
+  BODY md5 c297bab6798a4e82d028eceb30792cce;
 
 FUNCTION sexton.tokens(bucket_at timestamp with time zone, rate double precision, burst integer, moment timestamp with time zone)
   RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -525,7 +525,7 @@ FUNCTION sexton.tokens(bucket_at timestamp with time zone, rate double precision
 
 FUNCTION sexton.unplan(job_ids uuid[], moment timestamp with time zone, states text[] DEFAULT '{waiting,ready,parked,blocked}'::text[], told text DEFAULT 'skipped'::text)
   RETURNS TABLE(job_id uuid, cursor_at timestamp with time zone, removed_count integer, begun_count integer) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 5a25353c6fc0fb5c705a37e7804409f2;
+  BODY md5 2fedc82f3fae545cada8b1a4e7591041;
 
 FUNCTION sexton.uuid7(micros bigint)
   RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE

@@ -44,7 +44,7 @@ BEGIN
     INTO rated FROM generate_subscripts(ids, 1) AS n;
   END IF;
   IF cardinality(array_remove(slots, NULL)) = cardinality(ids) AND tenant_slots IS NULL AND array_remove(rated, NULL) = '{}' THEN
-    RETURN;  -- all of them: there is nothing to sort out
+    RETURN;  -- all of them: no decision is needed
   END IF;
   IF array_remove(rated, NULL) <> '{}' THEN
     granted := sexton.take_tokens(rated, moment, waits);

@@ -45,7 +45,7 @@ BEGIN
     FROM unnest(queues) WITH ORDINALITY AS q(queue, ord) CROSS JOIN unnest(ARRAY[0, 1, 2, 3]::smallint[]) AS l(lane)
     CROSS JOIN LATERAL (SELECT f.last, f.last->2->(f.last->>0) AS mark FROM (SELECT turns->q.queue->l.lane::text AS last) f) AS t
     LEFT JOIN LATERAL (SELECT o.paused_at, o.release_rate FROM queues o WHERE o.name = q.queue LIMIT 1) AS known ON true
-    -- A bare EXISTS might be answered by reading all that is ready.
+    -- A plain EXISTS could make PostgreSQL read all ready runs.
     WHERE known.paused_at IS NULL AND coalesce(
       t.mark IS NOT NULL AND (t.last->>3)::boolean OR NULL,
       (SELECT true FROM runs r WHERE t.mark IS NOT NULL AND r.state = 'ready' AND r.queue = q.queue AND r.lane = l.lane AND r.tenant = t.last->>0
@@ -66,7 +66,7 @@ BEGIN
       SELECT * INTO picked FROM sexton.pick_runs(
         flow.queue, flow.lane, tasks, allowed, ahead, last_tenant, last_turn, marks, moment);
       IF picked.ids IS NULL AND picked.may_have_more AND left_to_look > 0 THEN
-        -- All whose turn it is are held by a rival: on to those behind them.
+        -- Another session has locked all runs whose turn it is: continue with the next tenants.
         left_to_look := left_to_look - 1;
         last_tenant := picked.stopped_at;
         last_turn := 0;
@@ -100,7 +100,7 @@ BEGIN
       FROM claimed c
       LEFT JOIN LATERAL (SELECT * FROM jobs WHERE jobs.id = c.job_id LIMIT 1) j ON true
       LEFT JOIN LATERAL (
-        SELECT execution_id FROM idempotency_keys k  -- one that expired may by now belong to another job
+        SELECT execution_id FROM idempotency_keys k  -- an expired key may belong to another job now
         WHERE j.idempotency_key IS NOT NULL AND k.tenant = c.tenant AND k.key = j.idempotency_key AND k.job_id = c.job_id
           AND k.completed_at IS NOT NULL LIMIT 1
       ) k ON true
@@ -111,7 +111,8 @@ BEGIN
       IF flow.release_rate IS NOT NULL THEN
         UPDATE queues o SET bucket_at = sexton.drawn(o.bucket_at, o.release_rate, o.release_burst, moment, got) WHERE o.name = flow.queue;
       END IF;
-      -- Those behind what was parked get their chance, and no lower lane gets what this one still has, be it behind a mark.
+      -- The runs after the parked ones have their turn, and no lower lane is served while this one has runs, even behind a
+      -- mark.
       EXIT WHEN coalesce(parked, 0) = 0 AND NOT picked.may_have_more AND (marks IS NULL OR is_ahead_only OR cardinality(picked.ids) >= allowed + got);
       IF cardinality(picked.ids) < allowed + got AND NOT is_ahead_only THEN
         marks := NULL;

@@ -30,7 +30,7 @@ BEGIN
       min(w.ord) OVER (PARTITION BY w.tenant, w.key) AS first_ord
     FROM wanted w JOIN taken t ON t.tenant = w.tenant AND t.key = w.key ORDER BY w.ord
   LOOP
-    IF rival.ord <> rival.first_ord THEN  -- equal to an earlier one of this very call
+    IF rival.ord <> rival.first_ord THEN  -- equal to an earlier one of the same call
       chosen[rival.ord] := chosen[rival.first_ord];
       CONTINUE;
     END IF;

@@ -57,7 +57,7 @@ BEGIN
       due_at = CASE WHEN b.delay_s > 0 OR b.spends = 'attempt' THEN moment + make_interval(secs => b.delay_s) ELSE r.due_at END,
       attempt = r.attempt - (b.spends <> 'attempt')::int,
       lost_count = r.lost_count + (b.spends = 'loss')::int,
-      start_by = CASE WHEN b.status = 'released' THEN r.start_by END,  -- once started, in time; a hand-back is no start
+      start_by = CASE WHEN b.status = 'released' THEN r.start_by END,  -- once started, in time; a run that is given back has not started
       worker_id = NULL, claimed_at = NULL, must_end_at = NULL,
       lane = r.lane + r.aged, aged = 0, tenant_slot = NULL, slot = CASE WHEN b.keeps_slot THEN r.slot END
     FROM returning_runs b
@@ -102,7 +102,7 @@ BEGIN
       completed_at = moment, execution_id = t.execution_id, expires_at = greatest(k.expires_at, moment + interval '7 days')
     FROM tries t
     WHERE t.key IS NOT NULL AND t.ending = 'completed' AND k.tenant = t.tenant AND k.key = t.key AND k.job_id = t.job_id AND k.completed_at IS NULL
-  ), given_back AS (  -- each is found by the primary key, whatever the plan was made on; nobody else writes a slot that is held
+  ), given_back AS (  -- each is found by the primary key, for any plan; no other session writes a slot that is held
     UPDATE slots s SET run_id = NULL WHERE s.ctid = ANY (ARRAY(
       SELECT o.ctid FROM tries t CROSS JOIN LATERAL (
         SELECT h.ctid FROM slots h WHERE t.slot IS NOT NULL AND h.key = t.limit_key AND h.n = t.slot AND h.run_id = t.id LIMIT 1) o
@@ -127,7 +127,7 @@ BEGIN
       SELECT DISTINCT r.queue FROM (
         SELECT runs.queue, runs.state FROM runs
         WHERE runs.id = ANY (ARRAY(SELECT (x->>'run_id')::uuid FROM jsonb_array_elements(reports) x WHERE x->>'next' = 'again'))
-        OFFSET 0) r  -- by the primary key, never through all that is ready
+        OFFSET 0) r  -- by the primary key, never a scan of all ready runs
       WHERE r.state = 'ready'
       UNION SELECT unnest(woken_queues)),
       reports @? '$[*] ? (@.next == "again" && @.delay_s > 0 && @.delay_s < 3)');

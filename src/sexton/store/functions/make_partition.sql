@@ -11,7 +11,7 @@ BEGIN
     RETURN false;
   END IF;
   PERFORM pg_advisory_xact_lock(7307, 1);  -- one maker at a time; the second finds the table made
-  -- to_regclass would answer from a cache that waiting for an advisory lock does not refresh.
+  -- to_regclass could answer from a cache that waiting for an advisory lock does not refresh.
   IF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'sexton'::regnamespace AND c.relname = child) THEN
     RETURN false;
   END IF;

@@ -19,7 +19,7 @@ DECLARE
   alone text;
 BEGIN
   may_have_more := false;
-  -- Nobody to share with: most of the time, for most.
+  -- The common case: only one tenant has ready runs.
   IF marks ? last_tenant THEN
     IF NOT EXISTS (SELECT FROM runs r WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant < last_tenant
                    ORDER BY r.tenant, r.due_at, r.id LIMIT 1) THEN
@@ -45,9 +45,9 @@ BEGIN
   END IF;
 
   SELECT array_agg(k ORDER BY k) INTO marked FROM jsonb_object_keys(marks) AS k;
-  -- Only those count who have something for this worker, so that no turn is lost on the others. The first step is the tenant that was
-  -- served last, if turns of its round are left. A marked tenant is stepped on by name, for its first entries are dead; the step
-  -- before the second half of the circle is on nobody.
+  -- Only tenants with runs for this worker count, so that no turn is lost on the others. The first step is the tenant that was
+  -- served last, if turns of its round are left. A marked tenant is visited by name, because its first index entries are dead.
+  -- The step before the second half of the circle belongs to no tenant.
   WITH RECURSIVE walk (tenant, wrapped, step, found, weight, room, is_served) AS (
     SELECT last_tenant, false, 0, (f.has_some AND t.is_served)::int, t.weight, t.room, f.has_some AND t.is_served FROM (
       SELECT last_turn > 0 AND EXISTS (
@@ -106,8 +106,8 @@ BEGIN
       ORDER BY r.tenant, r.due_at, r.id LIMIT s.share FOR UPDATE OF r SKIP LOCKED) p
     WHERE s.share > 0
   ), hungry AS MATERIALIZED (
-    -- What others left is dealt to those who took all they were offered: from the start, so that what they had comes out again.
-    -- Their own rows, locked above, come first: that is the offset below.
+    -- Unused turns go to the tenants that used all of theirs. The distribution starts again from the beginning, so each tenant
+    -- gets its first runs again. The offset below skips those, which are already locked above.
     SELECT h.tenant, h.step, h.weight, h.had, h.room, h.share, h.mark_at, h.mark_id,
       least(h.room, sexton.dealt(h.count, h.weight, h.had, h.before, h.first_before, h.total, h.had_total)) - h.share AS more
     FROM (
@@ -132,7 +132,7 @@ BEGIN
     ORDER BY round, step, nth LIMIT wanted
   )
   SELECT array_agg(p.id), array_agg(p.turn), array_agg(p.limit_key), array_agg(p.slot), coalesce(bool_or(p.is_tenant_limited), false), coalesce((array_agg(p.tenant))[count(*)], (SELECT w.tenant FROM walk w ORDER BY w.step DESC LIMIT 1)),
-    -- Some had less than they were offered at last, or are held by a rival, and not all were seen.
+    -- Some tenants had fewer runs than turns in the end, or another session has locked them, and not all were seen.
     count(*) < wanted AND (count(*) > 1 OR (SELECT count(*) FROM served) >= wanted)
   INTO ids, turns, keys, held, has_limited_tenant, stopped_at, may_have_more FROM picked p;
 END

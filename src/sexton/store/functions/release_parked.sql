@@ -32,7 +32,7 @@ BEGIN
   queues := '{}';
   IF wanted_keys IS NULL THEN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('sexton.release_parked', 0)) THEN
-      next_s := 0.02;  -- another is at it, maybe a worker that looks once in a while: it will not be there when a bucket has filled
+      next_s := 0.02;  -- another session does it, maybe an idle worker that only looks from time to time and is not there when a bucket has filled
       stopped_at := after_key;
       RETURN;
     END IF;
@@ -45,7 +45,7 @@ BEGIN
     )
     SELECT array_agg(walk.key), max(walk.key) FILTER (WHERE walk.n = 1000) INTO keys, stopped_at FROM walk;
     IF stopped_at IS NOT NULL THEN
-      next_s := 0;  -- once round the circle, then rest
+      next_s := 0;  -- once round the circle, then pause
     END IF;
   ELSE
     SELECT array_agg(k.key) INTO keys FROM (SELECT DISTINCT unnest(wanted_keys) AS key) k
@@ -55,7 +55,7 @@ BEGIN
     RETURN;
   END IF;
 
-  -- A limit that is no more holds nothing back.
+  -- A limit that no longer exists holds nothing back.
   UPDATE runs r SET limit_key = NULL, state = 'ready'
   WHERE r.state = 'parked' AND r.limit_key = ANY (ARRAY(SELECT k FROM unnest(keys) AS k WHERE NOT EXISTS (SELECT FROM limits l WHERE l.key = k)));
 
@@ -64,11 +64,12 @@ BEGIN
     tokens := sexton.tokens(known.bucket_at, known.count / known.per_s, known.burst, moment);
     IF known.count IS NOT NULL THEN
       room := least(room, tokens);
-      -- Half a bucket from now: often enough that it never overflows, not once for every token.
+      -- After half a bucket: often enough that it never overflows, but not for every token.
       next_s := least(next_s, greatest(0.005, least(1, known.burst * known.per_s / known.count / 2)));
     END IF;
     IF room <= 0 AND known.running = 1 AND coalesce(tokens, 1) > 0 THEN
-      -- Between two tries it keeps the slot of an ordered key; if its rate then held it back, nobody but itself is in its way.
+      -- Between two attempts a run keeps the slot of an ordered key. If its rate then held it back, only the run itself is in
+      -- its way.
       UPDATE runs r SET state = 'ready' WHERE r.id = (
         SELECT p.id FROM runs p WHERE p.state = 'parked' AND p.slot IS NOT NULL AND p.limit_key = known.key AND p.id = (
           SELECT s.run_id FROM slots s WHERE s.key = known.key AND s.run_id IS NOT NULL ORDER BY s.n LIMIT 1) FOR UPDATE SKIP LOCKED)
@@ -83,7 +84,7 @@ BEGIN
     IF known.ordered THEN
       SELECT array_agg(p.id) INTO chosen FROM (
         SELECT r.id, r.due_at FROM runs r WHERE r.state = 'parked' AND r.limit_key = known.key ORDER BY r.due_at, r.id LIMIT 1 FOR UPDATE SKIP LOCKED) p
-      -- One that is due before it may still wait to be promoted, by another scheduler or by the heir of one that died.
+      -- A run that is due earlier may still wait for its promotion, by another scheduler or by the successor of a dead one.
       WHERE NOT EXISTS (SELECT FROM runs r WHERE r.state IN ('waiting', 'blocked') AND r.limit_key = known.key AND (r.due_at, r.id) < (p.due_at, p.id)
                         ORDER BY r.limit_key, r.due_at, r.id LIMIT 1);
       IF chosen IS NOT NULL AND (sexton.take_slots(ARRAY[known.key], ARRAY[1], chosen))[1] IS NOT NULL THEN
@@ -121,7 +122,7 @@ BEGIN
         SELECT r.tenant INTO next_tenant FROM runs r
         WHERE r.state = 'parked' AND r.limit_key = known.key AND r.lane = first_lane ORDER BY r.tenant, r.due_at, r.id LIMIT 1;
       END IF;
-      -- Alone, it gets all the room there is; else its turns.
+      -- A single tenant gets all the room; several take turns.
       IF EXISTS (SELECT FROM runs r WHERE r.state = 'parked' AND r.limit_key = known.key AND r.lane = first_lane AND r.tenant > next_tenant
                  ORDER BY r.tenant, r.due_at, r.id LIMIT 1)
         OR EXISTS (SELECT FROM runs r WHERE r.state = 'parked' AND r.limit_key = known.key AND r.lane = first_lane AND r.tenant < next_tenant
@@ -137,7 +138,7 @@ BEGIN
         RETURNING r.id, r.queue
       )
       SELECT array_agg(f.id), array_agg(DISTINCT f.queue) INTO more, named FROM freed f;
-      EXIT WHEN more IS NULL;  -- somebody else is at them
+      EXIT WHEN more IS NULL;  -- another session has locked them
       chosen := chosen || more;
       queues := queues || named;
       served := next_tenant;

@@ -40,7 +40,7 @@ BEGIN
             SELECT FROM runs r WHERE r.state = 'parked' AND r.limit_key = wanted_key AND r.queue = p.queue AND r.task = p.task
               AND r.lane = wanted_lane AND r.tenant = m.tenant ORDER BY r.due_at, r.id LIMIT 1) some_run) AS has_some
         FROM (
-          -- The step before the second half of the circle is on nobody.
+          -- The step before the second half of the circle belongs to no tenant.
           SELECT coalesce(o.tenant, CASE WHEN NOT w.wrapped THEN '' END) AS tenant, w.wrapped OR o.tenant IS NULL AS wrapped, w.step, w.found
           FROM walk w LEFT JOIN LATERAL (
             SELECT r.tenant FROM runs r WHERE r.state = 'parked' AND r.limit_key = wanted_key AND r.lane = wanted_lane AND r.tenant > w.tenant
@@ -75,7 +75,7 @@ BEGIN
     released := released + count_of_lane;
     queues := queues || named;
     served := coalesce(last_tenant, looked_at, served);
-    -- Some had less than they were offered: once more, until there is nobody.
+    -- Some tenants had fewer runs than turns: repeat until no tenant is left.
     wanted_lane := wanted_lane + (count_of_lane = 0)::int;
   END LOOP;
 END

@@ -35,10 +35,10 @@ BEGIN
     timeout_s = new.timeout_s, lease_s = (new.policy->>'lease_s')::real,
     start_by = CASE WHEN r.origin <> 'backfill' THEN r.due_at + make_interval(secs => (new.policy->>'start_within_s')::float8) END,
     deadline_at = CASE WHEN r.origin <> 'backfill' THEN r.due_at + make_interval(secs => (new.policy->>'deadline_s')::float8) END,
-    -- What was let in stays in: several at once may have been legal until now.
+    -- An admitted run stays admitted: several at once may have been allowed until now.
     overlap = CASE WHEN r.state IN ('ready', 'parked') THEN r.overlap WHEN r.origin = 'backfill' THEN least(r.overlap, sexton.overlap_of(new.recurrence))
                    ELSE sexton.overlap_of(new.recurrence) END
-  WHERE r.job_id = revised AND r.token = 0 AND r.state IN ('waiting', 'ready', 'parked', 'blocked') AND r.origin <> 'replay';  -- that is of the version it replays
+  WHERE r.job_id = revised AND r.token = 0 AND r.state IN ('waiting', 'ready', 'parked', 'blocked') AND r.origin <> 'replay';  -- a replay keeps the version that it replays
   DELETE FROM job_tags t WHERE t.job_id = revised AND t.tag <> ALL (coalesce(new.tags, '{}'));
   INSERT INTO job_tags (tag, job_id) SELECT DISTINCT tag, revised FROM unnest(new.tags) AS tag ON CONFLICT DO NOTHING;
 END

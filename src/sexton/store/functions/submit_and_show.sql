@@ -14,7 +14,7 @@ DECLARE
 BEGIN
   SELECT array_agg(s.id ORDER BY s.ord), array_agg(s.created ORDER BY s.ord) INTO ids, fresh
   FROM sexton.submit_jobs(jobs, notify, at) WITH ORDINALITY AS s(id, created, ord);
-  -- The bounds leave out partitions.
+  -- The bounds skip partitions.
   SELECT min(a.id::text COLLATE "C")::uuid, max(a.id::text COLLATE "C")::uuid INTO lowest, highest
   FROM unnest(ids, fresh) AS a(id, created) WHERE a.created;
   RETURN QUERY

@@ -18,7 +18,7 @@ DECLARE
   micros bigint := extract(epoch FROM moment) * 1000000;
   seed bigint := sexton.dice();  -- for all ids of this call
   fresh uuid[];    -- the id each document gets if it is new
-  chosen uuid[];   -- the id it is answered with
+  chosen uuid[];   -- the id in the answer
   ready_queues text[];
   due_soon boolean;
   counted_tenants text[];
@@ -34,7 +34,7 @@ BEGIN
   END IF;
   IF jobs @? '$[*].unique' THEN
     chosen := sexton.claim_unique(jobs, fresh, chosen, moment);
-    -- A job that gave way to an equal one was never made: its key, and whoever was answered with it, get the equal one.
+    -- A job that was replaced by an equal one was never created: its key, and later callers with that key, get the equal one.
     UPDATE idempotency_keys k SET job_id = chosen[d.ord]
     FROM jsonb_array_elements(jobs) WITH ORDINALITY AS d(doc, ord)
     WHERE k.tenant = coalesce(d.doc->>'tenant', 'default') AND k.key = d.doc->>'key' AND k.job_id = fresh[d.ord]
@@ -83,7 +83,7 @@ BEGIN
   ), placed AS (
     INSERT INTO runs (id, job_id, fire_at, due_at, start_by, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state,
                       origin, queue, tenant, task, limit_key, counted)
-    -- A one-time job has one run, under the job's own id.
+    -- A one-time job has one run, with the same id as the job.
     SELECT id, id, fire_at, due_at,
       due_at + make_interval(secs => (policy->>'start_within_s')::float8),
       due_at + make_interval(secs => (policy->>'deadline_s')::float8),

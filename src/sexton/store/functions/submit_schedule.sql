@@ -53,7 +53,7 @@ BEGIN
       'timeout_s', extract(epoch FROM timeout), 'tags', to_jsonb(tags), 'trace', trace, 'submitted_by', session_user, 'at_most_once', delivery = 'at_most_once',
       'policy', sexton.said_policy(max_attempts, deadline, start_within, lease, progress_within, grace, max_lost),
       'limit', sexton.said_limit(limit_key, limit_running, limit_count, limit_per, limit_burst, limit_ordered),
-      -- As the planner writes it down again, so that the same call twice changes nothing.
+      -- In the form that the planner writes, so that the same call twice changes nothing.
       'schedule', jsonb_build_object('cron', cron, 'rrule', rrule, 'every', extract(epoch FROM every), 'timezone', nullif(timezone, 'UTC'),
         'jitter', CASE WHEN jitter > interval '0' THEN jsonb_build_object('max', extract(epoch FROM jitter)) END,
         'start_at', replace(to_jsonb(start_at)#>>'{}', '+00:00', 'Z'), 'end_at', replace(to_jsonb(end_at)#>>'{}', '+00:00', 'Z'), 'max_fires', max_fires, 'exclude', to_jsonb(exclude)),

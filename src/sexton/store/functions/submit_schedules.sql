@@ -10,9 +10,9 @@ DECLARE
   moment timestamptz := coalesce(at, clock_timestamp());
   micros bigint := extract(epoch FROM moment) * 1000000;
   fresh uuid[];     -- the id each document gets if it is new
-  answers uuid[];   -- the id it is answered with
+  answers uuid[];   -- the id in the answer
   changes boolean[];
-  known uuid[];     -- who has its name already
+  known uuid[];     -- the job that already has its name
   older record;
 BEGIN
   SELECT array_agg(sexton.recurring_id(g.micros) ORDER BY g.micros) INTO fresh
@@ -20,7 +20,7 @@ BEGIN
   answers := fresh;
   changes := array_fill(true, ARRAY[coalesce(array_length(fresh, 1), 0)]);
 
-  -- A rival's insert of the same name is waited for here, and found below.
+  -- Waits here for another session that inserts the same name; the job is found below.
   WITH written AS (
     INSERT INTO jobs_recurring (id, task, tenant, queue, lane, name, payload, policy, timeout_s, at_most_once, tags, submitted_at, submitted_by,
                                 trace, schedule, recurrence, plan_at)

@@ -10,8 +10,8 @@ DECLARE
   places int[];
   is_disputed boolean;
 BEGIN
-  -- Those that are there and free: most of the time, all there is to do. Each is written where it was locked. What is beyond the limit is
-  -- looked for key by key (OFFSET 0): as a join, planned while there were few, it went through the slots of all keys.
+  -- Existing free slots: usually they are enough. Each is written where it was locked. Slots above the limit are searched key
+  -- by key (OFFSET 0): as a join, planned while there were few, it scanned the slots of all keys.
   WITH asked AS MATERIALIZED (
     SELECT k.takers, ARRAY(
       SELECT o.ctid FROM slots o WHERE o.key = k.key AND o.run_id IS NULL AND o.n <= k.max
@@ -64,7 +64,7 @@ BEGIN
       GROUP BY w.run_id
     )
     SELECT array_agg(a.n ORDER BY a.ord), (SELECT count(*) FROM given) > (SELECT count(*) FROM written) INTO taken, is_disputed FROM answers a;
-    EXIT WHEN NOT is_disputed;  -- else a rival has made the same slot, and there may be another
+    EXIT WHEN NOT is_disputed;  -- else another session has created the same slot, and there may be another one
   END LOOP;
   RETURN taken;
 END

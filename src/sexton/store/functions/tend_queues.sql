@@ -13,7 +13,7 @@ BEGIN
   aged := 0;
   FOR known IN SELECT * FROM queues q WHERE q.ageing_s IS NOT NULL OR q.release_rate IS NOT NULL ORDER BY q.name LOOP
     IF known.ageing_s IS NOT NULL THEN
-      -- Each tenant's oldest first, a bounded number at a time; whoever is being claimed needs to rise no more.
+      -- The oldest runs of each tenant first, a bounded number at a time. A run that is being claimed need not move up.
       WITH RECURSIVE walk (lane, tenant, n) AS (
         (SELECT r.lane, r.tenant, 1 FROM runs r WHERE r.state = 'ready' AND r.queue = known.name AND r.lane > 0
          ORDER BY r.lane, r.tenant, r.due_at, r.id LIMIT 1)

@@ -25,7 +25,7 @@ BEGIN
       greatest(
         least(t.first_at - interval '1 microsecond', j.plan_cursor_at, moment),
         (SELECT max(r.fire_at) FROM runs r WHERE r.job_id = j.id AND r.origin = 'schedule'),
-        -- No jitter reaches further than half an hour.
+        -- No jitter is longer than half an hour.
         (SELECT max(e.fire_at) FROM executions e
          WHERE e.job_id = j.id AND e.id >= sexton.uuid7_floor(moment - interval '1 hour') AND e.origin = 'schedule')) AS cursor_at,
       coalesce(t.removed_count, 0) AS removed_count, (SELECT count(*)::int FROM runs r WHERE r.job_id = j.id AND r.token > 0) AS begun_count
