@@ -115,7 +115,7 @@ async def test_a_port_that_is_taken_is_one_clear_line(database: Postgres) -> Non
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(SextonError, match=f"port {port} on 127.0.0.1 is taken .* SEXTON_API_PORT"):
+        with pytest.raises(SextonError, match=f"port {port} on 127.0.0.1 is in use .* SEXTON_API_PORT"):
             async with served(database, api_port=port):
                 pass
     with pytest.raises(SextonError, match="SEXTON_API_HOST"):

@@ -23,25 +23,27 @@ JITTER_LIMIT_S = 1_800.0  # the same as for a schedule
 
 
 class TenantOptions(TypedDict, total=False):
-    """The settings of a tenant, each with what it means. `None` means no limit."""
+    """The settings of a tenant, each with its meaning. `None` means no limit."""
 
-    weight: Annotated[int, "Its share, against the weights of the tenants that have work in the same lane of the same queue."]
+    weight: Annotated[
+        int, "Its share, relative to the weights of the tenants that have work in the same lane of the same queue."
+    ]
     running_max: Annotated[int | None, "Runs at once, over the whole cluster."]
-    waiting_max: Annotated[int | None, "Runs that have not started; a submission beyond is refused (429)."]
-    submit_rate: Annotated[float | None, "Jobs per second; a submission beyond is refused (429)."]
+    waiting_max: Annotated[int | None, "Runs that have not started; a submission above it is rejected (429)."]
+    submit_rate: Annotated[float | None, "Jobs per second; a submission above it is rejected (429)."]
     submit_burst: Annotated[int | None, "Jobs that may come at once after a pause; one second of `submit_rate` by default."]
     jitter: Annotated[Duration | None, "The jitter of its schedules that set none: at most 30 minutes."]
 
 
 class QueueOptions(TypedDict, total=False):
-    """The settings of a queue, each with what it means; from `timeout` on, defaults of its jobs."""
+    """The settings of a queue, each with its meaning; from `timeout` on, defaults of its jobs."""
 
-    release_rate: Annotated[float | None, "Runs per second that the queue lets start, over the whole cluster."]
+    release_rate: Annotated[float | None, "Runs per second that the queue releases, over the whole cluster."]
     release_burst: Annotated[int | None, "Runs that may start at once after a pause; a tenth of `release_rate` by default."]
-    ageing: Annotated[Duration | None, "A run that has waited for so long rises one lane; without it never."]
+    ageing: Annotated[Duration | None, "A run that has waited this long moves up one lane; without it never."]
     timeout: Annotated[Duration | None, "How long one attempt of a job that sets no timeout may take; 0: no limit."]
     jitter: Annotated[Duration | None, "The jitter of schedules that set none: at most 30 minutes."]
-    retry: Annotated[Retry | None, "How often jobs that set no retry policy are tried."]
+    retry: Annotated[Retry | None, "How many times jobs that set no retry policy are tried."]
 
 
 class TenantSettings(msgspec.Struct, frozen=True, kw_only=True):

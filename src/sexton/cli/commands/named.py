@@ -28,7 +28,7 @@ class NamedCommands:
     """The commands of one kind of thing, such as `sexton queues …`; without a command, its list. They call the methods that the
     client has for the noun: `queue`, `set_queue`, `pause_queue` … `example` is a name for the examples of the help pages."""
 
-    _keeps = False  # whether `set` leaves what is not named
+    _keeps = False  # whether `set` keeps the settings that are not given
 
     def __init__(
         self, noun: str, about: str, list_: List, print_: Print, *, argument: str, example: str, metavar: str | None = None
@@ -66,7 +66,7 @@ class NamedCommands:
             self._print(with_client(url, work), as_json)
 
     def change(self, verb: str, about: str, *, done: str) -> None:
-        """A command that takes the name alone; `done` follows the name in what it prints."""
+        """A command that takes only the name; it prints the name and `done`."""
 
         @self._command(verb, about)
         def change(name: str = self._name, url: Url = None, as_json: AsJson = False) -> None:
@@ -83,8 +83,8 @@ class NamedCommands:
 
 
 class ShareCommands(NamedCommands):
-    """The commands of queues and of tenants, which have a load, settings and a pause. `row` has what a list shows between
-    load and pause, by column; `settings` is an example for `set`."""
+    """The commands of queues and of tenants, which have a load, settings and a pause. `row` has the columns of a list between
+    load and pause; `settings` is an example for `set`."""
 
     _keeps = True
 
@@ -94,14 +94,14 @@ class ShareCommands(NamedCommands):
         def list_(url: Url = None, as_json: AsJson = False) -> None:
             found = with_client(url, lambda client: getattr(client, f"{noun}s")())
             rows = [{noun: one.name, **_load(one), **row(one), "status": _pause(one)} for one in found]
-            none = f"no {noun} has live work, and nothing is set for any"
+            none = f"no {noun} has live work or settings"
             print_list(found, tuple(rows[0]) if rows else (), [tuple(one.values()) for one in rows], none=none, as_json=as_json)
 
-        about = f"List the {noun}s that are in use or for which something was set. Counts stop at 10,000."
+        about = f"List the {noun}s that have live work or settings. Counts stop at 10,000."
         list_.__doc__ = f"{about}\n\nExample: sexton {noun}s list"
         group = f"List, set, pause and resume {noun}s. Without a command: list."
         super().__init__(noun, group, list_, print_, argument=f"The {noun}.", example=example)
-        self.show(f"Show what is set for a {noun}, and its load.")
+        self.show(f"Show the settings of a {noun}, and its load.")
         self.set(options, f"Change the settings of a {noun}.", example=settings)
         self._pause()
         self.change("resume", f"Resume a paused {noun}.", done="resumed")

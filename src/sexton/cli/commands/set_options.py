@@ -13,13 +13,13 @@ from sexton.cli.flags import F, is_said, with_flags
 from sexton.domain.duration import Duration
 from sexton.domain.retry import Retry
 
-_ZERO_IS_A_VALUE = {"timeout", "weight"}  # no limit; and a mistake, which the API tells
+_ZERO_IS_A_VALUE = {"timeout", "weight"}  # no limit; or a mistake, which the API reports
 _FLAGS = {"retry": "--max-attempts"}
 
 
 def takes_settings(options: type, *, keeps: bool) -> Callable[[F], F]:
-    """Puts one flag per setting in the place of `**given`; `options` is a TypedDict that says what each means. With `keeps`, a
-    setting that is not named stays, and zero removes it."""
+    """Replaces `**given` with one flag per setting; `options` is a TypedDict with the meaning of each. With `keeps`, a setting
+    that is not given keeps its value, and zero removes it."""
     described = get_type_hints(options, include_extras=True)
 
     def taking(command: F) -> F:
@@ -29,7 +29,7 @@ def takes_settings(options: type, *, keeps: bool) -> Callable[[F], F]:
 
 
 def said(given: dict[str, Any]) -> dict[str, Any]:
-    """The settings that were named on the command line, at least one of them."""
+    """The settings given on the command line, at least one of them."""
     named = {name: value for name, value in given.items() if is_said(value)}
     if not named:
         raise NotUnderstood(f"give at least one setting: {', '.join(map(_option, given))}")
