@@ -272,8 +272,8 @@ def test_subscriptions_are_added_listed_shown_and_removed(call: Call) -> None:
         (["add", "orders", "https://hooks.example", "--kind", "started"], "kinds"),
         (["add", "orders", "https://hooks.example", "--header", "X"], "--header"),
         (["add", "orders", "https://hooks.example", "--job", "7"], "job_id"),
-        (["replay", "orders"], "say which"),
-        (["replay", "orders", "x", "--failed"], "say which"),
+        (["replay", "orders"], "select in one way"),
+        (["replay", "orders", "x", "--failed"], "select in one way"),
         (["replay", "orders", "--status", "any", "--from", "yesterday", "--yes"], "--from"),
     ],
 )
