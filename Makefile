@@ -48,7 +48,7 @@ check: lint ## Tier 1, under 3 minutes: lint, the domain, the store on PostgreSQ
 .PHONY: test
 test: setup system ## Tier 2, under 8 minutes: lint and all tests, on PostgreSQL 18, the store's on 15, the oldest that is supported
 	@# Process tests wait most of the time, and for seconds that a promise names: the others have lower priority.
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-process test-services test-beside
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-process-and-store test-services test-beside
 
 .PHONY: nightly
 nightly: setup system ## Tier 3, hours: what takes longer, part by part; goes on where it was interrupted (PARTS='chaos soak')
@@ -58,6 +58,12 @@ nightly: setup system ## Tier 3, hours: what takes longer, part by part; goes on
 test-process: setup ## Only the tests with real processes: SIGKILL, SIGSTOP, outages, PgBouncer
 	$(BIN)/pytest -n 2 --dist=worksteal tests/process $(PYTEST_ARGS)
 
+# One after the other: together they take as long as each of the other two parts.
+.PHONY: test-process-and-store
+test-process-and-store: test-process
+	@# Where there is no 15, on 18.
+	nice $(BIN)/pytest $(STORE_TESTS) $$(test -x $(OLDEST)/postgres && echo --postgres=15) $(PYTEST_ARGS)
+
 .PHONY: test-services
 test-services: setup
 	nice $(BIN)/pytest -n 2 --dist=worksteal $(SERVICE_TESTS) $(PYTEST_ARGS)
@@ -66,8 +72,6 @@ test-services: setup
 test-beside: setup
 	@nice $(MAKE) --no-print-directory lint
 	nice $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
-	@# Where there is no 15, on 18.
-	nice $(BIN)/pytest $(STORE_TESTS) $$(test -x $(OLDEST)/postgres && echo --postgres=15) $(PYTEST_ARGS)
 
 .PHONY: test-versions
 test-versions: setup ## Only the store's tests, on PostgreSQL 15, 16 and 18
