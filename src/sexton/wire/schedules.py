@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from sexton.domain.schedule.catch_up import CatchUp, catch_up
 from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
-from sexton.domain.schedule.cron_text import Dialect
+from sexton.domain.schedule.dialects import NamedDialect
 from sexton.domain.schedule.overlap import Overlap, overlap
 from sexton.domain.schedule.overlap import Policy as OverlapPolicy
 from sexton.domain.schedule.zone import Gap as DstGap
@@ -52,7 +52,7 @@ class Schedule(Request, frozen=True, kw_only=True):
     end_at: Instant | None = None
     max_fires: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     exclude: Annotated[tuple[Word | Stretch, ...], Meta(max_length=500)] | None = None
-    dialect: Dialect | None = None
+    dialect: NamedDialect | None = None
     anchor_at: Instant | None = None
 
     @property
@@ -61,8 +61,8 @@ class Schedule(Request, frozen=True, kw_only=True):
 
     def rule(self) -> dict[str, Any]:
         """The given fields, as `domain.schedule.schedule` takes them."""
-        said = {field: value for field in RULE_FIELDS if (value := getattr(self, field)) is not None}
-        return {field: plain_rule(value) for field, value in said.items()}
+        given = {field: value for field in RULE_FIELDS if (value := getattr(self, field)) is not None}
+        return {field: plain_rule(value) for field, value in given.items()}
 
 
 RULE_FIELDS = Schedule.__struct_fields__
@@ -90,7 +90,7 @@ class OverlapRule(Request, frozen=True, kw_only=True):
     max_parallel: Annotated[int, Meta(ge=1, le=10_000)] | None = None
 
     def to_domain(self) -> Overlap:
-        return overlap(self.policy or "skip", **_said(max_queued=self.max_queued, max_parallel=self.max_parallel))
+        return overlap(self.policy or "skip", **_given(max_queued=self.max_queued, max_parallel=self.max_parallel))
 
 
 class CatchUpRule(Request, frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ class CatchUpRule(Request, frozen=True, kw_only=True):
     max_catch_up: Annotated[int, Meta(ge=1, le=1_000)] | None = None
 
     def to_domain(self) -> CatchUp:
-        return catch_up(self.policy or "latest", **_said(window=self.window, max_catch_up=self.max_catch_up))
+        return catch_up(self.policy or "latest", **_given(window=self.window, max_catch_up=self.max_catch_up))
 
 
 def overlap_of(given: OverlapPolicy | OverlapRule | None) -> Overlap:
@@ -113,5 +113,5 @@ def catch_up_of(given: CatchUpPolicy | CatchUpRule | None) -> CatchUp:
     return given.to_domain() if isinstance(given, CatchUpRule) else catch_up(given or "latest")
 
 
-def _said(**given: Any) -> dict[str, Any]:
+def _given(**given: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}

@@ -1,5 +1,5 @@
-"""What should fire, found the slow way: every minute of the window is looked at, forwards, with no arithmetic on offsets. It
-shares nothing with the code under test but the zone's data."""
+"""The expected fires, computed the slow way: it tests every minute of the window, forwards, without arithmetic on offsets. It
+shares only the zone's data with the code under test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sexton.domain.schedule.zone import names, zone
 
 ZERO, MINUTE = timedelta(0), timedelta(minutes=1)
-ALL = os.environ.get("SEXTON_TEST_ZONES") == "all"  # every change of every zone, and none overlooked
+ALL = os.environ.get("SEXTON_TEST_ZONES") == "all"  # every change of every zone, without exception
 FIRST, LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2037, 12, 31, tzinfo=UTC)
 
 

@@ -1,4 +1,4 @@
-"""Which fires are planned and which are missed: every policy after downtime, and that no fire is ever in neither or in both."""
+"""Which fires are planned and which are missed: every policy after downtime; each fire is exactly one of the two."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _clock(*instants: datetime) -> list[str]:
 
 
 def test_two_hours_of_downtime_under_each_policy() -> None:
-    """B6: down from 10:00 to 12:05; a fire each ten minutes; the next one is planned in any case."""
+    """B6: down from 10:00 to 12:05; a fire every ten minutes; the next one is planned in any case."""
     cursor, now = DAWN + 10 * HOUR, DAWN + 12 * HOUR + 5 * MINUTE
 
     skipped = _plan(EVERY_TEN, cursor, now, CatchUp("skip"))
@@ -54,7 +54,7 @@ def test_two_hours_of_downtime_under_each_policy() -> None:
     assert {found.cursor_at for found in (skipped, latest, everything, bounded)} == {DAWN + 12 * HOUR + 10 * MINUTE}
 
 
-def test_the_latest_fire_is_too_old_when_the_window_has_passed_it() -> None:
+def test_the_latest_fire_is_missed_if_it_is_older_than_the_window() -> None:
     """B6: a daily job, down for the night it should have fired in, up eight hours later."""
     daily = Schedule(cron="0 2 * * *")
     found = _plan(daily, DAWN, DAWN + 10 * HOUR, CatchUp("latest"))
@@ -64,15 +64,23 @@ def test_the_latest_fire_is_too_old_when_the_window_has_passed_it() -> None:
 
 
 def test_a_fire_a_moment_late_is_not_missed() -> None:
-    """B6: a scheduler that was away for seconds loses nothing, even if the policy is to skip."""
+    """B6: a scheduler that was down for seconds loses nothing, even if the policy is to skip."""
     for policy in (CatchUp("skip"), CatchUp("latest"), CatchUp("all", window_s=0)):
         found = _plan(Schedule(every_s=2, anchor_at=DAWN), DAWN, DAWN + timedelta(seconds=7), policy)
         assert [(at - DAWN).seconds for at in found.fires[:4]] == [2, 4, 6, 8]
         assert found.missed == ()
 
 
+def test_the_latest_missed_fire_is_not_caught_up_if_another_is_due_now() -> None:
+    """B6: the fire that is due now is the latest, and otherwise two would run together."""
+    now = DAWN + 12 * HOUR + timedelta(seconds=5)
+    found = _plan(EVERY_TEN, DAWN + 10 * HOUR, now, CatchUp("latest"))
+    assert _clock(*found.fires) == ["12:00", "12:10"]
+    assert [(*_clock(gap.first, gap.last), gap.reason) for gap in found.missed] == [("10:10", "11:50", "superseded")]
+
+
 def test_resuming_by_skip_fires_nothing_of_the_pause() -> None:
-    """B6, A6: not even what was due a second ago; and no storm afterwards."""
+    """B6, A6: not even a fire that was due a second ago; and no storm of fires afterwards."""
     now = DAWN + 3 * HOUR + timedelta(seconds=1)
     found = _plan(EVERY_TEN, DAWN, now, CatchUp("skip"), on_time=timedelta(0))
     assert found.fires == (DAWN + 3 * HOUR + 10 * MINUTE,)
@@ -80,7 +88,8 @@ def test_resuming_by_skip_fires_nothing_of_the_pause() -> None:
 
 
 def test_planning_again_plans_nothing_twice() -> None:
-    """B1, B3: the cursor has passed `now`, so a fire waits already; it takes time or a farther horizon to plan another."""
+    """B1, B3: the cursor has passed `now`, so a planned fire waits already; only more time or a farther horizon plans
+    another."""
     found = _plan(EVERY_TEN, DAWN, DAWN + MINUTE, CatchUp())
     assert found.fires == (DAWN + 10 * MINUTE,)
     again = _plan(EVERY_TEN, found.cursor_at, DAWN + 2 * MINUTE, CatchUp())
@@ -98,7 +107,7 @@ def test_the_horizon_is_filled_up_to_a_limit() -> None:
 
 
 def test_a_schedule_ends_with_its_last_fire() -> None:
-    """B3: by end_at, or by max_fires, of which missed fires spend none."""
+    """B3: by end_at, or by max_fires, where missed fires do not count."""
     ends = msgspec.structs.replace(EVERY_TEN, end_at=DAWN + 20 * MINUTE)
     assert _plan(ends, DAWN, DAWN, CatchUp()).is_over is False
     assert _plan(ends, DAWN + 10 * MINUTE, DAWN + 11 * MINUTE, CatchUp()) == Plan(
@@ -136,7 +145,7 @@ SCHEDULES = [
 def test_every_fire_is_planned_or_missed_and_never_both(
     schedule: Schedule, begin: float, down: float, policy: Any, window_s: int, max_catch_up: int, horizon_s: int
 ) -> None:
-    """B1, B6: up to the new cursor nothing is left undecided; what is planned is within its bounds."""
+    """B1, B6: every fire up to the new cursor is decided; planned fires are within their bounds."""
     cursor = DAWN + begin * DAY
     now = cursor + down * DAY
     rule = CatchUp(policy, window_s, max_catch_up)
@@ -192,8 +201,8 @@ def test_a_year_of_downtime_of_a_dense_schedule_costs_little(schedule: Schedule,
         assert (found.missed[0].count, found.missed[0].at_least) == (1000, True)
 
 
-def test_the_newest_are_kept_when_there_are_too_many() -> None:
-    """B6: exactly so many, exactly the last."""
+def test_the_newest_are_kept_if_there_are_too_many() -> None:
+    """B6: exactly that many, exactly the last."""
     for schedule in SCHEDULES[:5]:
         now = DAWN + 100 * DAY
         listed = list(takewhile(lambda at, now=now: at <= now, fires(schedule, after=DAWN)))  # type: ignore[misc]
@@ -214,14 +223,19 @@ def test_the_newest_are_kept_when_there_are_too_many() -> None:
     ],
     ids=str,
 )
-def test_a_policy_that_makes_no_sense_is_refused(fields: dict[str, Any], field: str) -> None:
+def test_an_invalid_policy_is_rejected(fields: dict[str, Any], field: str) -> None:
     """F2."""
     with pytest.raises(Invalid) as refused:
         catch_up(**fields)
     assert refused.value.field == field
 
 
-def test_a_policy_is_stored_as_little_as_possible() -> None:
+@pytest.mark.parametrize("most", [1, 1000])
+def test_the_bounds_of_max_catch_up_are_valid(most: int) -> None:
+    assert catch_up("all", max_catch_up=most).max_catch_up == most
+
+
+def test_a_policy_is_stored_without_its_defaults() -> None:
     """B6: default `latest` within 30 minutes."""
     assert msgspec.json.encode(catch_up()) == b"{}"
     assert msgspec.json.encode(catch_up("all", window="2h")) == b'{"policy":"all","window":7200.0}'

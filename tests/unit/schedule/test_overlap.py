@@ -1,4 +1,4 @@
-"""What happens to a fire that comes due while an earlier run is alive."""
+"""What happens to a fire that becomes due while an earlier run is live."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_a_fire_alone_starts_under_every_policy() -> None:
         assert decide(overlap(policy), Live()) == Start()
 
 
-def test_each_policy_with_a_run_in_the_way() -> None:
-    """B5: what did not start says which run was in the way."""
+def test_each_policy_with_a_live_run() -> None:
+    """B5: a fire that did not start names the run that blocked it."""
     assert decide(Overlap("skip"), Live((A,))) == Skip("the previous run has not ended", A)
     assert decide(Overlap("queue"), Live((A,), (B,))) == Queue(A)
     assert decide(Overlap("queue", max_queued=1), Live((A,), (B,))) == Skip("1 runs are queued; the limit is 1", A)
@@ -34,7 +34,7 @@ def test_each_policy_with_a_run_in_the_way() -> None:
     assert decide(Overlap("replace"), Live((A,), (B,))) == Replace((A,), (B,))
 
 
-def test_a_changed_policy_meets_what_the_old_one_left() -> None:
+def test_a_changed_policy_handles_the_runs_of_the_old_one() -> None:
     """B5: the policy may change while runs are queued or parallel."""
     assert decide(Overlap("skip"), Live((), (B,))) == Skip("the previous run has not ended", B)
     assert decide(Overlap("parallel", max_parallel=1), Live((A, B, C))) == Skip("3 runs are alive; the limit is 1", A)
@@ -46,7 +46,7 @@ policies = st.builds(Overlap, st.sampled_from(["skip", "queue", "parallel", "rep
 
 
 @given(policies, ids, ids)
-def test_no_decision_goes_beyond_its_bound(policy: Overlap, running: list[UUID], queued: list[UUID]) -> None:
+def test_no_decision_exceeds_its_bound(policy: Overlap, running: list[UUID], queued: list[UUID]) -> None:
     """B5."""
     live = Live(running, queued)
     alive = [*running, *queued]
@@ -67,7 +67,7 @@ def test_no_decision_goes_beyond_its_bound(policy: Overlap, running: list[UUID],
     assert list(admitted) == queued[: len(admitted)]
     room = policy.max_parallel if policy.policy == "parallel" else 1
     assert not admitted or len(running) + len(admitted) <= room
-    assert admitted or not queued or len(running) >= room  # nobody waits for nothing
+    assert admitted or not queued or len(running) >= room  # no run waits without a reason
 
 
 class Line(NamedTuple):
@@ -76,7 +76,7 @@ class Line(NamedTuple):
 
 
 def _run(policy: Overlap, *, every: int, lasts: int, until: int) -> Line:
-    """A job of `lasts` minutes each `every` minutes, minute by minute; a cancelled run stops at once."""
+    """A job that runs for `lasts` minutes, every `every` minutes, simulated minute by minute; a cancelled run stops at once."""
     ends: dict[int, int] = {}
     queued: list[int] = []
     line = Line([], {})
@@ -143,14 +143,14 @@ def test_twenty_minutes_of_work_every_fifteen(policy: Overlap, started: list[int
     ],
     ids=str,
 )
-def test_a_policy_that_makes_no_sense_is_refused(fields: dict[str, Any], field: str) -> None:
+def test_an_invalid_policy_is_rejected(fields: dict[str, Any], field: str) -> None:
     """F2."""
     with pytest.raises(Invalid) as refused:
         overlap(**fields)
     assert refused.value.field == field
 
 
-def test_a_policy_is_stored_as_little_as_possible() -> None:
+def test_a_policy_is_stored_without_its_defaults() -> None:
     """B5: the default is to skip."""
     assert msgspec.json.encode(overlap()) == b"{}"
     assert msgspec.json.encode(overlap("queue", max_queued=3)) == b'{"policy":"queue","max_queued":3}'

@@ -1,4 +1,5 @@
-"""The runs of one job that want to live at once, with a backfill among them: no fire is disturbed, and none of it is lost."""
+"""The runs of one job that could start at the same time, with a backfill among them: no fire is affected, and no run of the
+backfill is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Crowd(NamedTuple):
 
 @st.composite
 def crowds(draw: st.DrawFn) -> Crowd:
-    """As they come about: no more live than the policy allows, and of those alone one at most."""
+    """As they can occur: no more live runs than the policy allows, and at most one live run if it runs alone."""
     policy = overlap(
         draw(st.sampled_from(["skip", "queue", "parallel", "replace"])),
         max_queued=draw(st.integers(1, 3)),
@@ -52,7 +53,7 @@ def crowds(draw: st.DrawFn) -> Crowd:
 
 
 @given(crowds())
-def test_nothing_of_a_backfill_is_dropped_and_there_is_never_more_alive_than_may_be(crowd: Crowd) -> None:
+def test_no_run_of_a_backfill_is_dropped_and_no_more_are_live_than_allowed(crowd: Crowd) -> None:
     """B5."""
     policy, live, queued, due, backfill, alone = crowd
     settled = settle(policy, live=live, queued=queued, due=due, backfill=backfill, alone=alone)
@@ -67,7 +68,7 @@ def test_nothing_of_a_backfill_is_dropped_and_there_is_never_more_alive_than_may
 
 
 @given(crowds())
-def test_a_fire_is_skipped_only_where_it_would_be_without_the_backfill(crowd: Crowd) -> None:
+def test_a_fire_is_skipped_only_if_it_would_be_without_the_backfill(crowd: Crowd) -> None:
     """B5: and for the same reason; it may have to wait."""
     policy, live, queued, due, backfill, alone = crowd
     beside = settle(policy, live=live, queued=queued, due=due, backfill=backfill, alone=alone)
@@ -83,8 +84,8 @@ def test_a_fire_is_skipped_only_where_it_would_be_without_the_backfill(crowd: Cr
 
 
 @given(crowds())
-def test_what_waits_of_a_backfill_starts_only_when_no_fire_waits(crowd: Crowd) -> None:
-    """B5: a regular fire goes before the rest."""
+def test_a_run_of_a_backfill_starts_only_if_no_fire_waits(crowd: Crowd) -> None:
+    """B5: a regular fire comes before the rest."""
     policy, live, queued, due, backfill, alone = crowd
     settled = settle(policy, live=live, queued=queued, due=due, backfill=backfill, alone=alone)
     waiting = ({*queued, *settled.block} - set(settled.start) - {one for one, _ in settled.skip}) - backfill

@@ -1,4 +1,4 @@
-"""RFC 5545 recurrences: against python-dateutil, by name, and what a hostile one costs."""
+"""RFC 5545 recurrences: compared with python-dateutil, by named cases, and the cost of a hostile rule."""
 
 # ruff: noqa: DTZ001 - wall times carry no zone
 
@@ -56,14 +56,15 @@ def rules(draw: st.DrawFn) -> str:
         maybe("BYDAY", plain | nth, weight=1)
     else:
         maybe("BYDAY", plain)
-    # Without BYDAY the weekday is DTSTART's; dateutil takes all seven.
+    # Without BYDAY the weekday is DTSTART's; dateutil uses all seven.
     if freq == "YEARLY" and any(part.startswith("BYDAY") and part[6] in "MTWFS" for part in parts):
         maybe("BYWEEKNO", _some(1, 53, negative=True))
     if freq == "YEARLY":
         maybe("BYYEARDAY", _some(1, 366, negative=True), weight=6)
     maybe("BYHOUR", _some(0, 23))
     maybe("BYMINUTE", _some(0, 59))
-    if freq not in ("HOURLY", "MINUTELY", "WEEKLY") and len(parts) > 3:  # a week that DTSTART cuts counts whole with us
+    # here a week that begins before DTSTART counts as a whole
+    if freq not in ("HOURLY", "MINUTELY", "WEEKLY") and len(parts) > 3:
         maybe("BYSETPOS", _some(1, 3, negative=True))
     return ";".join(parts)
 
@@ -71,10 +72,10 @@ def rules(draw: st.DrawFn) -> str:
 @given(rules(), st.datetimes(datetime(2020, 1, 1), datetime(2026, 1, 1)), st.integers(0, 900))
 @settings(max_examples=200, deadline=None)
 def test_dateutil_finds_the_same_occurrences(rule: str, start: datetime, days: int) -> None:
-    """A2: three years of any rule, from DTSTART and from anywhere later."""
+    """A2: three years of any rule, from DTSTART and from any later time."""
     start = start.replace(microsecond=0)
     end = start + timedelta(days=3 * 366)
-    if "BYSETPOS" in rule:  # dateutil lets DTSTART cut the first period before it picks
+    if "BYSETPOS" in rule:  # dateutil cuts the first period at DTSTART before it picks
         start = start.replace(month=1, day=1, hour=0, minute=0, second=0)
     text = f"DTSTART:{start:%Y%m%dT%H%M%S}\nRRULE:{rule};UNTIL={end:%Y%m%dT%H%M%S}"
     ours = list(takewhile(lambda wall: wall <= end, islice(_recurrence(text).walls(start), 400)))
@@ -129,7 +130,7 @@ def test_until_and_count_end_it() -> None:
         make(now=NOW, rrule=f"{start};COUNT=3;UNTIL=20260103")
 
 
-def test_dates_are_left_out_and_added() -> None:
+def test_dates_are_excluded_and_added() -> None:
     """A2: EXDATE by instant or by day, RDATE."""
     text = "DTSTART:20260101T090000\nRRULE:FREQ=DAILY;COUNT=5\nEXDATE:20260102T090000,20260104\nRDATE:20260103T120000"
     assert _fires(99, rrule=text) == ["2026-01-01 09:00", "2026-01-03 09:00", "2026-01-03 12:00", "2026-01-05 09:00"]
@@ -156,7 +157,7 @@ def test_a_rule_that_counts_hours_keeps_its_spacing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "one RRULE"),
         ("FREQ=FORTNIGHTLY", "FREQ: use one of"),
@@ -193,16 +194,17 @@ def test_a_rule_that_counts_hours_keeps_its_spacing() -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_is_wrong_is_said_with_the_part_and_the_fix(text: Any, said: str) -> None:
+def test_errors_have_the_part_and_the_fix(text: Any, message: str) -> None:
     """A2, F2."""
-    with pytest.raises(Invalid, match=said) as refused:
+    with pytest.raises(Invalid, match=message) as refused:
         make(now=NOW, rrule=text)
     assert refused.value.field == "rrule"
     assert len(str(refused.value)) < 300
 
 
 def test_a_period_is_never_cut_by_the_budget_of_a_search() -> None:
-    """A3: the last of 14,880 in a month, also where silences share one budget; it once was the last before the budget's end."""
+    """A3: the last of 14,880 in a month, also if excluded times share one budget; once it was the last before the budget's
+    end."""
     days, hours = ",".join(map(str, range(1, 32))), ",".join(map(str, range(24)))
     minutes = ",".join(str(3 * n) for n in range(20))
     rule = f"DTSTART:20260101T000000 FREQ=MONTHLY;BYMONTHDAY={days};BYHOUR={hours};BYMINUTE={minutes};BYSETPOS=-1"
@@ -234,7 +236,7 @@ def test_a_period_is_never_cut_by_the_budget_of_a_search() -> None:
     ids=lambda text: text[:40],
 )
 def test_a_hostile_rule_costs_little(text: str) -> None:
-    """A2: about 30 ms, best of five, with nothing remembered; without a budget, seconds."""
+    """A2: about 30 ms, best of five, without caches; without a budget, seconds."""
     spent = []
     for number in range(5):
         now = NOW + timedelta(seconds=number)  # another anchor, so that no cache helps
@@ -247,7 +249,7 @@ def test_a_hostile_rule_costs_little(text: str) -> None:
 
 @given(st.text(alphabet="FREQ=DAILYSECONDWKHTUM;:,-0123456789 BYPOSETZ\n", max_size=80) | st.text(max_size=200))
 @settings(max_examples=300, deadline=None)
-def test_no_text_does_anything_but_parse_or_be_refused(text: str) -> None:
+def test_any_text_is_either_parsed_or_rejected(text: str) -> None:
     """A2, F2."""
     with suppress(Invalid):
         make(now=NOW, rrule=text)

@@ -1,4 +1,4 @@
-"""A schedule as a whole: what is refused, what is stored, limits, exclusions, jitter, and its description."""
+"""A schedule as a whole: what is rejected, what is stored, limits, exclusions, jitter, and its description."""
 
 # ruff: noqa: DTZ001 - wall times carry no zone
 
@@ -36,7 +36,7 @@ EVERYTHING: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", EVERYTHING, ids=str)
-def test_a_stored_schedule_reads_back_and_checks_out_as_the_same(fields: dict[str, Any]) -> None:
+def test_a_stored_schedule_is_read_back_as_the_same(fields: dict[str, Any]) -> None:
     """A2: as JSON in the database, and sent back to the API as it was answered."""
     made = make(now=NOW, seed="a", **fields)
     stored = msgspec.json.encode(made)
@@ -57,7 +57,7 @@ def test_json_has_only_what_differs_from_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "said"),
+    ("fields", "field", "message"),
     [
         ({}, "cron", "exactly one"),
         ({"cron": "0 9 * * *", "every": "1h"}, "cron", "exactly one"),
@@ -106,15 +106,15 @@ def test_json_has_only_what_differs_from_the_default() -> None:
     ],
     ids=str,
 )
-def test_what_could_not_work_is_refused_with_field_and_fix(fields: dict[str, Any], field: str, said: str) -> None:
+def test_an_impossible_schedule_is_rejected_with_field_and_fix(fields: dict[str, Any], field: str, message: str) -> None:
     """A2, F2."""
-    with pytest.raises(Invalid, match=said) as refused:
+    with pytest.raises(Invalid, match=message) as refused:
         make(now=NOW, **fields)
     assert refused.value.field == field
 
 
 def test_an_interval_does_not_drift() -> None:
-    """A2: anchor plus n intervals, to the microsecond, however late one asks and through any change of the clocks."""
+    """A2: anchor plus n intervals, to the microsecond, from any later time and through any clock change."""
     anchor = datetime(2026, 1, 1, 0, 0, 0, 123_457, tzinfo=UTC)
     made = make(now=anchor, every="0.7s", timezone="America/New_York", min_spacing_s=0.1)
     step = timedelta(milliseconds=700)
@@ -147,7 +147,7 @@ def test_fires_are_limited_in_number() -> None:
     assert next_fire(made, after=NOW, fired_count=4) is None
 
 
-def test_excluded_dates_windows_and_nights_are_silent() -> None:
+def test_excluded_dates_windows_and_nights_have_no_fires() -> None:
     """A2: dates and daily windows in the schedule's own zone, windows between instants; the end of one is not in it."""
     made = make(
         now=NOW,
@@ -168,8 +168,8 @@ def test_a_night_may_go_through_midnight() -> None:
     assert sorted({at.hour for at in islice(fires(until_midnight, after=NOW), 12)}) == list(range(6))
 
 
-def test_a_long_silence_of_a_dense_schedule_is_jumped_over() -> None:
-    """A2: a year of excluded seconds is one step, and 400 quiet nights do not end it."""
+def test_a_long_excluded_time_of_a_dense_schedule_is_skipped() -> None:
+    """A2: a year of excluded seconds is one step, and 400 excluded nights do not end the schedule."""
     made = make(now=NOW, cron="* * * * * *", exclude=[{"from": "2026-01-01T00:00:00Z", "to": "2027-01-01T00:00:00Z"}])
     assert next_fire(made, after=NOW) == datetime(2027, 1, 1, tzinfo=UTC)
     nightly = make(now=NOW, cron="0 0,12 * * *", exclude=["22:00-06:00"])
@@ -194,17 +194,17 @@ def test_a_long_silence_of_a_dense_schedule_is_jumped_over() -> None:
         ),
     ],
 )
-def test_a_silence_in_the_repeated_hour_ends_in_each_pass(
+def test_an_excluded_time_in_the_repeated_hour_ends_in_each_pass(
     rule: dict[str, Any], timezone: str, exclude: str, before: datetime, end: datetime
 ) -> None:
-    """A2: it was walked through fire by fire, and after a thousand of them the schedule was over for good."""
+    """A2: the search once went through it fire by fire, and the schedule ended after a thousand of them."""
     made = make(now=NOW, timezone=timezone, exclude=[exclude], **rule)
     assert next_fire(made, after=before - timedelta(seconds=2)) == before - timedelta(seconds=1)
     assert next_fire(made, after=before) == end
 
 
-def test_a_schedule_that_is_always_silent_costs_little() -> None:
-    """A2: it is refused after a thousand silences in a row, not at the end of time."""
+def test_a_schedule_without_fires_costs_little() -> None:
+    """A2: it is rejected after a thousand excluded times in a row, not at the end of time."""
     spent = []
     for _ in range(5):
         began = process_time()
@@ -230,13 +230,13 @@ def test_jitter_is_stable_bounded_and_even() -> None:
     assert jitter_of(Schedule(cron="0 0 * * *"), "a") == timedelta(0)
     assert jitter_of(late, "acme/report") == timedelta(
         seconds=48, microseconds=585920
-    )  # a new release may not move anybody's jobs
+    )  # a new release must not move existing jobs
 
 
 @given(st.sampled_from(EVERYTHING), st.datetimes(datetime(2026, 1, 1), datetime(2027, 6, 1)))
 @settings(max_examples=150, deadline=None)
 def test_fires_increase_and_follow_from_any_instant(fields: dict[str, Any], start: datetime) -> None:
-    """A4: nothing needs to be kept but the last fire: the next one found from it is the next of the list."""
+    """A4: only the last fire needs to be stored: the next one found from it is the next of the list."""
     made = make(now=NOW, **fields)
     after = start.replace(tzinfo=UTC)
     unlimited = msgspec.structs.replace(made, max_fires=None)
@@ -258,7 +258,7 @@ def test_the_last_fire_of_a_span_is_the_last_of_its_list(fields: dict[str, Any],
 
 
 @given(st.sampled_from(["*/7 * * * *", "0,10,59 * * * *", "5 3,4,9 * * *", "*/25 0 * * * *", "0 0 1 * *", "50-59/3 * 9 * * *"]))
-def test_no_two_fires_are_closer_than_the_spacing_says(cron: str) -> None:
+def test_no_two_fires_are_closer_than_the_spacing(cron: str) -> None:
     """A2."""
     schedule = Schedule(cron=cron)
     found = list(islice(fires(schedule, after=NOW), 500))
@@ -267,7 +267,7 @@ def test_no_two_fires_are_closer_than_the_spacing_says(cron: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "words"),
     [
         (EVERYTHING[0], "At 09:00 on Monday to Friday, New York time; 30 s of jitter"),
         ({"cron": "* * * * *"}, "Every minute, UTC"),
@@ -297,9 +297,9 @@ def test_no_two_fires_are_closer_than_the_spacing_says(cron: str) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_schedule_is_described_in_words(fields: dict[str, Any], said: str) -> None:
+def test_a_schedule_is_described_in_words(fields: dict[str, Any], words: str) -> None:
     """A2, A14."""
-    assert describe(make(now=NOW, **fields)) == said
+    assert describe(make(now=NOW, **fields)) == words
 
 
 @given(st.sampled_from(EVERYTHING), st.text(max_size=20))
@@ -308,8 +308,8 @@ def test_every_schedule_can_be_described(fields: dict[str, Any], seed: str) -> N
     assert describe(make(now=NOW, seed=seed, **fields), seed)
 
 
-def test_an_instant_without_an_offset_is_refused() -> None:
-    """F2: and instants at the edge of time end the search, not the program."""
+def test_an_instant_without_an_offset_is_rejected() -> None:
+    """F2: and instants at the limits of datetime end the search without an error."""
     made = Schedule(cron="0 9 * * *", timezone="America/New_York")
     with pytest.raises(Invalid, match="after"):
         next_fire(made, after=datetime(2026, 1, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import dialects
 from .check import schedule
 from .fires import fires, jitter_of, last_fire, next_fire
 from .rule import DstRule, Jitter, Schedule, Window
@@ -14,6 +15,7 @@ __all__ = [
     "Schedule",
     "Window",
     "describe",
+    "dialects",
     "fires",
     "jitter_of",
     "last_fire",

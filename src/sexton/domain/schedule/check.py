@@ -12,12 +12,12 @@ import msgspec
 from sexton.domain.duration import Duration, seconds
 from sexton.domain.fault import Invalid
 
-from . import cron_text, exclusion, rrule_text
-from .cron_text import Dialect
+from . import cron_text, dialects, exclusion, rrule_text
+from .dialects import NamedDialect
 from .fires import next_fire
 from .rule import DstRule, Jitter, Schedule, Window
 from .spacing import least_spacing_s
-from .zone import Gap, Overlap, zone
+from .zone import Gap, Overlap, wall_of, zone
 
 JITTER_LIMIT_S = 1_800.0  # a rollback searches no further for a run that started before its nominal time
 EXCLUDE_LIMIT = 500
@@ -37,22 +37,29 @@ def schedule(
     end_at: datetime | str | None = None,
     max_fires: int | None = None,
     exclude: Sequence[str | Window | Mapping[str, Any]] = (),
-    dialect: str = "cron",
+    dialect: str | None = None,
     anchor_at: datetime | str | None = None,
     seed: str = "",
     min_spacing_s: float = 1.0,
+    is_known: bool = False,
 ) -> Schedule:
-    """The checked schedule. `now` is the instant of submission; `Invalid` names the field and the fix."""
+    """The checked schedule. `now` is the instant of submission; `Invalid` names the field and the fix. `is_known`: the text of
+    the rule was accepted before, and keeps the meaning that it had; what it left open is written into it."""
     now = _instant("now", now)
     if sum(given is not None for given in (cron, rrule, every)) != 1:
         raise Invalid("cron", "give exactly one of cron, rrule and every")
-    if dialect not in get_args(Dialect):
-        raise Invalid("dialect", f"{dialect!r} is unknown; use cron or quartz")
+    if dialect is not None and dialect not in get_args(NamedDialect):
+        raise Invalid("dialect", f"{dialect!r} is unknown; use cron, quartz or strict")
     if cron is not None:
         named, cron = cron_text.split_zone(cron)
         timezone = _one_zone("cron", named, timezone)
+        if is_known:
+            dialect = dialect or "cron"
+        else:
+            dialects.refuse(cron, dialect)
     elif rrule is not None:
         timezone = _one_zone("rrule", rrule_text.split(rrule).zone, timezone)
+        rrule = _completed(rrule, timezone, anchor_at) if is_known else rrule_text.completed(rrule)
     start = _optional_instant("start_at", start_at)
     made = Schedule(
         cron=cron,
@@ -65,7 +72,7 @@ def schedule(
         end_at=_optional_instant("end_at", end_at),
         max_fires=_max_fires(max_fires),
         exclude=_exclusions(exclude),
-        dialect="quartz" if dialect == "quartz" else "cron",
+        dialect=None if dialect is None else "quartz" if dialect == "quartz" else "cron",
         anchor_at=_anchor(cron, rrule, _optional_instant("anchor_at", anchor_at) or start, now),
     )
     _check(made, now, seed, min_spacing_s)
@@ -111,6 +118,14 @@ def _anchor(cron: str | None, rrule: str | None, given: datetime | None, now: da
             return None
         return rrule_text.default_start(now) if given is None else given
     return now if given is None else given
+
+
+def _completed(rrule: str, timezone: str | None, anchor_at: datetime | str | None) -> str:
+    """The older reading: minute and second are those of the start."""
+    if anchor_at is None:
+        return rrule
+    start = wall_of(zone("UTC" if timezone is None else timezone), _instant("anchor_at", anchor_at))
+    return rrule_text.completed(rrule, minute=start.minute, second=start.second)
 
 
 def _every(given: Duration | None) -> float | None:

@@ -39,7 +39,7 @@ class Cron(msgspec.Struct, frozen=True):
     days: Days
     months: tuple[int, ...]
     years: tuple[int, ...] | None  # null: every year
-    spaced: bool  # its minute or hour field starts with a wildcard
+    follows_clock: bool  # its minute or hour field starts with a wildcard
 
     def walls(self, start: datetime) -> Iterator[datetime]:
         """Every matching wall time from `start` on, increasing."""

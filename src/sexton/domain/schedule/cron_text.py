@@ -31,6 +31,7 @@ _ALIASES = {
 }
 _PREFIX = re.compile(r"\s*(?:CRON_)?TZ=(\S+)\s+")
 _HASHED = re.compile(r"(?:^|[\s,])[Hh](?:$|[\s,/(])")
+_WILDCARD = re.compile(r"\*|H/|0{1,4}/")
 _VALUE = r"[0-9]{1,4}|[A-Z]{3}"
 _ITEM = re.compile(
     rf"(?:(?P<every>[*?])|(?P<hash>H)(?:\((?P<from>{_VALUE})-(?P<to>{_VALUE})\))?|(?P<low>{_VALUE})(?:-(?P<high>{_VALUE}))?)"
@@ -84,10 +85,10 @@ def split_zone(text: object) -> tuple[str | None, str]:
     return (found[1], text[found.end() :]) if found else (None, text)
 
 
-def parse(text: str, *, dialect: Dialect = "cron", seed: str = "") -> Cron:
-    """The rule; `seed` decides the value of `H`."""
+def parse(text: str, *, dialect: Dialect | None = None, seed: str = "") -> Cron:
+    """The rule; without a dialect as `cron`; `seed` decides the value of `H`."""
     is_hashed = ("H" in text or "h" in text) and _HASHED.search(text)
-    return _parsed(text, dialect, seed if is_hashed else "")
+    return _parsed(text, dialect or "cron", seed if is_hashed else "")
 
 
 @lru_cache(maxsize=4096)
@@ -101,7 +102,7 @@ def _parsed(text: str, dialect: Dialect, seed: str) -> Cron:
         days=_days(day, weekday, dialect, seed),
         months=_values(month, seed),
         years=_values(year, seed) if year and year.text != "*" else None,
-        spaced=minute.text.startswith(("*", "H/")) or hour.text.startswith(("*", "H/")),
+        follows_clock=bool(_WILDCARD.match(minute.text) or _WILDCARD.match(hour.text)),
     )
 
 

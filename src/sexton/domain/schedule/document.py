@@ -3,16 +3,20 @@ rule."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
+from uuid import UUID
 
 import msgspec
 
 from sexton.domain.job import Policy, Submission
 from sexton.domain.limit import Limit
 
-from .recurrence import Recurrence
+from .dialects import warnings
+from .recurrence import Recurrence, seed_of
 from .rule import Schedule
 
+_NO_ID = UUID(int=0)
 OnName = Literal["refuse", "update"]
 
 
@@ -57,3 +61,10 @@ def document(job: Submission, schedule: Schedule, recurrence: Recurrence, *, on_
         submitted_by=job.submitted_by,
         trace=job.trace,
     )
+
+
+def warnings_of(document: ScheduleDocument, *, after: datetime) -> list[str]:
+    """What is accepted, but may be meant differently: a cron line that another program reads in another way."""
+    if not isinstance(document.schedule, Schedule):
+        return []
+    return warnings(document.schedule, after=after, seed=seed_of(document.tenant or "default", document.name, _NO_ID))

@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import islice, takewhile
 
 from sexton.domain.fault import Invalid
 
-from . import cron_text, rrule_text
+from . import cron_text, rrule_fires, rrule_text
 from .cron import LAST_YEAR
 from .exclusion import excluded_until, exclusions
 from .rrule import Budget
 from .rule import Schedule
 from .spread import fraction
-from .zone import SPACED, resolve, zone
+from .zone import FOLLOWS_CLOCK, resolve, zone
 
 _TICK = timedelta(microseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -105,11 +104,9 @@ def _nominal(schedule: Schedule, after: datetime, seed: str, search_budget: Budg
     where = zone(schedule.timezone)
     if schedule.cron is not None:
         cron = cron_text.parse(schedule.cron, dialect=schedule.dialect, seed=seed)
-        return resolve(cron.walls, where, SPACED if cron.spaced else schedule.dst_pair, after)
+        return resolve(cron.walls, where, FOLLOWS_CLOCK if cron.follows_clock else schedule.dst_pair, after)
     recurrence = rrule_text.parse(schedule.rrule or "", timezone=schedule.timezone, anchor_at=schedule.anchor_at or EPOCH)
-    return resolve(
-        partial(recurrence.walls, budget=search_budget), where, SPACED if recurrence.spaced else schedule.dst_pair, after
-    )
+    return rrule_fires.fires(recurrence, where, schedule.dst_pair, after, search_budget)
 
 
 def _every(schedule: Schedule, after: datetime) -> Iterator[datetime]:

@@ -1,6 +1,6 @@
 """An RFC 5545 recurrence as sets of numbers, and the wall times it produces. Iteration goes month by month from any start, not
 from DTSTART. Each search has a budget, so the search of a rule that can never fire ends; in python-dateutil it does not
-(ADR 012). Does not handle time zones: `zone` turns wall times into instants."""
+(ADR 012). Does not handle time zones: `rrule_fires` turns wall times into instants, counts them, and adds those of RDATE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from enum import IntEnum
 from functools import lru_cache
-from heapq import merge
 from itertools import groupby
 
 import msgspec
@@ -55,13 +54,16 @@ class Budget:
 
 
 class Recurrence(msgspec.Struct, frozen=True):
-    """Weekdays count from Monday, 0, as in RFC 5545; what the text leaves out is filled in from `start`."""
+    """Weekdays count from Monday, 0, as in RFC 5545; what the text leaves out is filled in from `start`. Times in the zone of
+    the schedule are wall times. Times in UTC are instants: in a repeated hour they name one of its two passes."""
 
     freq: Freq
-    start: datetime
+    start: datetime  # as a wall time
+    start_at: datetime | None = None  # if the start is an instant
     interval: int = 1
     count: int | None = None
-    until: datetime | None = None  # inclusive
+    until: datetime | None = None  # a wall time, inclusive
+    until_at: datetime | None = None  # an instant, inclusive
     months: tuple[int, ...] = ()
     month_days: tuple[int, ...] = ()
     year_days: tuple[int, ...] = ()
@@ -72,48 +74,31 @@ class Recurrence(msgspec.Struct, frozen=True):
     seconds: tuple[int, ...] = ()
     positions: tuple[int, ...] = ()
     week_start: int = 0
-    extra: tuple[datetime, ...] = ()
-    left_out: frozenset[datetime | date] = frozenset()
+    extra: tuple[datetime, ...] = ()  # RDATE, as wall times
+    extra_at: tuple[datetime, ...] = ()  # and as instants
+    left_out: frozenset[datetime | date] = frozenset()  # EXDATE: dates, wall times, instants
 
     @property
-    def spaced(self) -> bool:
-        """Counts hours, minutes or seconds, so its spacing in real time stays the same across a DST change."""
+    def follows_clock(self) -> bool:
+        """Counts hours, minutes or seconds, so it fires whenever the wall clock shows one of its times."""
         return self.freq <= Freq.HOURLY
 
     def walls(self, start: datetime, budget: Budget | None = None) -> Iterator[datetime]:
-        """Every occurrence from `start` on, increasing and distinct."""
-        last = None
-        extra = (wall for wall in self.extra if wall >= start)
-        for wall in merge(self._ruled(start, budget or Budget()), extra):
-            if wall != last and wall not in self.left_out and wall.date() not in self.left_out:
-                last = wall
-                yield wall
-
-    def _ruled(self, start: datetime, budget: Budget) -> Iterator[datetime]:
-        end = self.until if self.count is None else _last_counted(self)
-        if end is None and self.count is not None:
-            return
+        """The wall times of the rule from `start` on, which may be before its own start, up to `until`. Excluded days and wall
+        times are left out; COUNT and the additional dates are the caller's."""
         skipped = frozenset[datetime | date]()
         if not self.positions or self.freq <= Freq.DAILY:  # otherwise an excluded day still counts as a position
             skipped = self.left_out
-        for wall in self._unbounded(max(start, self.start), budget, skipped):
-            if end is not None and wall > end:
+        for wall in self.unbounded(start, budget or Budget(), skipped):
+            if self.until is not None and wall > self.until:
                 return
-            yield wall
+            if wall not in self.left_out and wall.date() not in self.left_out:
+                yield wall
 
-    def counted(self) -> Iterator[datetime]:
-        """From the first occurrence on, `count` of them at most."""
-        budget = Budget(total=True)
-        for number, wall in enumerate(self._unbounded(self.start, budget)):
-            if number == self.count or (self.until is not None and wall > self.until):
-                return
-            yield wall
-        if budget.left <= 0:
-            raise Invalid("rrule", "COUNT: takes too long to count; use UNTIL, or max_fires next to the rrule")
-
-    def _unbounded(
+    def unbounded(
         self, start: datetime, budget: Budget, skipped: frozenset[datetime | date] = frozenset()
     ) -> Iterator[datetime]:
+        """The wall times of the rule from `start` on, whatever ends it."""
         found = self._picked(start, budget, skipped) if self.positions else self._every(start, budget, skipped)
         for wall in found:
             if wall >= start:
@@ -203,7 +188,7 @@ class Recurrence(msgspec.Struct, frozen=True):
 
     def _times(self, midnight: datetime, earliest: datetime, budget: Budget) -> Iterator[datetime]:
         from_second = (earliest - midnight).seconds
-        stepped = self.interval > 1 and self.spaced
+        stepped = self.interval > 1 and self.follows_clock
         for second in self._stepped(midnight, from_second, budget) if stepped else self._product(from_second):
             if second >= from_second:
                 yield midnight + timedelta(seconds=second)
@@ -275,15 +260,6 @@ class Recurrence(msgspec.Struct, frozen=True):
                 return midnight - timedelta(days=(wall.weekday() - self.week_start) % 7)
             case _:
                 return midnight
-
-
-@lru_cache(maxsize=1024)
-def _last_counted(recurrence: Recurrence) -> datetime | None:
-    """COUNT as an UNTIL: counted once per process, so that a search may start anywhere."""
-    last = None
-    for wall in recurrence.counted():
-        last = wall
-    return last
 
 
 def _week_of(ordinal: int, week_start: int) -> int:

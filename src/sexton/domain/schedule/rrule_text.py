@@ -47,12 +47,13 @@ class Lines(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    wall: datetime
+    wall: datetime  # in UTC, if it is an instant
     is_date: bool
     is_utc: bool
 
-    def in_zone(self, name: str) -> datetime:
-        return wall_of(zone(name), self.wall.replace(tzinfo=UTC)) if self.is_utc else self.wall
+    @property
+    def instant(self) -> datetime:
+        return self.wall.replace(tzinfo=UTC)
 
 
 def split(text: object) -> Lines:
@@ -113,7 +114,7 @@ def parse(text: str, *, timezone: str, anchor_at: datetime) -> Recurrence:
     lines = split(text)
     parts = _parts(lines.rule)
     freq = _freq(parts)
-    start = _moment("DTSTART", lines.start).in_zone(timezone) if lines.start else wall_of(zone(timezone), anchor_at)
+    start, start_at = _start(lines.start, timezone, anchor_at)
     if "COUNT" in parts and "UNTIL" in parts:
         raise Invalid("rrule", "UNTIL: give COUNT or UNTIL, not both")
     numbers = {part: _numbers(part, parts[part]) for part in _NUMBERS if part in parts}
@@ -121,18 +122,23 @@ def parse(text: str, *, timezone: str, anchor_at: datetime) -> Recurrence:
     _check_table(freq, numbers, weekdays)
     months, month_days, weekdays = _dates_of(freq, start, numbers, weekdays)
     hours, minutes, of_minute = _times_of(freq, start, numbers)
+    until, until_at = _until(parts.get("UNTIL"))
+    extra = [_moment("RDATE", value) for value in lines.extra]
     return Recurrence(
         freq=freq,
         start=start,
+        start_at=start_at,
         interval=_whole("INTERVAL", parts.get("INTERVAL", "1"), _INTERVAL_LIMIT),
         count=_whole("COUNT", parts["COUNT"], COUNT_LIMIT) if "COUNT" in parts else None,
-        until=_until(parts["UNTIL"], timezone) if "UNTIL" in parts else None,
+        until=until,
+        until_at=until_at,
         year_days=numbers.get("BYYEARDAY", ()),
         weeks=numbers.get("BYWEEKNO", ()),
         positions=numbers.get("BYSETPOS", ()),
         week_start=_weekday_number("WKST", parts.get("WKST", "MO")),
-        extra=tuple(sorted({_moment("RDATE", value).in_zone(timezone) for value in lines.extra})),
-        left_out=frozenset(_left_out(value, timezone) for value in lines.left_out),
+        extra=tuple(sorted({one.wall for one in extra if not one.is_utc})),
+        extra_at=tuple(sorted({one.instant for one in extra if one.is_utc})),
+        left_out=frozenset(_left_out(value) for value in lines.left_out),
         months=months,
         month_days=month_days,
         weekdays=weekdays,
@@ -140,6 +146,21 @@ def parse(text: str, *, timezone: str, anchor_at: datetime) -> Recurrence:
         minutes=minutes,
         seconds=of_minute,
     )
+
+
+def completed(text: str, *, minute: int = 0, second: int = 0) -> str:
+    """The text with what it leaves open. Without a DTSTART, a rule that names an hour means the full hour, and one that names a
+    minute the full minute: not the minute and second at which it happened to be submitted. The stored text says so, and every
+    version reads it in the same way."""
+    lines = split(text)
+    parts = _parts(lines.rule)
+    freq = _freq(parts)
+    missing = ""
+    if lines.start is None and "BYHOUR" in parts and "BYMINUTE" not in parts and freq > Freq.MINUTELY:
+        missing += f";BYMINUTE={minute}"
+    if lines.start is None and ("BYHOUR" in parts or "BYMINUTE" in parts) and "BYSECOND" not in parts and freq > Freq.SECONDLY:
+        missing += f";BYSECOND={second}"
+    return text.replace(lines.rule, lines.rule.rstrip(";") + missing, 1) if missing else text
 
 
 def default_start(now: datetime) -> datetime:
@@ -270,13 +291,26 @@ def _moment(part: str, value: str) -> _Moment:
     return _Moment(wall, is_date=match[4] is None, is_utc=bool(match[7]))
 
 
-def _until(value: str, timezone: str) -> datetime:
+def _start(value: str | None, timezone: str, anchor_at: datetime) -> tuple[datetime, datetime | None]:
+    """The start as a wall time, and as an instant if it is one: the anchor always is."""
+    if value is None:
+        return wall_of(zone(timezone), anchor_at), anchor_at
+    moment = _moment("DTSTART", value)
+    return (wall_of(zone(timezone), moment.instant), moment.instant) if moment.is_utc else (moment.wall, None)
+
+
+def _until(value: str | None) -> tuple[datetime | None, datetime | None]:
+    """As a wall time, or as an instant."""
+    if value is None:
+        return None, None
     moment = _moment("UNTIL", value)
     if moment.is_date:  # the whole of that day
-        return moment.wall + timedelta(hours=23, minutes=59, seconds=59)
-    return moment.in_zone(timezone)
+        return moment.wall + timedelta(hours=23, minutes=59, seconds=59), None
+    return (None, moment.instant) if moment.is_utc else (moment.wall, None)
 
 
-def _left_out(value: str, timezone: str) -> datetime | date:
+def _left_out(value: str) -> datetime | date:
     moment = _moment("EXDATE", value)
-    return moment.wall.date() if moment.is_date else moment.in_zone(timezone)
+    if moment.is_date:
+        return moment.wall.date()
+    return moment.instant if moment.is_utc else moment.wall

@@ -48,7 +48,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     end_at: datetime | None = None  # inclusive
     max_fires: int | None = None
     exclude: tuple[str | Window, ...] = ()
-    dialect: Dialect = "cron"
+    dialect: Dialect | None = None  # null: not named, and read as cron
     anchor_at: datetime | None = None  # `every` counts from here; an rrule without DTSTART starts here
 
     @property

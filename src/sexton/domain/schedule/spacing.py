@@ -25,7 +25,7 @@ def least_spacing_s(schedule: Schedule, seed: str = "") -> float:
     levels = [(3600, rule.hours), (60, rule.minutes), (1, rule.seconds)]
     period_s = int(min(rule.freq, Freq.DAILY)) * (rule.interval if rule.freq <= Freq.DAILY else 1)
     inner = [(unit, values) for unit, values in levels if unit < min(rule.freq, Freq.DAILY)]
-    return min(_product((period_s, (0,)), *inner), _listed(rule.extra))
+    return min(_product((period_s, (0,)), *inner), _listed(rule.extra), _listed(rule.extra_at))
 
 
 def _product(period: tuple[int, Sequence[int]], *levels: tuple[int, Sequence[int]]) -> float:

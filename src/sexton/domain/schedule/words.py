@@ -163,8 +163,9 @@ def _recurrence(rule: Recurrence) -> str:
         parts += f", of these only number {_listed([str(place) for place in rule.positions])}"
     parts += f" from {_moment(rule.start)}"
     parts += f" until {_moment(rule.until)}" if rule.until else ""
+    parts += f" until {_moment(rule.until_at)} UTC" if rule.until_at else ""
     parts += f", {rule.count:,} times" if rule.count else ""
-    parts += f", and {len(rule.extra)} more" if rule.extra else ""
+    parts += f", and {len(rule.extra) + len(rule.extra_at)} more" if rule.extra or rule.extra_at else ""
     return parts + (f", except {len(rule.left_out)}" if rule.left_out else "")
 
 

@@ -33,9 +33,12 @@ class Dst(NamedTuple):
     overlap: Overlap = "first"
 
 
-# For a rule that counts minutes or hours, as in Debian's cron: it fires at every instant whose wall time matches, so its
-# spacing in real time stays the same across both changes.
-SPACED = Dst("skip", "both")
+# For a rule that counts minutes or hours, as in Debian's cron: it fires at every instant whose wall time matches.
+FOLLOWS_CLOCK = Dst("skip", "both")
+
+# How this version reads rules (docs/schedules.md, "Upgrades"). It is the end of the release in use, so that a newer reading
+# replaces the plans of an older one exactly as newer time zone data do. One letter; "" was the first reading.
+READING = "b"
 
 
 class Release(Protocol):
@@ -50,11 +53,11 @@ class Release(Protocol):
 
 
 class PackagedRelease:
-    """The release in the `tzdata` package."""
+    """The release in the `tzdata` package, as this version reads rules."""
 
     @cached_property
     def version(self) -> str:
-        return str(import_module("tzdata").IANA_VERSION)
+        return f"{import_module('tzdata').IANA_VERSION}{READING}"
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -68,8 +71,13 @@ release: Release = PackagedRelease()
 
 
 def tzdata_version() -> str:
-    """The release of the IANA database in use, such as `2026a`."""
+    """What plans here: the release of the IANA database, such as `2026a`, and our reading of rules, such as `b`."""
     return release.version
+
+
+def reading_of(version: str) -> str:
+    """How the version that planned with this release read rules. A release of the IANA database ends with one letter."""
+    return version[5:]
 
 
 def tzdata_order(version: str) -> tuple[int, str]:
@@ -150,13 +158,18 @@ def instants(where: ZoneInfo, wall: datetime, dst: Dst) -> tuple[datetime, ...]:
             return _utc(wall, before), _utc(wall, after)
 
 
-def resolve(walls: Walls, where: ZoneInfo, dst: Dst, after: datetime) -> Iterator[datetime]:
+def resolve(walls: Walls, where: ZoneInfo, dst: Dst, after: datetime, *, start: datetime | None = None) -> Iterator[datetime]:
     """The instants of increasing wall times, strictly after `after`, increasing and distinct: wall times that map to
-    one instant (in a gap) are one fire."""
+    one instant (in a gap) are one fire. If the rule has a `start` in the second pass of an overlap, its wall times there fire
+    in that pass, because the first is over."""
     last = after
     returning: deque[datetime] = deque()  # the second pass through an overlap, until the first is over
+    starts_again = start is not None and bool(start.astimezone(where).fold)
     for wall in walls(_first_wall(where, after)):
-        for instant, *again in (found,) if (found := instants(where, wall, dst)) else ():
+        found = instants(where, wall, dst)
+        if starts_again and start is not None and found and found[-1] < start:
+            found = instants(where, wall, dst._replace(overlap="last"))
+        for instant, *again in (found,) if found else ():
             while returning and returning[0] < instant:
                 if (due := returning.popleft()) > last:
                     yield (last := due)

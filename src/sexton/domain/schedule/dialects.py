@@ -1,0 +1,135 @@
+"""Cron lines that other programs read differently. A line from elsewhere is never silently another schedule: one that is
+certainly from elsewhere is refused with a hint, and one that has two readings is accepted with a warning that shows both."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from itertools import islice
+from typing import Literal, NamedTuple, get_args
+
+import msgspec
+
+from sexton.domain.fault import Invalid
+
+from . import cron_text
+from .cron import Cron
+from .cron_text import Dialect
+from .fires import unlimited_fires
+from .rule import Schedule
+from .words import describe
+
+# What a caller may name. `strict` is `cron`, and refuses every line that another program reads differently.
+NamedDialect = Literal[Dialect, "strict"]
+
+_CALL = re.compile(r"\s*(?P<name>cron|rate|at)\s*\((?P<inside>.*?)\)?\s*", re.IGNORECASE | re.DOTALL)
+_NUMERIC_DAY = re.compile(r"(?:^|[,-])[0-9]")
+_FIRES_SHOWN = 2
+
+
+class Reading(NamedTuple):
+    """How another program reads a line, and how to write that here."""
+
+    order: str  # of the fields
+    program: str
+    text: str
+
+
+def refuse(text: str, dialect: str | None) -> None:
+    """`Invalid` if the line is certainly from elsewhere; with `strict` also if it may be."""
+    if found := _CALL.fullmatch(text):
+        raise Invalid("cron", _hint(found["name"].lower(), found["inside"].split()))
+    if dialect in get_args(Dialect):
+        return
+    words = text.split()
+    if len(words) in (6, 7):
+        _refuse_aws(words)
+        _refuse_quartz(words)
+    if dialect == "strict" and (others := readings(text)):
+        other = others[0]
+        raise Invalid(
+            "cron",
+            f"{len(words)} fields have two readings: the seconds come first here, {other.order} in {other.program}; "
+            f"name dialect cron to keep it, or write {other.text!r} for the other reading",
+        )
+
+
+def warnings(schedule: Schedule, *, after: datetime, seed: str = "") -> list[str]:
+    """One warning for each other reading of a line whose dialect is not named, with the next fires of both."""
+    if schedule.cron is None or schedule.dialect is not None:
+        return []
+    own = _shown(schedule, after, seed)
+    return [
+        f"cron {schedule.cron.strip()!r} is read with the seconds first: {own}. {other.program} reads {other.order}: "
+        f"{_shown(msgspec.structs.replace(schedule, cron=other.text), after, seed)}. If you mean that, write {other.text!r}. "
+        "Name the dialect (cron) to confirm what you write"
+        for other in readings(schedule.cron, seed)
+    ]
+
+
+def readings(text: str, seed: str = "") -> list[Reading]:
+    """Other meanings of a line with six or seven fields, in programs that accept it."""
+    words = text.split()
+    found: list[Reading] = []
+    if len(words) == 6:
+        *five, last = words
+        found.append(Reading("the seconds last", "croniter", " ".join([last, *five])))
+        found.append(Reading("the year last", "Temporal", " ".join(["0", *five, last])))
+    elif len(words) == 7:
+        *five, second, year = words
+        found.append(Reading("the seconds before the year", "croniter", " ".join([second, *five, year])))
+    own = _parsed(text, seed)
+    others = [(one, meaning) for one in found if (meaning := _parsed(one.text, seed)) is not None]
+    return [one for one, meaning in others if own is not None and meaning != own]
+
+
+def _parsed(text: str, seed: str) -> Cron | None:
+    try:
+        return cron_text.parse(text, seed=seed)
+    except Invalid:
+        return None
+
+
+def _shown(schedule: Schedule, after: datetime, seed: str) -> str:
+    """Without exclusions, whose search costs more than a warning is worth."""
+    schedule = msgspec.structs.replace(schedule, exclude=())
+    times = [f"{at:%Y-%m-%d %H:%M:%S}Z" for at in islice(unlimited_fires(schedule, after=after, seed=seed), _FIRES_SHOWN)]
+    bare = Schedule(cron=schedule.cron, timezone=schedule.timezone)
+    return f"{describe(bare, seed)} ({'next ' + ', '.join(times) if times else 'never'})"
+
+
+def _hint(name: str, words: list[str]) -> str:
+    """AWS EventBridge writes its schedules as calls."""
+    match name, words:
+        case "rate", [count, unit] if count.isascii() and count.isdigit() and unit[:1].lower() in ("m", "h", "d"):
+            return f'rate(…) is for AWS EventBridge; here give every: "{count}{unit[0].lower()}" instead of cron'
+        case "rate", _:
+            return 'rate(…) is for AWS EventBridge; here give every, such as "5m", instead of cron'
+        case "at", _:
+            return "at(…) is for AWS EventBridge; here give run_at instead of cron"
+        case _, [*five, year] if len(five) == 5:
+            return f"cron(…) is for AWS EventBridge, where the minute comes first and the year last; {_from_aws(five, year)}"
+        case _:
+            return "cron(…) is for AWS EventBridge; here give only the fields, such as 0 9 * * MON-FRI"
+
+
+def _from_aws(five: list[str], year: str) -> str:
+    text = " ".join(five if year == "*" else ["0", *five, year])
+    days = ", and weekdays by name: they count from Sunday = 1 there" if _NUMERIC_DAY.search(five[4]) else ""
+    return f"here write {text[:60]}{days}"
+
+
+def _refuse_aws(words: list[str]) -> None:
+    """`15 10 ? * MON-FRI *`: with six fields the question mark of AWS stands where the hour or the month is here."""
+    if len(words) == 6 and "?" in (words[2], words[4]):
+        raise Invalid("cron", f"this looks like AWS EventBridge, with the year last; {_from_aws(words[:5], words[5])}")
+
+
+def _refuse_quartz(words: list[str]) -> None:
+    """`0 0 12 ? * 2`: Monday in Quartz, Tuesday in cron."""
+    if "?" in (words[3], words[5]) and _NUMERIC_DAY.search(words[5]):
+        raise Invalid(
+            "cron",
+            f"day-of-week {words[5][:20]!r} with ? is Quartz's form, where 1 is Sunday; here 1 is Monday. Name the dialect "
+            "(quartz or cron), or write the day by name, such as MON",
+        )
