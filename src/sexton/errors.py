@@ -22,6 +22,10 @@ class InvalidSubmission(SextonError, ValueError):
         self.message = message
 
 
+class AmbiguousCron(UserWarning):
+    """A cron line was accepted that other programs read differently; the message shows the readings. Name the `dialect`."""
+
+
 class KeyReused(SextonError):
     """The idempotency key belongs to a submission with another body: use a new key, or send the first body again."""
 
@@ -123,6 +127,20 @@ class DatabaseUnavailable(SextonError):
     code = "database_unavailable"
 
 
+class DatabaseDown(DatabaseUnavailable):
+    """PostgreSQL, on the only host of the URL, is starting, stopping or not there. So it has ended the sessions of all
+    processes, not only of this one."""
+
+
+class DatabaseRefused(DatabaseUnavailable):
+    """PostgreSQL answers, but refuses: the role has no right to it, or a table or function of Sexton is missing. Services wait
+    until that is corrected."""
+
+    def __init__(self, refusal: str, fix: str) -> None:
+        super().__init__(f"{refusal}; {fix}")
+        self.refusal, self.fix = refusal, fix
+
+
 class ApiUnavailable(SextonError):
     """The HTTP API cannot be reached, or is too busy. It may have done what was sent. A submission is safe to send again."""
 
@@ -141,9 +159,14 @@ class ApiError(SextonError):
 
 
 class Contention(SextonError):
-    """Another transaction was in the way (deadlock, lock timeout). Nothing was changed, and it is safe to try again."""
+    """Another transaction was in the way (deadlock, lock timeout). Nothing was changed, and it is safe to try again.
+    `waits_for` says what the other transaction holds, if that is known: `unique`, `limit`, `tenant` or `run`."""
 
     code = "contention"
+
+    def __init__(self, message: str, *, waits_for: str | None = None) -> None:
+        super().__init__(message)
+        self.waits_for = waits_for
 
 
 class DataRefused(SextonError):
@@ -189,9 +212,20 @@ class PermanentError(SextonError):
 
 
 class OutboundRefused(PermanentError):
-    """The job calls an address that this worker does not allow. `outbound_allow` and `outbound_ports` allow more addresses."""
+    """The job calls an address that no live worker allows. `outbound_allow` and `outbound_ports` allow more addresses."""
 
     code = "outbound_refused"
+
+
+class NotHere(SextonError):
+    """This worker lacks a secret or a setting that the job needs. The run goes back, uses no attempt, and waits for a worker
+    that has it."""
+
+    code = "not_here"
+
+    def __init__(self, lacks: str, message: str) -> None:
+        super().__init__(message)
+        self.lacks = lacks  # such as "secret stripe"
 
 
 class TargetFailed(SextonError):

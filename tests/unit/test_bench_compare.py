@@ -1,4 +1,4 @@
-"""Two commits compared by benchmarks: the statistics, the order of runs, what an interruption keeps, the report."""
+"""The comparison of two commits by benchmarks: the statistics, the order of runs, the journal, the report."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def only(figure: str, ratios: list[float], base: float = 1000.0) -> Comparison:
 
 
 def noise(centre: float, spread: float, count: int = 9) -> list[float]:
-    """The same every time."""
-    dice = Random(5)
-    return [centre * dice.lognormvariate(0, spread) for _ in range(count)]
+    """The same values every time."""
+    rng = Random(5)
+    return [centre * rng.lognormvariate(0, spread) for _ in range(count)]
 
 
 @pytest.mark.parametrize(
     ("share", "freedom", "value"),
     [(0.90, 1, 3.078), (0.90, 2, 1.886), (0.90, 8, 1.397), (0.95, 1, 6.314), (0.95, 8, 1.860), (0.95, 17, 1.740)],
 )
-def test_quantiles_are_those_of_the_printed_tables(share: float, freedom: int, value: float) -> None:
+def test_quantiles_are_those_of_published_tables(share: float, freedom: int, value: float) -> None:
     assert t_quantile(share, freedom) == pytest.approx(value, abs=0.0006)
 
 
@@ -71,18 +71,18 @@ def test_a_wall_clock_regression_of_a_tenth_is_found_through_noise(figure: str, 
 
 @pytest.mark.parametrize("figure", ["jobs_per_s", "latency_p50_s", "latency_p99_s"])
 def test_noise_alone_is_not_a_regression(figure: str) -> None:
-    """Nor is a mean above the limit that the pairs do not agree on."""
+    """Nor is a mean above the limit if the pairs differ much."""
     assert only(figure, noise(1.0, 0.15)).verdict == "within"
     assert only(figure, [1.6, 0.8, 1.5, 0.7, 0.75, 1.4, 1.3]).verdict == "within"
 
 
-def test_what_is_faster_is_not_worse_whichever_way_is_better() -> None:
+def test_a_faster_head_is_not_worse_whichever_direction_is_better() -> None:
     assert only("jobs_per_s", noise(1.2, 0.02)).verdict == "within"
     assert only("latency_p50_s", noise(0.8, 0.02)).verdict == "within"
 
 
 @pytest.mark.parametrize("figure", ["cpu_us_per_job", "wal_bytes_per_job", "statements_per_job", "cpu_us_per_job_http_batch"])
-def test_a_cost_that_grew_by_a_tenth_fails_already_with_one_pair(figure: str) -> None:
+def test_a_cost_that_grew_by_a_tenth_fails_with_a_single_pair(figure: str) -> None:
     found = only(figure, [1.10])
     assert (found.judged_by, found.verdict, found.low, found.high) == ("median", "worse", None, None)
     assert only(figure, [1.02]).verdict == "within"
@@ -95,7 +95,7 @@ def test_a_cost_is_judged_by_the_median_of_its_pairs() -> None:
 
 
 def test_statements_that_carry_many_jobs_are_judged_by_confidence() -> None:
-    """How many jobs a batch holds depends on the pace of the machine."""
+    """The number of jobs in a batch depends on the speed of the machine."""
     ratios = [1.6, 0.8, 1.5, 0.7, 0.75, 1.4, 1.3]
     assert only("statements_per_job", ratios, base=0.005).verdict == "within"
     assert only("statements_per_job", ratios, base=4.0).verdict == "worse"
@@ -107,15 +107,15 @@ def test_a_single_pair_cannot_judge_a_wall_clock_figure() -> None:
     assert only("jobs_per_s", [0.5, 0.5]).verdict == "worse"
 
 
-def test_tails_without_a_target_and_parts_of_a_total_are_told_and_not_judged() -> None:
+def test_tails_without_a_target_and_parts_of_a_total_are_shown_and_not_judged() -> None:
     assert only("latency_max_s", [2.0, 2.0]).verdict == "not judged"
     assert judgement.judged_by("cpu_us_per_job_server", {}, ["cpu_us_per_job", "cpu_us_per_job_server"]) == "not judged"
     http = ["cpu_us_per_job", "cpu_us_per_job_client_http", "cpu_us_per_job_api_http"]
     assert [judgement.judged_by(figure, {}, http) for figure in http] == ["median", "not judged", "median"]
 
 
-def test_only_figures_that_every_run_tells_are_compared() -> None:
-    """Others are named, so that they are missed by a reader."""
+def test_only_figures_that_every_run_reports_are_compared() -> None:
+    """Others are named, so that a reader notices that they are missing."""
     before = run_of(jobs_per_s=10.0, lag_p50_s=None)
     both = (before, run_of(jobs_per_s=10.0, lag_p50_s=0.1, lag_max_s=0.2, wal_bytes_per_job=3.0))
     assert [found.figure for found in compare("any", [both])] == ["jobs_per_s"]
@@ -136,7 +136,7 @@ def test_nine_pairs_of_the_four_scenarios_take_half_an_hour_at_most() -> None:
     assert plan.seconds(steps, {"drain": [20.0, 40.0]}) == 120.0
 
 
-def test_what_was_measured_is_kept_and_half_a_pair_is_measured_again(tmp_path: Path) -> None:
+def test_results_are_kept_and_half_a_pair_is_measured_again(tmp_path: Path) -> None:
     path = tmp_path / "kept.jsonl"
     steps = plan.steps(["drain"], 3)
     before = journal.Journal(path, resume=False)
@@ -152,7 +152,7 @@ def test_what_was_measured_is_kept_and_half_a_pair_is_measured_again(tmp_path: P
     assert [(base["jobs_per_s"], head["jobs_per_s"]) for base, head in kept] == [(0.0, 1.0), (7.0, 7.0)]
 
 
-def test_without_resume_earlier_runs_are_put_aside_and_not_lost(tmp_path: Path) -> None:
+def test_without_resume_earlier_results_are_moved_aside_and_not_lost(tmp_path: Path) -> None:
     path = tmp_path / "kept.jsonl"
     (step, _) = plan.steps(["drain"], 1)
     journal.Journal(path, resume=False).append(step, run_of())
@@ -174,7 +174,7 @@ def table_of(found: list[Comparison], *, everything: bool) -> str:
     return captured.get()
 
 
-def test_the_table_shows_what_is_judged_and_everything_if_asked() -> None:
+def test_the_table_shows_judged_figures_and_on_request_all() -> None:
     found = [
         only("jobs_per_s", [0.8, 0.81], base=15_000.0),
         only("latency_max_s", [1.0, 1.1]),
@@ -193,19 +193,19 @@ def test_the_table_shows_what_is_judged_and_everything_if_asked() -> None:
     assert report.conclusion(found[2:], 1.03) == "none of 1 judged figures is worse than 1.03 times the base"
 
 
-def test_a_cost_that_the_pairs_do_not_agree_on_says_so() -> None:
+def test_a_cost_whose_pairs_differ_is_marked() -> None:
     found = only("cpu_us_per_job", [1.3, 0.7, 1.2, 1.04, 0.8])
     assert found.verdict == "worse"
     assert "may be noise" in report.conclusion([found], 1.03)
 
 
-def test_a_comparison_on_a_noisy_machine_says_that_it_shows_little() -> None:
+def test_a_comparison_on_a_noisy_machine_is_marked() -> None:
     noisy, quiet = only("jobs_per_s", [1.6, 0.8, 1.5, 0.7]), only("jobs_per_s", [1.01, 0.99, 1.0, 1.02])
     assert "1 vary so much" in report.conclusion([noisy, quiet], 1.03)
     assert "vary" not in report.conclusion([quiet], 1.03)
 
 
-def test_json_tells_the_figure_its_interval_and_the_trees() -> None:
+def test_json_has_the_figure_its_interval_and_the_trees() -> None:
     (told,) = report.documents(BASE, replace(HEAD, change="12345678"), "head", [only("jobs_per_s", [0.8, 0.81])], 1.03)
     assert told.keys() == {
         "scenario", "figure", "base", "head", "ratio", "low", "high", "regression", "pairs", "judged_by", "verdict",
@@ -243,7 +243,7 @@ def test_the_base_is_the_tree_of_its_commit_and_is_built_once(
     assert made == [(base.root.parent / "venv", base.root)]
 
 
-def test_a_build_that_failed_is_made_again(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_build_is_repeated(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise RuntimeError("no network")
 
@@ -253,30 +253,30 @@ def test_a_build_that_failed_is_made_again(repository: Path, tmp_path: Path, mon
             trees.build("HEAD", lambda _: None, repository, tmp_path / "cache")
 
 
-def test_what_is_no_commit_is_refused(repository: Path) -> None:
+def test_an_unknown_commit_is_rejected(repository: Path) -> None:
     with pytest.raises(CannotCompare, match="nowhere is not a commit"):
         trees.build("nowhere", lambda _: None, repository)
 
 
-def test_a_change_of_the_working_tree_is_told_and_ends_the_measurement(repository: Path) -> None:
+def test_a_change_of_the_working_tree_is_reported_and_ends_the_measurement(repository: Path) -> None:
     clean = trees.working_tree(Path(sys.executable), repository)
     assert not clean.is_dirty
     trees.require_unchanged(clean)
     (repository / "src" / "more.py").write_text("new and not committed")
     dirty = trees.working_tree(Path(sys.executable), repository)
     assert dirty.is_dirty
-    assert "not committed" in str(dirty)
+    assert "uncommitted changes" in str(dirty)
     trees.require_unchanged(dirty)
-    with pytest.raises(CannotCompare, match="changed while it was measured"):
+    with pytest.raises(CannotCompare, match="changed during the measurement"):
         trees.require_unchanged(clean)
     (repository / "src" / "more.py").write_text("changed")
-    with pytest.raises(CannotCompare, match="changed while it was measured"):
+    with pytest.raises(CannotCompare, match="changed during the measurement"):
         trees.require_unchanged(dirty)
 
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The command with trees that exist and runs that cost nothing: the head needs a tenth more CPU."""
+    """The command with existing trees and runs that cost nothing: the head needs a tenth more CPU."""
     order: list[str] = []
 
     def measure(words: list[str], _root: Path, what: str) -> str:
@@ -299,21 +299,21 @@ def ended_with(*words: str) -> int:
     return ended.value.code
 
 
-def test_the_command_ends_with_what_it_judged(measured: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_of_the_command_is_its_judgement(measured: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--base", "any", "--pairs", "2", "--shared", "drain"]
     assert ended_with(*words, "--json") == 1
     assert measured == ["drain of the base", "drain of the head", "drain of the head", "drain of the base"]
-    said = capsys.readouterr()
-    (line,) = said.out.splitlines()
+    printed = capsys.readouterr()
+    (line,) = printed.out.splitlines()
     assert json.loads(line)["ratio"] == 1.1
-    assert "4 runs, about 48 s" in said.err
-    assert "drain, pair 2 of 2, base" in said.err
+    assert "4 runs, about 48 s" in printed.err
+    assert "drain, pair 2 of 2, base" in printed.err
     assert ended_with(*words, "--resume", "--limit", "1.2") == 0
     assert len(measured) == 4, "everything was there"
     assert "cpu_us_per_job" in capsys.readouterr().out
 
 
-def test_the_command_ends_with_2_where_it_cannot_compare(
+def test_the_command_exits_with_2_if_it_cannot_compare(
     measured: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(words: list[str], _root: Path, what: str) -> str:
@@ -329,14 +329,14 @@ def test_the_command_ends_with_2_where_it_cannot_compare(
     assert ended_with("drain") == 2
 
 
-def test_a_run_that_fails_says_why(tmp_path: Path) -> None:
+def test_a_failed_run_shows_the_reason(tmp_path: Path) -> None:
     with pytest.raises(CannotCompare, match=r"(?s)drain ended with code 1:.*no luck"):
         command.measure([sys.executable, "-c", "raise RuntimeError('no luck')"], tmp_path, "drain")
     assert command.measure([sys.executable, "-c", "print('{}')"], tmp_path, "drain") == "{}"
 
 
 def test_the_harness_of_the_working_tree_measures_the_package_of_its_interpreter() -> None:
-    """And refuses one of another tree."""
+    """And rejects one of another tree."""
     head = replace(HEAD, root=ROOT, python=Path(sys.executable))
     trees._probe(head, ROOT, ["drain", "herd", "latency", "submit"])
     with pytest.raises(CannotCompare, match="is not in"):
@@ -345,7 +345,7 @@ def test_the_harness_of_the_working_tree_measures_the_package_of_its_interpreter
         trees._probe(head, ROOT, ["nonsense"])
 
 
-def test_each_tree_has_its_own_harness_where_that_of_the_head_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_tree_uses_its_own_harness_if_that_of_the_head_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def probe(tree: Tree, harness: Path, _scenarios: list[str]) -> None:
         if (tree, harness) == (BASE, HEAD.root):
             raise CannotCompare("No module named sexton.new")
@@ -359,7 +359,7 @@ def test_each_tree_has_its_own_harness_where_that_of_the_head_does_not_run(monke
 
 
 def test_the_four_scenarios_import_nothing_of_the_product_that_may_move() -> None:
-    """Or the harness could not measure commits from before the move."""
+    """Otherwise the harness could not measure commits from before the move."""
     stable = {"import sexton", "from sexton import App", "from sexton.settings import Settings"}
     for name in HARNESS:
         lines = (ROOT / "bench" / f"{name}.py").read_text().splitlines()

@@ -1,5 +1,5 @@
-"""Issue 8: a host that is plainly down is left alone; its runs wait, spending nothing, and neither it nor a slow host takes
-more of a worker than its share."""
+"""A host that is down is not called; its runs wait without spending an attempt, and neither it nor a slow host uses more of a
+worker than its share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from random import Random
 
 from sexton.handlers.breaker import Breaker, Patience
-from sexton.handlers.http.hosts import AWAY_RESTS, FIRST_SEATS, HOST_LIMIT, ROW_S, SOONEST_S, TOGETHER_S, Host, Hosts, Parked
+from sexton.handlers.http.hosts import AWAY_RESTS, FIRST_PERMITS, HOST_LIMIT, ROW_S, SOONEST_S, TOGETHER_S, Host, Hosts, Parked
 
 PATIENCE = Patience(failures=3, rest_s=5.0, rest_max_s=60.0)
 
@@ -21,7 +21,7 @@ def down(at: float = 0.0) -> Breaker:
 
 
 class TestTheBreaker:
-    def test_only_failures_in_a_row_count(self) -> None:
+    def test_only_consecutive_failures_count(self) -> None:
         breaker = Breaker(PATIENCE, Random(1))
         for _ in range(10):
             breaker.failed(0.0)
@@ -30,13 +30,13 @@ class TestTheBreaker:
         assert not breaker.is_open
         assert breaker.rest_left_s(0.0) == 0
 
-    def test_it_opens_for_a_while(self) -> None:
+    def test_it_opens_for_a_limited_time(self) -> None:
         breaker = down()
         assert breaker.is_open
         assert 4.0 <= breaker.rest_left_s(0.0) <= 6.0
         assert breaker.rest_left_s(6.0) == 0
 
-    def test_after_the_rest_one_call_asks_and_the_others_wait(self) -> None:
+    def test_after_the_pause_one_call_tests_the_host_and_the_others_wait(self) -> None:
         breaker = down()
         breaker.begun()
         assert breaker.rest_left_s(10.0) >= PATIENCE.rest_s
@@ -44,7 +44,7 @@ class TestTheBreaker:
         assert breaker.rest_left_s(10.0) == 0
         assert not breaker.is_open
 
-    def test_each_rest_is_longer_than_the_last_up_to_the_limit(self) -> None:
+    def test_each_pause_is_longer_than_the_last_up_to_the_limit(self) -> None:
         breaker, rests, now = down(), [], 0.0
         for _ in range(8):
             rests.append(breaker.rest_left_s(now))
@@ -55,21 +55,21 @@ class TestTheBreaker:
         assert max(rests) <= PATIENCE.rest_max_s * 1.2
         assert min(rests[5:]) >= PATIENCE.rest_max_s * 0.8
 
-    def test_calls_that_began_before_it_opened_do_not_lengthen_the_rest(self) -> None:
+    def test_calls_that_began_before_it_opened_do_not_extend_the_pause(self) -> None:
         breaker = down()
         left_s = breaker.rest_left_s(0.0)
         for _ in range(20):
             breaker.failed(0.0)
         assert breaker.rest_left_s(0.0) == left_s
 
-    def test_a_call_that_says_nothing_leaves_the_question_open(self) -> None:
+    def test_a_call_without_a_verdict_leaves_it_half_open(self) -> None:
         breaker = down()
         breaker.begun()
         breaker.undecided()
         assert breaker.is_open
         assert breaker.rest_left_s(10.0) == 0
 
-    def test_workers_do_not_all_ask_at_the_same_time(self) -> None:
+    def test_workers_do_not_all_test_at_the_same_time(self) -> None:
         rests = set()
         for seed in range(20):
             breaker = Breaker(Patience(failures=1), Random(seed))
@@ -78,22 +78,22 @@ class TestTheBreaker:
         assert len(rests) == 20
 
 
-def host(seat_limit: int = 32) -> Host:
-    return Host("https://a.example", seat_limit, PATIENCE, Random(1))
+def host(permit_limit: int = 32) -> Host:
+    return Host("https://a.example", permit_limit, PATIENCE, Random(1))
 
 
 def dead_host() -> Host:
-    """All its seats were taken at 0, and all of these calls have failed."""
+    """All its permits were taken at 0, and all of these calls have failed."""
     dead = host()
-    for _ in range(FIRST_SEATS):
+    for _ in range(FIRST_PERMITS):
         dead.admit(0.0)
-    for _ in range(FIRST_SEATS):
+    for _ in range(FIRST_PERMITS):
         dead.failed(0.0, 0.0)
     return dead
 
 
 def fill(host: Host, now: float = 0.0) -> int:
-    """Calls until somebody has to wait or is sent away; answers with how many went."""
+    """Calls until a call has to wait or is postponed. Returns how many calls were made."""
     count = 0
     while host.admit(now) is None:
         count += 1
@@ -101,17 +101,17 @@ def fill(host: Host, now: float = 0.0) -> int:
 
 
 class TestAHost:
-    async def test_that_nobody_knows_gets_a_few_seats(self) -> None:
-        assert fill(host()) == FIRST_SEATS
+    async def test_an_unknown_host_gets_a_few_permits(self) -> None:
+        assert fill(host()) == FIRST_PERMITS
 
-    async def test_that_answers_gets_as_many_as_one_may_have(self) -> None:
-        answering = host(seat_limit=20)
+    async def test_a_host_that_answers_gets_as_many_permits_as_allowed(self) -> None:
+        answering = host(permit_limit=20)
         for _ in range(100):
             assert answering.admit(0.0) is None
             answering.answered(0.0, 0.01)
         assert fill(answering) == 20
 
-    async def test_whoever_finds_no_place_comes_back_when_there_will_be_one(self) -> None:
+    async def test_a_call_without_a_permit_is_postponed_until_one_is_expected(self) -> None:
         full = host()
         full.admit(0.0)
         full.answered(1.0, 0.1)
@@ -123,7 +123,7 @@ class TestAHost:
         assert first.delay_s < second.delay_s < 1.0
         assert "calls of this worker in progress" in first.reason
 
-    async def test_the_row_is_as_long_as_is_served_in_a_moment(self) -> None:
+    async def test_the_queue_is_as_long_as_is_served_in_a_moment(self) -> None:
         quick, slow = host(), host()
         for _ in range(100):
             for one, took_s in ((quick, 0.01), (slow, 2.0)):
@@ -138,7 +138,7 @@ class TestAHost:
         assert rows[0] > 32 * ROW_S / 0.02
         assert rows[1] <= 32 * ROW_S / 2.0 + 1
 
-    async def test_one_that_fell_silent_has_no_row(self) -> None:
+    async def test_a_silent_host_has_no_queue(self) -> None:
         silent = host()
         for _ in range(100):
             silent.admit(0.0)
@@ -147,8 +147,8 @@ class TestAHost:
         silent.admit(300.0)
         assert isinstance(silent.admit(300.0), Parked)
 
-    async def test_after_a_hiccup_nobody_is_sent_far_away(self) -> None:
-        """One second in which nothing moved: thirty calls that took that long say little of the next."""
+    async def test_after_a_short_stall_no_call_is_postponed_for_long(self) -> None:
+        """One second without an answer: thirty calls that took that long say little about the next."""
         stalled = host()
         for _ in range(100):
             stalled.admit(0.0)
@@ -159,9 +159,9 @@ class TestAHost:
         sent = [parked.delay_s for _ in range(1_000) if isinstance(parked := stalled.admit(1.0), Parked)]
         assert max(sent) < 2.0
 
-    async def test_a_seat_that_comes_free_goes_to_the_first_in_the_row(self) -> None:
+    async def test_a_free_permit_goes_to_the_first_in_the_queue(self) -> None:
         full = host()
-        for _ in range(FIRST_SEATS):
+        for _ in range(FIRST_PERMITS):
             assert full.admit(0.0) is None
         first, second = full.admit(0.0), full.admit(0.0)
         assert isinstance(first, asyncio.Future)
@@ -170,9 +170,9 @@ class TestAHost:
         assert first.result() is None
         assert not second.done()
 
-    async def test_whoever_gives_up_in_the_row_passes_the_seat_on(self) -> None:
+    async def test_a_cancelled_call_in_the_queue_passes_its_permit_on(self) -> None:
         full = host()
-        for _ in range(FIRST_SEATS):
+        for _ in range(FIRST_PERMITS):
             full.admit(0.0)
         first, second = full.admit(0.0), full.admit(0.0)
         assert isinstance(first, asyncio.Future)
@@ -181,27 +181,27 @@ class TestAHost:
         full.give_up(first, 0.1)
         assert second.result() is None
 
-    async def test_whoever_waited_long_enough_is_sent_away(self) -> None:
+    async def test_a_call_that_waited_long_enough_is_postponed(self) -> None:
         full = host()
-        for _ in range(FIRST_SEATS):
+        for _ in range(FIRST_PERMITS):
             full.admit(0.0)
         waiting = full.admit(0.0)
         assert isinstance(waiting, asyncio.Future)
         full.stop_waiting(waiting, ROW_S)
         assert isinstance(waiting.result(), Parked)
 
-    async def test_when_it_goes_down_the_row_is_sent_away(self) -> None:
+    async def test_when_it_goes_down_the_queue_is_postponed(self) -> None:
         failing = host()
-        for _ in range(FIRST_SEATS):
+        for _ in range(FIRST_PERMITS):
             failing.admit(0.0)
         waiting = failing.admit(0.0)
         assert isinstance(waiting, asyncio.Future)
-        for _ in range(FIRST_SEATS):
+        for _ in range(FIRST_PERMITS):
             failing.failed(0.1, 0.1)
         assert isinstance(parked := waiting.result(), Parked)
         assert "is down" in parked.reason
 
-    async def test_while_it_is_down_everybody_is_sent_away_and_they_come_back_in_groups(self) -> None:
+    async def test_while_it_is_down_calls_are_postponed_in_groups(self) -> None:
         dead = dead_host()
         sent = [dead.admit(1.0) for _ in range(10_000)]
         delays = [parked.delay_s for parked in sent if isinstance(parked, Parked)]
@@ -211,8 +211,8 @@ class TestAHost:
         assert busiest <= 400, "they would all come back at once"
         assert len(set(delays)) <= 70, "to claim them one by one costs more than to claim them in groups"
 
-    async def test_a_host_that_was_never_heard_of_puts_off_in_groups_and_one_that_answers_finely(self) -> None:
-        """One that was held up for a moment is not gone."""
+    async def test_an_unknown_host_postpones_in_groups_and_one_that_answers_evenly(self) -> None:
+        """A host that stalled for a moment is not down."""
         strange, busy = host(), host()
         busy.admit(0.0)
         busy.answered(0.1, 0.1)
@@ -223,7 +223,7 @@ class TestAHost:
             first_s = min(parked.delay_s for parked in sent)
             assert first_s == (TOGETHER_S if one is strange else SOONEST_S)
 
-    async def test_when_it_is_back_nobody_new_waits_for_the_appointments_of_the_others(self) -> None:
+    async def test_when_it_is_up_again_new_calls_do_not_wait_for_postponed_ones(self) -> None:
         dead = dead_host()
         sent = [dead.admit(1.0) for _ in range(5_000)]
         assert max(parked.delay_s for parked in sent if isinstance(parked, Parked)) > 200
@@ -233,7 +233,7 @@ class TestAHost:
         assert late
         assert max(parked.delay_s for parked in late) < 20
 
-    async def test_when_it_is_back_one_asks_and_then_all_may_go(self) -> None:
+    async def test_when_it_is_up_again_one_call_tests_it_and_then_all_may_go(self) -> None:
         dead = dead_host()
         assert dead.admit(20.0) is None
         assert isinstance(dead.admit(20.0), Parked)
@@ -242,7 +242,7 @@ class TestAHost:
         assert dead.admit(20.1) is None
 
 
-async def test_hosts_are_remembered_within_bounds() -> None:
+async def test_the_number_of_known_hosts_is_bounded() -> None:
     hosts = Hosts(lambda name: Host(name, 4, PATIENCE, Random(1)))
     busy = hosts.get("busy")
     assert busy.admit(0.0) is None
@@ -252,8 +252,8 @@ async def test_hosts_are_remembered_within_bounds() -> None:
     assert hosts.get("busy") is busy
 
 
-async def test_with_a_single_seat_it_still_works() -> None:
-    small = host(seat_limit=1)
+async def test_with_a_single_permit_it_still_works() -> None:
+    small = host(permit_limit=1)
     assert fill(small) == 1
     small.failed(0.0, 0.0)
     assert small.is_idle or fill(small) == 0

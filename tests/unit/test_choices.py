@@ -1,4 +1,4 @@
-"""F2: a wrong choice is answered with the right ones, wherever in a body it stands."""
+"""F2: the error of a wrong choice lists the right ones, anywhere in a body."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sexton.wire import JobRequest
 
 
 @pytest.mark.parametrize(
-    ("said", "detail"),
+    ("given", "detail"),
     [
         ({"priority": "urgent"}, "'urgent' is unknown; use critical, high, low or normal"),
         ({"overlap": "x"}, "'x' is unknown; use "),
@@ -23,9 +23,9 @@ from sexton.wire import JobRequest
         ({"retry": {"backoff": "slowly"}}, "'slowly' is unknown; use "),
     ],
 )
-def test_what_may_stand_there_is_said(said: dict[str, Any], detail: str) -> None:
+def test_the_allowed_values_are_listed(given: dict[str, Any], detail: str) -> None:
     with pytest.raises(Refused) as refused:
-        decoded(msgspec.json.encode({"handler": "a", **said}), JobRequest)
+        decoded(msgspec.json.encode({"handler": "a", **given}), JobRequest)
     assert refused.value.faults[0].detail.startswith(detail)
 
 
@@ -34,5 +34,5 @@ def test_every_type_of_handler_is_named() -> None:
 
 
 @pytest.mark.parametrize("path", [("name",), ("nothing",), ("tags", "..."), ("handler", "url", "deeper")])
-def test_where_anything_may_stand_nothing_is_said(path: tuple[str, ...]) -> None:
+def test_without_a_fixed_list_nothing_is_listed(path: tuple[str, ...]) -> None:
     assert choices_at(JobRequest, path) == ()

@@ -56,14 +56,14 @@ async def test_a_call_of_the_blocking_client_returns_its_answer_even_beside_an_e
         assert removed == wire.Removed(name="x")
 
 
-async def test_a_call_of_the_other_client_is_awaited() -> None:
+async def test_a_call_of_the_asynchronous_client_is_awaited() -> None:
     async with AsyncClient("http://api", transport=transport()) as client:
         removed = await client.remove_limit("x")
         assert_type(removed, wire.Removed)
         assert removed == wire.Removed(name="x")
 
 
-async def test_a_blocking_stream_that_is_left_closes_its_connection() -> None:
+async def test_a_blocking_stream_that_is_abandoned_closes_its_connection() -> None:
     endless = Endless()
     with Client("http://api", transport=transport(endless)) as client:
         events = client.events()
@@ -75,7 +75,7 @@ async def test_a_blocking_stream_that_is_left_closes_its_connection() -> None:
         assert endless.is_closed
 
 
-async def test_a_stream_of_the_other_client_that_is_left_closes_its_connection() -> None:
+async def test_a_stream_of_the_asynchronous_client_that_is_abandoned_closes_its_connection() -> None:
     endless = Endless()
     async with AsyncClient("http://api", transport=transport(endless)) as client:
         events = client.events()
@@ -128,7 +128,7 @@ def test_signatures_and_documentation_are_those_of_the_one_body() -> None:
 
 
 def test_no_operation_is_written_for_one_client_alone() -> None:
-    """But for `submit`, which returns a handle of its own kind, and for closing."""
+    """Except `submit`, which returns a handle of its own kind, and closing."""
     operations = {name for name, found in inspect.getmembers_static(Operations) if isinstance(found, Operation | Stream)}
     assert len(operations) > 50
     for client in (Client, AsyncClient):
@@ -136,8 +136,8 @@ def test_no_operation_is_written_for_one_client_alone() -> None:
         assert operations <= set(dir(client))
 
 
-def test_what_would_wait_for_an_event_loop_is_refused_by_the_blocking_client() -> None:
-    """Otherwise it would return half done."""
+def test_a_coroutine_that_would_wait_is_rejected_by_the_blocking_client() -> None:
+    """Otherwise it would return before it is done."""
 
     async def waits() -> None:
         await asyncio.sleep(0)

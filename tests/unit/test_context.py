@@ -36,20 +36,20 @@ CALL = Call(
 )
 
 
-def said(context: Context) -> LiveOutput:
+def live(context: Context) -> LiveOutput:
     words = live_output_of(context)
     assert words is not None
     return words
 
 
 def progress(context: Context) -> Any:
-    encoded = said(context).progress_json
+    encoded = live(context).progress_json
     assert encoded is not None
     return msgspec.json.decode(encoded)
 
 
 def output(context: Context) -> str:
-    text = said(context).output
+    text = live(context).output
     assert text is not None
     return text
 
@@ -61,7 +61,7 @@ def test_a_context_knows_its_attempt() -> None:
     assert (context.origin, context.previous) == ("schedule", Previous("succeeded", NOON - timedelta(days=1)))
 
 
-def test_a_call_survives_the_way_to_another_process() -> None:
+def test_a_call_can_be_sent_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(CALL)) == CALL
     assert msgspec.json.decode(msgspec.json.encode(CALL), type=Call) == CALL
 
@@ -76,7 +76,7 @@ def test_without_a_key_it_is_the_same_for_every_attempt_of_a_fire_in_whatever_zo
     assert Context(CALL).idempotency_key == Context(elsewhere).idempotency_key == expected
 
 
-def test_a_silent_handler_costs_no_collector() -> None:
+def test_a_handler_without_output_costs_nothing() -> None:
     assert live_output_of(Context(CALL)) is None
 
 
@@ -93,14 +93,14 @@ def test_progress_is_a_fraction(fraction: float) -> None:
         Context(CALL).progress(fraction)
 
 
-def test_progress_that_cannot_be_kept_is_refused() -> None:
+def test_progress_that_cannot_be_stored_is_rejected() -> None:
     with pytest.raises(Invalid, match="JSON"):
         Context(CALL).progress(thing=object())
     with pytest.raises(Invalid, match="the limit is"):
         Context(CALL).progress(blob="x" * 20_000)
 
 
-def test_progress_holds_nothing_that_postgresql_cannot_keep() -> None:
+def test_progress_contains_nothing_that_postgresql_cannot_store() -> None:
     context = Context(CALL)
     context.progress(message="a\x00b\ud800", path=r"C:\u0000", raw="\x00")
     assert progress(context) == {"message": "a␀b\\ud800", "path": r"C:\u0000", "raw": "␀"}
@@ -110,19 +110,19 @@ def test_progress_with_nothing_is_a_sign_of_life_only() -> None:
     clock = ManualClock(NOON)
     context = Context(CALL, new_output=partial(LiveOutput, clock.monotonic))
     context.progress(0.5)
-    said(context).take()
+    live(context).take()
     clock.move(timedelta(seconds=7))
     context.progress()
     assert progress(context) == {"fraction": 0.5}
-    assert (said(context).last_written_at, said(context).changed) == (7.0, False)
+    assert (live(context).last_written_at, live(context).changed) == (7.0, False)
 
 
-def test_a_word_is_a_change_until_it_is_taken() -> None:
+def test_new_output_is_a_change_until_it_is_taken() -> None:
     context = Context(CALL)
     context.log("one")
-    assert said(context).changed
-    assert said(context).take() == (None, "one")
-    assert not said(context).changed
+    assert live(context).changed
+    assert live(context).take() == (None, "one")
+    assert not live(context).changed
 
 
 def test_the_log_keeps_the_beginning_and_the_newest_within_its_limit() -> None:
@@ -137,7 +137,7 @@ def test_the_log_keeps_the_beginning_and_the_newest_within_its_limit() -> None:
     assert int(lines[marks[0] + 1].split()[1]) == marks[0] + 20_000 - (len(lines) - 1)
 
 
-def test_a_log_within_the_limit_is_kept_whole() -> None:
+def test_a_log_within_the_limit_is_kept_completely() -> None:
     context = Context(CALL)
     context.log("\n".join(f"{number:099}" for number in range(600)))
     assert output(context) == "\n".join(f"{number:099}" for number in range(600))
@@ -151,13 +151,13 @@ def test_even_endless_lines_stay_within_the_limit(letter: str) -> None:
     assert OUTPUT_LIMIT * 0.8 < len(output(context).encode()) <= OUTPUT_LIMIT
 
 
-def test_the_log_holds_nothing_that_postgresql_cannot_keep() -> None:
+def test_the_log_contains_nothing_that_postgresql_cannot_store() -> None:
     context = Context(CALL)
     context.log("a\x00b\ud800")
     assert output(context) == "a␀b\\ud800"
 
 
-def test_all_threads_speak_into_one_log() -> None:
+def test_all_threads_write_to_one_log() -> None:
     context = Context(CALL)
     together = threading.Barrier(8)
 
@@ -201,7 +201,7 @@ def test_except_exception_does_not_swallow_a_stop() -> None:
         careless_handler()
 
 
-def test_a_transaction_is_what_the_worker_offers() -> None:
+def test_a_transaction_is_provided_by_the_worker() -> None:
     assert Context(CALL, lambda connection: ("transaction on", connection)).transaction("mine") == (
         "transaction on",
         "mine",

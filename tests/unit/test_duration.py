@@ -31,7 +31,7 @@ from sexton.domain.fault import Invalid
         (3660 * 86400, 3660 * 86400.0),
     ],
 )
-def test_a_span_is_read_in_every_spelling(written: Any, expected_s: float) -> None:
+def test_a_span_is_parsed_in_every_notation(written: Any, expected_s: float) -> None:
     """C5: durations are "90s", "15m", "24h" or seconds."""
     assert seconds(written) == pytest.approx(expected_s)
 
@@ -71,7 +71,7 @@ def test_a_span_is_read_in_every_spelling(written: Any, expected_s: float) -> No
     ],
     ids=repr,
 )
-def test_anything_else_is_refused_with_the_name_of_its_field(written: Any) -> None:
+def test_any_other_value_is_rejected_with_the_name_of_its_field(written: Any) -> None:
     """F2: a typed error, whatever the value."""
     with pytest.raises(Invalid) as refused:
         seconds(written, field="timeout")
@@ -93,7 +93,7 @@ def test_a_timedelta_is_kept_to_the_microsecond(span: timedelta) -> None:
 
 
 @given(st.text() | st.integers() | st.floats() | st.none() | st.binary() | st.lists(st.integers()))
-def test_no_value_gets_through_or_out_in_any_other_way(written: Any) -> None:
+def test_any_value_is_either_parsed_or_rejected(written: Any) -> None:
     """F2: a span within bounds, or `Invalid`."""
     try:
         span_s = seconds(written)

@@ -1,4 +1,4 @@
-"""When the drill says that a service is back after a kill (requirement F6), and what it says where it cannot run."""
+"""When the drill counts a service as recovered after a kill (requirement F6), and its message if it cannot run."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def started(calls: list[Call], after_s: float = 0.02) -> dict[UUID, float]:
     return {call.job_ids[0]: call.acknowledged_at + after_s for call in calls}
 
 
-def test_the_last_words_of_a_dying_server_are_not_its_recovery() -> None:
+def test_the_last_answers_of_a_dying_server_are_not_its_recovery() -> None:
     calls = [*flow(0.05, 0.2), *flow(6.0, 12.0, start_of=50)]
     took = recovery(KILLED_AT, KILLED_AT + 12.0, calls, started(calls))
     assert took is not None
     assert (round(took.accepted_s, 2), round(took.started_s, 2), round(took.recovered_s, 2)) == (6.0, 6.02, 6.02)
 
 
-def test_a_server_that_answers_once_and_falls_silent_again_is_not_back() -> None:
+def test_a_server_that_answers_once_and_is_silent_again_has_not_recovered() -> None:
     calls = [*flow(3.0, 3.2), *flow(5.0, 10.0, start_of=50)]
     took = recovery(KILLED_AT, KILLED_AT + 10.0, calls, started(calls))
     assert took is not None
     assert round(took.accepted_s, 2) == 5.0
 
 
-def test_it_is_not_over_before_it_has_been_steady() -> None:
+def test_the_outage_is_not_over_before_answers_are_steady() -> None:
     calls = flow(6.0, 6.0 + STEADY_S / 2)
     assert recovery(KILLED_AT, calls[-1].acknowledged_at, calls, started(calls)) is None
     assert recovery(KILLED_AT, calls[-1].acknowledged_at + 2 * SILENCE_S, calls, started(calls)) is None
@@ -60,7 +60,7 @@ def test_only_a_start_of_a_run_submitted_after_the_kill_counts() -> None:
     assert recovery(KILLED_AT, KILLED_AT + 12.0, calls, started(before) | late) == Recovery(6.0, 11.5)
 
 
-async def test_what_is_on_its_way_over_a_slow_link_dies_with_the_sender() -> None:
+async def test_bytes_in_transit_on_a_slow_link_are_lost_with_the_sender() -> None:
     async def send(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"acknowledged")
         await writer.drain()
@@ -81,12 +81,12 @@ async def test_what_is_on_its_way_over_a_slow_link_dies_with_the_sender() -> Non
     server.close()
 
 
-def test_without_the_packages_it_says_in_one_line_how_to_get_them(
+def test_without_the_packages_one_line_says_how_to_install_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(programs, "PATH", str(tmp_path))
     monkeypatch.setattr(programs, "POSTGRES_FOLDERS", tmp_path)
     assert main([]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "apt-get install --no-install-recommends postgresql patroni etcd-server haproxy" in said
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    assert "apt-get install --no-install-recommends postgresql patroni etcd-server haproxy" in errors

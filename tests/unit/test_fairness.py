@@ -1,4 +1,5 @@
-"""Shares against an ideal fluid model, in which every tenant with work is served at once and in proportion to its weight."""
+"""Shares compared with an ideal fluid model, in which every tenant with jobs is served all the time, in proportion to its
+weight."""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ class Start(NamedTuple):
 
 
 class Worker:
-    """Claims in a row, each begun where the last one stopped."""
+    """Claims one after the other, each begun where the last one stopped."""
 
     def __init__(self) -> None:
         self.last = NOWHERE
 
     def claim(self, waiting: dict[str, int], weights: Mapping[str, int], wanted: int) -> list[str]:
-        """What it takes is gone, tenants with nothing are gone too."""
+        """Claimed runs are removed, and so are tenants without runs."""
         starts = share_out(waiting, weights, wanted, self.last)
         self.last = starts[-1] if starts else self.last
         served = [tenant for tenant, _ in starts]
@@ -56,14 +57,14 @@ def _windows(starts: Sequence[str]) -> list[Counter[str]]:
 
 
 def _worst_lag(starts: Sequence[str], weights: Mapping[str, int], tenant: str) -> Fraction:
-    """How far its starts were off the fluid in the worst of all stretches: the farthest that two prefixes' lags lie apart."""
+    """The largest difference from the fluid model over all stretches: the largest difference between two prefixes' lags."""
     ideal = Fraction(weights[tenant], sum(weights.values()))
     lags = [prefix[tenant] - count * ideal for count, prefix in enumerate(_windows(starts))]
     return max(lags) - min(lags)
 
 
 @given(weighted, claim_sizes)
-def test_over_any_stretch_a_share_is_off_the_fluid_by_less_than_one_turn_of_its_weight(
+def test_over_any_stretch_a_share_differs_from_the_fluid_model_by_less_than_one_turn_of_its_weight(
     weights: dict[str, int], sizes: list[int]
 ) -> None:
     """C9: weight x (1 - weight / W), whatever the sizes of the claims and wherever the stretch begins and ends."""
@@ -76,7 +77,7 @@ def test_over_any_stretch_a_share_is_off_the_fluid_by_less_than_one_turn_of_its_
 
 @given(weighted)
 def test_the_bound_is_reached(weights: dict[str, int]) -> None:
-    """C9: so no smaller one could be stated."""
+    """C9: so no smaller bound holds."""
     total = sum(weights.values())
     starts = Worker().claim(dict.fromkeys(weights, PLENTY), weights, 2 * total)
     for tenant, weight in weights.items():
@@ -84,9 +85,7 @@ def test_the_bound_is_reached(weights: dict[str, int]) -> None:
 
 
 @given(weighted, st.lists(st.tuples(st.integers(0, 3), st.integers(1, 25)), min_size=1, max_size=40))
-def test_workers_that_do_not_know_of_each_other_are_fair_together(
-    weights: dict[str, int], claims: list[tuple[int, int]]
-) -> None:
+def test_workers_without_communication_are_fair_together(weights: dict[str, int], claims: list[tuple[int, int]]) -> None:
     """C9, over the cluster: with k workers the bound is k times that of one, in whatever order they come."""
     workers, waiting = [Worker() for _ in range(4)], dict.fromkeys(weights, PLENTY)
     starts = [tenant for who, wanted in claims for tenant in workers[who].claim(waiting, weights, wanted)]
@@ -100,10 +99,10 @@ def test_workers_that_do_not_know_of_each_other_are_fair_together(
     st.lists(st.tuples(st.integers(1, 12), st.dictionaries(names, st.integers(1, 5), max_size=4)), min_size=1, max_size=25),
     st.data(),
 )
-def test_two_that_always_have_work_stay_within_one_turn_whoever_comes_and_goes(
+def test_two_tenants_that_always_have_jobs_stay_within_one_turn(
     weights: dict[str, int], claims: list[tuple[int, dict[str, int]]], data: st.DataObject
 ) -> None:
-    """C9: starts per weight differ by at most 1 over any stretch, while others arrive with little and are soon done."""
+    """C9: starts per weight differ by at most 1 over any stretch, while others come with a few jobs and leave."""
     rich = data.draw(st.sets(st.sampled_from(sorted(weights)), min_size=1), label="rich")
     worker, waiting = Worker(), dict.fromkeys(rich, PLENTY)
     starts: list[str] = []
@@ -119,10 +118,10 @@ def test_two_that_always_have_work_stay_within_one_turn_whoever_comes_and_goes(
 @given(
     weighted, st.dictionaries(names, st.integers(0, 50), max_size=10), st.integers(0, 120), st.tuples(names, st.integers(0, 9))
 )
-def test_no_share_is_left_unused_while_anybody_has_work(
+def test_no_share_is_unused_while_any_tenant_has_jobs(
     weights: dict[str, int], waiting: dict[str, int], wanted: int, last: tuple[str, int]
 ) -> None:
-    """C9, work-conserving: a claim is full or nothing is left; nobody gets more than it has."""
+    """C9, work-conserving: a claim is full or no run is left; no tenant gets more than it has."""
     served = Counter(tenant for tenant, _ in share_out(waiting, weights, wanted, last))
     assert served.total() == min(wanted, sum(waiting.values()))
     assert served <= Counter(waiting)
@@ -134,10 +133,10 @@ def test_no_share_is_left_unused_while_anybody_has_work(
     st.integers(1, 60),
     st.dictionaries(names, st.integers(0, 5)),
 )
-def test_a_tenant_with_a_limit_gets_no_more_than_its_room_and_others_get_the_rest(
+def test_a_tenant_with_a_limit_gets_no_more_than_its_capacity_and_others_get_the_rest(
     weights: dict[str, int], waiting: dict[str, int], wanted: int, rooms: dict[str, int]
 ) -> None:
-    """C9: what the limit keeps back is no loss to the worker."""
+    """C9: runs that the limit holds back cost the worker nothing."""
     served = Counter(tenant for tenant, _ in share_out(waiting, weights, wanted, rooms=rooms))
     may_have = {tenant: min(count, rooms.get(tenant, count)) for tenant, count in waiting.items()}
     assert served <= Counter(may_have)
@@ -145,10 +144,10 @@ def test_a_tenant_with_a_limit_gets_no_more_than_its_room_and_others_get_the_res
 
 
 @given(weighted, claim_sizes, st.integers(1, 9), st.data())
-def test_who_comes_late_is_served_within_one_round(
+def test_a_tenant_that_comes_late_is_served_within_one_round(
     weights: dict[str, int], sizes: list[int], weight: int, data: st.DataObject
 ) -> None:
-    """C9: however long the others have waited, at most one turn of each of them lies before it."""
+    """C9: however long the others have waited, at most one turn of each of them comes before it."""
     newcomer = data.draw(names.filter(lambda name: name not in weights), label="newcomer")
     worker, waiting = Worker(), dict.fromkeys(weights, PLENTY)
     for wanted in sizes:
@@ -161,8 +160,8 @@ def test_who_comes_late_is_served_within_one_round(
 
 
 @given(weighted, st.integers(1, 200), st.data())
-def test_absence_is_not_paid_for(weights: dict[str, int], rounds: int, data: st.DataObject) -> None:
-    """C9: who was away gets its share from now on and no more, as if the others had just begun too."""
+def test_absence_gives_no_credit(weights: dict[str, int], rounds: int, data: st.DataObject) -> None:
+    """C9: a tenant that was away gets its share from now on and no more, as if the others had just begun too."""
     absent = data.draw(st.sampled_from(sorted(weights)), label="absent")
     others = {tenant: weight for tenant, weight in weights.items() if tenant != absent}
     worker, waiting = Worker(), dict.fromkeys(others, PLENTY * 100)
@@ -174,7 +173,7 @@ def test_absence_is_not_paid_for(weights: dict[str, int], rounds: int, data: st.
 
 @given(st.integers(1, 50), st.lists(st.integers(1, 20), min_size=1, max_size=20))
 def test_weights_1_2_5_are_exact_over_whole_rounds(rounds: int, sizes: list[int]) -> None:
-    """C9: the shares that were asked for, wherever the claims were cut."""
+    """C9: the requested shares, wherever the claims were cut."""
     weights = {"one": 1, "two": 2, "five": 5}
     worker, waiting = Worker(), dict.fromkeys(weights, PLENTY)
     starts: list[str] = []
@@ -184,11 +183,11 @@ def test_weights_1_2_5_are_exact_over_whole_rounds(rounds: int, sizes: list[int]
 
 
 @given(weighted, st.sets(names, max_size=8), st.integers(1, 5))
-def test_nobody_starves_behind_tenants_with_work_that_this_worker_may_not_take(
+def test_no_tenant_starves_behind_tenants_whose_jobs_this_worker_may_not_take(
     weights: dict[str, int], deaf: set[str], wanted: int
 ) -> None:
-    """C9, rule "claim only known tasks": they are passed over within the claim, however many they are and however little is
-    asked for."""
+    """C9, rule "claim only known tasks": they are skipped within the claim, however many they are and however small the claim
+    is."""
     worker = Worker()
     waiting = {**dict.fromkeys(weights, PLENTY), **dict.fromkeys(deaf, 0)}
     able = [tenant for tenant in weights if tenant not in deaf]
@@ -202,7 +201,7 @@ def test_nobody_starves_behind_tenants_with_work_that_this_worker_may_not_take(
 
 
 @given(st.dictionaries(names, st.integers(1, 30), min_size=1, max_size=10), weighted, st.integers(1, 10))
-def test_everything_is_served_in_the_end_and_once(waiting: dict[str, int], weights: dict[str, int], wanted: int) -> None:
+def test_every_job_is_served_exactly_once(waiting: dict[str, int], weights: dict[str, int], wanted: int) -> None:
     """C9: no tenant is forgotten when claims are small."""
     worker, left, starts = Worker(), dict(waiting), list[str]()
     while left:
@@ -223,15 +222,15 @@ def test_a_hundred_thousand_of_one_do_not_delay_ten_of_another() -> None:
     [
         (("", 0), "a b c"),
         (("a", 0), "b c a"),
-        (("c", 0), "a b c"),  # round the end
+        (("c", 0), "a b c"),  # wraps around
         (("b", 1), "b c a"),  # in the middle of its turn
-        (("bb", 0), "c a b"),  # gone since
+        (("bb", 0), "c a b"),  # removed since
         (("bb", 1), "c a b"),
         (("a", 1), "b c a"),  # its weight was lowered since
         (("z", 3), "a b c"),
     ],
 )
-def test_a_claim_goes_on_where_the_last_one_stopped(last: tuple[str, int], expected: str) -> None:
+def test_a_claim_continues_where_the_last_one_stopped(last: tuple[str, int], expected: str) -> None:
     """C9."""
     waiting = dict.fromkeys("abc", 100)
     weights = {"b": 2}
@@ -250,7 +249,7 @@ def test_a_turn_that_was_cut_by_the_end_of_a_claim_is_finished_by_the_next() -> 
 
 
 def test_a_worker_remembers_the_last_start_of_each_queue_and_lane() -> None:
-    """C9: what `sexton.claim_runs` takes, and nothing that was never served."""
+    """C9: in the form that `sexton.claim_runs` takes, without tenants that were never served."""
     turns = Turns()
     assert turns.as_json() == "{}"
     turns.note([])
@@ -262,7 +261,7 @@ def test_a_worker_remembers_the_last_start_of_each_queue_and_lane() -> None:
     assert turns.last("mail", 3) == NOWHERE
 
 
-def test_what_a_worker_remembers_is_bounded() -> None:
+def test_the_memory_of_a_worker_is_bounded() -> None:
     """F4: of more queues than the limit the longest unserved are forgotten first."""
     turns = Turns(limit=3)
     for queue in "abc":
@@ -298,7 +297,7 @@ def test_queues_without_weights_take_turns() -> None:
 
 
 def test_strict_queues_keep_their_order() -> None:
-    """C11: the second is served with what the first leaves, and never before it."""
+    """C11: the second gets what the first leaves, and never comes before it."""
     order = QueueTurns(["x", "y"], [1, 9], strict=True)
     assert [order.following() for _ in range(3)] == [["x", "y"]] * 3
     assert QueueTurns(["only"]).following() == ["only"]

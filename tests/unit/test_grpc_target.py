@@ -1,4 +1,4 @@
-"""C2, F3: what a gRPC call may be, as a job describes it."""
+"""C2, F3: valid gRPC calls, as a job describes them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_address_is_a_host_and_a_port(address: str, host: str, port: int) -> 
         f"{'a' * 300}:443",
     ],
 )
-def test_no_other_notation_is_taken(address: str) -> None:
+def test_no_other_notation_is_accepted(address: str) -> None:
     """F3: gRPC itself would understand several of them."""
     with pytest.raises(Invalid, match=r"^address: "):
         GrpcTarget(address, METHOD).check()
@@ -60,7 +60,7 @@ def test_a_method_is_named_in_full(method: str) -> None:
         GrpcTarget("billing.example:443", method).check()
 
 
-def test_a_method_may_be_written_as_grpc_does() -> None:
+def test_a_method_may_be_written_as_in_grpc() -> None:
     assert GrpcTarget("billing.example:443", f"/{METHOD}").service_and_method == ("billing.v1.Invoices", "Send")
 
 

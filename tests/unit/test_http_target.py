@@ -1,4 +1,4 @@
-"""C2: what may be said of an HTTP call, refused at submission with the field and the fix."""
+"""C2: invalid HTTP calls are rejected at submission, with the field and the fix."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_ordinary_url_passes(url: str) -> None:
         "https://a.example/" + "a" * 2_048,
     ],
 )
-def test_a_malformed_one_is_refused(url: str) -> None:
+def test_a_malformed_url_is_rejected(url: str) -> None:
     with pytest.raises(Invalid) as refused:
         HttpTarget(url).check()
     assert refused.value.field == "url"
@@ -99,7 +99,7 @@ def test_a_malformed_one_is_refused(url: str) -> None:
         ({"signed_with": ("a",) * 6}, "signed_with"),
     ],
 )
-def test_what_is_wrong_is_named(options: dict[str, Any], field: str) -> None:
+def test_each_fault_is_named(options: dict[str, Any], field: str) -> None:
     with pytest.raises(Invalid) as refused:
         submission(HttpTarget(GOOD, **options), {})
     assert refused.value.field == field

@@ -1,4 +1,4 @@
-"""A job as it is submitted: what is refused, and that the refusal says which field and what to write instead."""
+"""A job as it is submitted: errors name the field and what to write instead."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _document(**options: Any) -> dict[str, Any]:
     return document
 
 
-def test_what_is_left_out_is_not_written() -> None:
+def test_unset_options_are_not_written() -> None:
     """A12: so that the task's options, then the defaults, fill it in."""
     assert {key: value for key, value in _document().items() if key != "payload"} == {"task": "a"}
 
@@ -124,7 +124,7 @@ def test_every_option_is_written_with_its_unit() -> None:
     ],
     ids=str,
 )
-def test_a_bad_option_is_refused_by_name(options: dict[str, Any], field: str) -> None:
+def test_an_invalid_option_is_rejected_by_name(options: dict[str, Any], field: str) -> None:
     """F2: the field, and what to write instead."""
     with pytest.raises(Invalid) as refused:
         submission("a", {}, **options)
@@ -171,14 +171,14 @@ class _Struct(msgspec.Struct):
     ],
     ids=["bare", "dict", "tuple", "set", "dataclass", "struct"],
 )
-def test_numbers_that_json_does_not_know_are_refused_wherever_they_hide(bad: float, wrap: Any) -> None:
-    """F2: the encoder would write null without a word."""
+def test_numbers_that_json_does_not_have_are_rejected_at_any_depth(bad: float, wrap: Any) -> None:
+    """F2: the encoder would write null without an error."""
     with pytest.raises(Invalid) as refused:
         encoded_payload(wrap(bad))
     assert refused.value.field.startswith("payload")
 
 
-def test_the_place_of_a_bad_number_is_named() -> None:
+def test_the_path_of_an_invalid_number_is_named() -> None:
     """F2."""
     with pytest.raises(Invalid) as refused:
         encoded_payload({"rows": [{"x": 1.0}, {"x": float("nan")}]})
@@ -186,7 +186,7 @@ def test_the_place_of_a_bad_number_is_named() -> None:
 
 
 @pytest.mark.parametrize("payload", ["\x00", {"a": ["b\x00"]}, {"\x00": 1}, "\\\x00", "\\\\\x00"], ids=repr)
-def test_a_nul_character_is_refused(payload: Any) -> None:
+def test_a_nul_character_is_rejected(payload: Any) -> None:
     """Rule "bisect bad batches": PostgreSQL cannot keep it."""
     with pytest.raises(Invalid, match="NUL"):
         encoded_payload(payload)
@@ -194,7 +194,7 @@ def test_a_nul_character_is_refused(payload: Any) -> None:
 
 @pytest.mark.parametrize("payload", ["\\u0000", "\\\\u0000", {"\\u0000": "u0000"}, "\x01"], ids=repr)
 def test_a_text_that_only_looks_like_a_nul_is_kept(payload: Any) -> None:
-    """Rule "bisect bad batches": a backslash and some letters are no NUL."""
+    """Rule "bisect bad batches": a backslash and some letters are not a NUL."""
     assert msgspec.json.decode(encoded_payload(payload)) == payload
 
 
@@ -203,13 +203,13 @@ def test_a_text_that_only_looks_like_a_nul_is_kept(payload: Any) -> None:
     ["\ud800", {"a": "\udfff"}, object(), {"f": print}, {1j: 1}],
     ids=["surrogate", "nested", "object", "function", "complex"],
 )
-def test_what_has_no_json_form_is_refused(payload: Any) -> None:
+def test_a_value_without_a_json_form_is_rejected(payload: Any) -> None:
     """F2."""
     with pytest.raises(Invalid, match="payload"):
         encoded_payload(payload)
 
 
-def test_a_payload_that_contains_itself_is_refused() -> None:
+def test_a_payload_that_contains_itself_is_rejected() -> None:
     """F2: a typed error, not a crash."""
     loop: list[Any] = []
     loop.append(loop)
@@ -232,8 +232,8 @@ def test_a_payload_is_at_most_256_kib_as_it_is_written() -> None:
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_a_payload_is_kept_exactly_or_refused(payload: Any) -> None:
-    """A1, F2: there is no third way."""
+def test_a_payload_is_kept_exactly_or_rejected(payload: Any) -> None:
+    """A1, F2: never changed."""
     try:
         encoded = encoded_payload(payload)
     except Invalid:
@@ -244,23 +244,23 @@ def test_a_payload_is_kept_exactly_or_refused(payload: Any) -> None:
 # Policies.
 
 
-def test_a_policy_of_defaults_is_no_policy() -> None:
+def test_a_policy_of_defaults_is_none() -> None:
     """A12."""
     assert policy() is None
-    assert policy(max_lost=3) == Policy(max_lost=3)  # said is said: it overrides what the task has registered
+    assert policy(max_lost=3) == Policy(max_lost=3)  # an explicit default counts: it overrides the registered value of the task
 
 
-def test_an_unchosen_retry_is_not_written_so_the_task_keeps_its_own() -> None:
-    """C5, A12: a deadline says nothing about retries."""
+def test_an_unset_retry_is_not_written_so_the_task_keeps_its_own() -> None:
+    """C5, A12: a deadline does not set retries."""
     assert msgspec.to_builtins(policy(deadline="1h")) == {"deadline_s": 3600.0}
 
 
-def test_a_chosen_retry_is_written_even_if_it_equals_the_default() -> None:
-    """C5, A12: what the submitter says wins over the task's options."""
+def test_an_explicit_retry_is_written_even_if_it_equals_the_default() -> None:
+    """C5, A12: the submitter's value overrides the task's options."""
     assert msgspec.to_builtins(policy(retry=Retry())) == {"retry": {}}
 
 
-def test_a_policy_survives_its_way_through_json() -> None:
+def test_a_policy_is_read_back_from_json() -> None:
     """C5: rules by exception included."""
     chosen = policy(
         retry=Retry.linear(base="1s").on(ValueError, "never").on(OSError, Retry.immediate()), deadline="1h", max_lost=9
@@ -271,7 +271,7 @@ def test_a_policy_survives_its_way_through_json() -> None:
 # Uniqueness.
 
 
-def test_equal_means_task_and_payload_unless_chosen() -> None:
+def test_equal_means_task_and_payload_by_default() -> None:
     """A10."""
     assert Unique.of() == Unique() == Unique(("task", "payload"), None, replace=False)
     assert Unique.of("name", "payload.user.id", period="1h", on_conflict="replace") == Unique(
@@ -280,14 +280,14 @@ def test_equal_means_task_and_payload_unless_chosen() -> None:
 
 
 @pytest.mark.parametrize("part", ["tenant", "payloads", "payload.", "", "Task"])
-def test_an_unknown_part_is_refused(part: str) -> None:
+def test_an_unknown_part_is_rejected(part: str) -> None:
     """F2."""
     with pytest.raises(Invalid) as refused:
         Unique.of(part)
     assert refused.value.field == "unique"
 
 
-def test_an_unknown_way_to_resolve_a_conflict_is_refused() -> None:
+def test_an_unknown_conflict_policy_is_rejected() -> None:
     """F2."""
     with pytest.raises(Invalid, match="keep or replace"):
         Unique.of(on_conflict="merge")  # type: ignore[arg-type]
@@ -295,8 +295,8 @@ def test_an_unknown_way_to_resolve_a_conflict_is_refused() -> None:
         Unique.of(period="long")
 
 
-def test_a_document_is_read_back_as_it_was() -> None:
-    """A11: what a remote client sends is what a local one would."""
+def test_a_document_is_read_back_unchanged() -> None:
+    """A11: a remote client sends what a local one would."""
     document = submission(
         "a", {"n": 1}, unique=Unique.of("name"), tags=["x"], retry=Retry.after("1s"), delay=timedelta(hours=1)
     )

@@ -1,4 +1,4 @@
-"""One description of a job's options, and every edge follows it: an option that one of them forgets is found here."""
+"""One description of a job's options; these tests find a layer that lacks an option."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def flags(command: str, *below: str) -> set[str]:
     return {flag for parameter in found.params for flag in parameter.opts if flag.startswith("--")}
 
 
-def test_what_can_be_submitted_is_in_the_table() -> None:
+def test_every_submitted_option_is_in_the_table() -> None:
     assert set(wire.JobRequest.__struct_fields__) == BY_NAME.keys()
     assert {option.name for option in OPTIONS if option.in_schedule} == set(wire.Schedule.__struct_fields__)
 
 
 @ALL
-def test_what_can_be_submitted_is_seen_or_says_why_not(option: Option) -> None:
-    """`lease`, `progress_within`, `grace` and `max_lost` were accepted once, and never shown."""
+def test_every_submitted_option_is_shown_or_has_a_reason(option: Option) -> None:
+    """`lease`, `progress_within`, `grace` and `max_lost` were once accepted and never shown."""
     if option.field is None:
         assert option.unseen
     elif option.in_schedule:
@@ -42,24 +42,18 @@ def test_what_can_be_submitted_is_seen_or_says_why_not(option: Option) -> None:
 
 
 @ALL
-def test_what_is_seen_can_be_edited_or_is_fixed_for_a_reason(option: Option) -> None:
-    """`limit` and `delivery` could not be edited once."""
+def test_every_shown_option_can_be_edited_or_has_a_reason(option: Option) -> None:
+    """`limit` and `delivery` could once not be edited."""
     assert (option.name in wire.JobEdit.__struct_fields__) is not (option.name in FIXED)
     assert option.name not in FIXED or FIXED[option.name]
 
 
 @ALL
-def test_an_option_has_a_flag_or_says_why_not(option: Option) -> None:
+def test_an_option_has_a_flag_or_a_reason(option: Option) -> None:
     assert (option.option is None) is bool(option.no_flag)
     if option.option is not None:
         assert option.option in flags("submit")
         assert (option.option in flags("jobs", "edit")) is not (option.name in FIXED)
-
-
-@ALL
-def test_an_option_has_arguments_in_sql_or_says_why_not(option: Option) -> None:
-    """That the functions have them is looked up in tests/store/test_submit_sql.py."""
-    assert bool(option.arguments) is not bool(option.no_sql)
 
 
 @ALL
@@ -69,7 +63,7 @@ def test_an_option_is_a_keyword_of_the_sdk(option: Option) -> None:
 
 
 @ALL
-def test_an_option_is_explained_wherever_it_is_shown(option: Option) -> None:
+def test_an_option_is_documented_wherever_it_is_shown(option: Option) -> None:
     assert option.means.endswith(".")
     rows = job_options.page()
     assert sum(row.startswith(f"| `{option.name}` |") for row in rows) == 2
@@ -81,7 +75,7 @@ def test_an_option_is_explained_wherever_it_is_shown(option: Option) -> None:
             assert schemas[struct][field]["description"].startswith(option.means), (struct, field)
 
 
-def test_the_documents_keep_what_the_table_says() -> None:
+def test_the_documents_agree_with_the_table() -> None:
     assert set(Policy.__struct_fields__) == {*IN_POLICY.values(), "target"}
     assert set(Recurrence.__struct_fields__) == set(RECURRENCE)
 

@@ -1,4 +1,4 @@
-"""Limits by key, the settings of tenants and queues, the order of a worker's queues: what is accepted, and what is not."""
+"""Limits by key, the settings of tenants and queues, the order of a worker's queues: valid and invalid values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sexton.domain.job import submission
 from sexton.domain.limit import Limit, limit, limit_of, standing_limit
 from sexton.domain.queue_order import QueueOrder, queue_order
 from sexton.domain.retry import Retry
-from sexton.domain.sharing import plain_name, queue_settings, tenant_settings
+from sexton.domain.sharing import TenantSettings, plain_name, queue_settings, tenant_settings
 
 
 def test_a_limit_is_a_key_and_the_numbers_that_create_it() -> None:
@@ -57,7 +57,7 @@ def test_a_limit_is_a_key_and_the_numbers_that_create_it() -> None:
         ("limit.key", "is required", {"running": 2}),
     ],
 )
-def test_a_wrong_limit_is_refused_with_its_field(field: str, words: str, given: dict[str, Any]) -> None:
+def test_an_invalid_limit_is_rejected_with_its_field(field: str, words: str, given: dict[str, Any]) -> None:
     """F2."""
     with pytest.raises(Invalid, match=words) as raised:
         limit_of(given)
@@ -65,11 +65,11 @@ def test_a_wrong_limit_is_refused_with_its_field(field: str, words: str, given: 
 
 
 def test_a_limit_is_written_as_a_key_a_mapping_or_a_limit() -> None:
-    """C10: and checked again, whoever made it."""
-    said = Limit("a", running=5)
+    """C10: and validated again."""
+    expected = Limit("a", running=5)
     assert limit_of(None) is None
     assert limit_of("a") == Limit("a")
-    assert limit_of({"key": "a", "running": 5}) == limit_of(said) == said
+    assert limit_of({"key": "a", "running": 5}) == limit_of(expected) == expected
     with pytest.raises(Invalid):
         limit_of(Limit("@a"))
     with pytest.raises(Invalid, match="write"):
@@ -79,7 +79,7 @@ def test_a_limit_is_written_as_a_key_a_mapping_or_a_limit() -> None:
 
 
 def test_a_limit_that_is_set_has_numbers_and_no_template() -> None:
-    """C10: what comes out of a payload may hold braces."""
+    """C10: a key made from a payload may contain braces."""
     assert standing_limit("a{b}", running=2) == Limit("a{b}", running=2)
     with pytest.raises(Invalid, match="template"):
         standing_limit("a:{payload.x}", running=2)
@@ -88,9 +88,9 @@ def test_a_limit_that_is_set_has_numbers_and_no_template() -> None:
     assert raised.value.field == "running"
 
 
-def test_settings_of_a_tenant_fill_in_the_burst() -> None:
+def test_settings_of_a_tenant_have_defaults() -> None:
     """C8, C9."""
-    assert tenant_settings().weight == 1
+    assert tenant_settings().weight == TenantSettings().weight == 1
     assert tenant_settings(submit_rate=0.5).submit_burst == 1
     assert tenant_settings(submit_rate=100, jitter="30s").submit_burst == 100
     assert queue_settings(release_rate=100).release_burst == 10
@@ -113,7 +113,7 @@ def test_settings_of_a_tenant_fill_in_the_burst() -> None:
         ("jitter", {"jitter": "31m"}),
     ],
 )
-def test_a_wrong_setting_of_a_tenant_is_refused(field: str, given: dict[str, Any]) -> None:
+def test_an_invalid_setting_of_a_tenant_is_rejected(field: str, given: dict[str, Any]) -> None:
     """F2."""
     with pytest.raises(Invalid) as raised:
         tenant_settings(**given)
@@ -132,14 +132,14 @@ def test_a_wrong_setting_of_a_tenant_is_refused(field: str, given: dict[str, Any
         ("retry", {"retry": {"max_attempts": 2}}),
     ],
 )
-def test_a_wrong_setting_of_a_queue_is_refused(field: str, given: dict[str, Any]) -> None:
+def test_an_invalid_setting_of_a_queue_is_rejected(field: str, given: dict[str, Any]) -> None:
     """F2."""
     with pytest.raises(Invalid) as raised:
         queue_settings(**given)
     assert raised.value.field == field
 
 
-def test_a_name_that_a_job_could_not_have_is_refused() -> None:
+def test_a_name_that_a_job_could_not_have_is_rejected() -> None:
     """F2."""
     assert plain_name("a/b") == "a/b"
     for name in ("", "x" * 201, "a\x00", "\ud800"):
@@ -160,7 +160,7 @@ def test_a_name_that_a_job_could_not_have_is_refused() -> None:
         (("mail:3", "default"), QueueOrder(("mail:3", "default"), (1, 1))),
     ],
 )
-def test_a_worker_is_told_how_to_look_into_its_queues(given: Any, order: QueueOrder) -> None:
+def test_a_worker_gets_the_order_of_its_queues(given: Any, order: QueueOrder) -> None:
     """C11."""
     assert queue_order(given) == order
 
@@ -181,7 +181,7 @@ def test_a_worker_is_told_how_to_look_into_its_queues(given: Any, order: QueueOr
         (",".join(f"q{n}" for n in range(201)), "the limit is 200"),
     ],
 )
-def test_a_wrong_order_of_queues_is_refused(given: str, words: str) -> None:
+def test_an_invalid_order_of_queues_is_rejected(given: str, words: str) -> None:
     """C11, F2."""
     with pytest.raises(Invalid, match=words):
         queue_order(given)

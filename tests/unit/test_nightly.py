@@ -1,4 +1,4 @@
-"""`make nightly` does not repeat what has passed on the same code, and records nothing that failed."""
+"""`make nightly` does not repeat parts that have passed on the same code, and records no failure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_part_that_failed_is_named_and_not_recorded(project: Path, monkeypatch
     assert "No module named" in (project / ".cache/nightly/bad.log").read_text()
 
 
-def test_changes_that_are_not_committed_are_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncommitted_changes_are_rejected(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "code.py").write_text("one = 3")
     assert run(monkeypatch, "good") == 2
     assert nightly.recorded() == {}

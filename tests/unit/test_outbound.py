@@ -1,4 +1,4 @@
-"""Issue 8, outbound safety: what a job may call. Each hostile form is a case of its own; the allow-list opens what it names."""
+"""Outbound safety: which addresses a job may call. Each hostile form is one case; the allow-list allows only what it names."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def against(judged: Rules, host: str, address: str, port: int = 443) -> str | No
         ("fe80::1%eth0", "interface"),
     ],
 )
-def test_an_address_that_is_not_public_is_refused(address: str, word: str) -> None:
+def test_an_address_that_is_not_public_is_rejected(address: str, word: str) -> None:
     assert word in (refused_because(ip_address(address)) or "")
     assert address.partition("%")[0].split(":")[0] in (against(NONE, "innocent.example", address) or "")
 
@@ -99,7 +99,7 @@ def test_an_address_that_is_not_public_is_refused(address: str, word: str) -> No
         "2002:808:808::1",
     ],
 )
-def test_a_public_address_is_not(address: str) -> None:
+def test_a_public_address_is_allowed(address: str) -> None:
     assert refused_because(ip_address(address)) is None
     assert against(NONE, "innocent.example", address) is None
 
@@ -144,13 +144,13 @@ def test_a_public_address_is_not(address: str) -> None:
         ".".join(["a" * 60] * 5),
     ],
 )
-def test_a_host_in_an_odd_notation_is_refused_before_anybody_looks_it_up(host: str) -> None:
+def test_a_host_in_an_unusual_notation_is_rejected_before_it_is_resolved(host: str) -> None:
     assert NONE.against_host(host, 80) is not None
     assert rules("localhost:*", "127.0.0.0/8:*", "*.example.com").against_host(host, 80) is not None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "::ffff:7f00:1", "0:0:0:0:0:ffff:7f00:1", "169.254.169.254"])
-def test_a_host_that_is_an_address_is_judged_at_once(host: str) -> None:
+def test_a_host_that_is_an_address_is_checked_at_once(host: str) -> None:
     assert NONE.against_host(host, 80) is not None
 
 
@@ -162,7 +162,7 @@ def test_an_ordinary_host_passes(host: str) -> None:
 
 
 @pytest.mark.parametrize("port", [22, 25, 110, 465, 3306, 5432, 6379, 8474, 11211, 65535])
-def test_ports_that_speak_something_else_are_refused(port: int) -> None:
+def test_ports_of_other_protocols_are_rejected(port: int) -> None:
     assert f"port {port}" in (NONE.against_host("example.com", port) or "")
     assert f"port {port}" in (against(NONE, "example.com", "8.8.8.8", port) or "")
 
@@ -185,7 +185,7 @@ class TestTheAllowList:
             ("169.254.169.254/32", "169.254.169.254", "169.254.169.254", 80),
         ],
     )
-    def test_it_opens_what_it_names(self, entry: str, host: str, address: str, port: int) -> None:
+    def test_the_allow_list_allows_what_it_names(self, entry: str, host: str, address: str, port: int) -> None:
         assert rules(entry).against_host(host, port) is None
         assert against(rules(entry), host, address, port) is None
         assert against(NONE, host, address, port) is not None
@@ -209,18 +209,18 @@ class TestTheAllowList:
             ("billing.internal", "billing.internal", "0.0.0.0", 443),
         ],
     )
-    def test_and_nothing_else(self, entry: str, host: str, address: str, port: int) -> None:
+    def test_the_allow_list_allows_nothing_else(self, entry: str, host: str, address: str, port: int) -> None:
         assert against(rules(entry), host, address, port) is not None
 
     @pytest.mark.parametrize(
         "entry", ["", "10.1.0.1/16", "10.1.0.0/33", "a b", "http://a.example", "a.example:99999", "*", "127.1"]
     )
-    def test_what_names_nothing_is_refused(self, entry: str) -> None:
+    def test_an_invalid_entry_is_rejected(self, entry: str) -> None:
         with pytest.raises(Invalid, match="outbound_allow"):
             Allowed.of(entry)
 
     @pytest.mark.parametrize("word", ["", "0", "65536", "90-80", "http", "-1"])
-    def test_what_is_no_port_is_refused(self, word: str) -> None:
+    def test_an_invalid_port_is_rejected(self, word: str) -> None:
         with pytest.raises(Invalid, match="outbound_ports"):
             Ports.of([word])
 
@@ -231,7 +231,7 @@ class TestTheAllowList:
 
 
 @pytest.mark.parametrize("host", ["localhost", "a.localhost", "printer.local", "metadata.google.internal", "router.home.arpa"])
-def test_behind_a_proxy_local_names_are_refused_for_nobody_sees_their_addresses(host: str) -> None:
+def test_behind_a_proxy_local_names_are_rejected_because_their_addresses_are_unknown(host: str) -> None:
     assert NONE.against_name(host, 443) is not None
     assert rules(host).against_name(host, 443) is None
 
@@ -239,5 +239,17 @@ def test_behind_a_proxy_local_names_are_refused_for_nobody_sees_their_addresses(
 @pytest.mark.parametrize(
     ("host", "is_refused"), [("example.com", False), ("127.0.0.1", True), ("127.1", True), ("8.8.8.8", False)]
 )
-def test_behind_a_proxy_what_is_written_is_still_judged(host: str, is_refused: bool) -> None:
+def test_behind_a_proxy_the_url_is_still_checked(host: str, is_refused: bool) -> None:
     assert (NONE.against_name(host, 443) is not None) is is_refused
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])
+def test_localhost_on_the_allow_list_allows_its_addresses(host: str) -> None:
+    """F3. But no other name that resolves there: the owner of a DNS zone could choose it."""
+    assert NONE.against_host("127.0.0.1", 80) is not None
+    assert rules("localhost").against_host(host, 80) is None
+    assert rules("localhost:9000").against_host(host, 9000) is None
+    assert rules("localhost:9000").against_host(host, 9001) is not None
+    assert rules("localhost").against_address(host, ip_address("127.0.0.1"), 80) is None
+    assert rules("localhost").against_address("evil.example", ip_address("127.0.0.1"), 80) is not None
+    assert rules("localhost").against_host("127.0.0.2", 80) is not None

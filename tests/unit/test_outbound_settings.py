@@ -1,4 +1,4 @@
-"""F2: where jobs may call is read once, and what cannot be is refused under its own name."""
+"""F2: the settings of outbound calls are read once, and an invalid one is rejected by its name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_places_and_ports_are_lists_in_a_variable_and_in_a_file(monkeypatch: pyt
         ("HTTP_HOST_LIMIT", "0"),
     ],
 )
-def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_an_invalid_setting_is_rejected(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(f"SEXTON_{name}", value)
     with pytest.raises(ValidationError) as raised:
         Settings()
@@ -54,14 +54,14 @@ def test_the_password_of_a_proxy_is_never_shown() -> None:
     assert "hunter2" not in repr(Settings(outbound_proxy=proxy))
 
 
-def test_secrets_are_no_misspelt_settings() -> None:
+def test_secrets_are_not_reported_as_misspelt_settings() -> None:
     assert unknown_variables(["SEXTON_SECRET_STRIPE", "SEXTON_SECRETS_DIR", "SEXTON_SECRETS"]) == ["SEXTON_SECRETS"]
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-async def test_certificates_that_cannot_be_read_are_told_at_the_start(tmp_path: Path, content: str | None) -> None:
+async def test_certificates_that_cannot_be_read_are_reported_at_the_start(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "roots.pem"
     if content is not None:
         path.write_text(content)
     with pytest.raises(SextonError, match="SEXTON_HTTP_CA_FILE"):
-        TargetHandlers(Settings(http_ca_file=path), clock=SystemClock(), dice=Random(1))
+        TargetHandlers(Settings(http_ca_file=path), clock=SystemClock(), rng=Random(1))

@@ -1,4 +1,4 @@
-"""An exception as history keeps it."""
+"""An exception as the history keeps it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_error_is_kept_with_its_bases_and_its_traceback() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "\ud800", "\udfff\x00", "🙂\x00"], ids=ascii)
-def test_what_postgres_cannot_keep_is_made_visible(text: str) -> None:
+def test_characters_that_postgresql_cannot_store_are_escaped(text: str) -> None:
     """Rule "bisect bad batches": an error message never breaks a report."""
     info = ErrorInfo.of(_raised(ValueError(text)))
     for kept in (info.message, info.traceback or ""):
@@ -54,7 +54,7 @@ def test_long_errors_are_cut() -> None:
     assert info.traceback.endswith("end\n")
 
 
-def test_an_error_that_cannot_speak_is_still_kept() -> None:
+def test_an_exception_that_cannot_be_formatted_is_still_kept() -> None:
     """A9, C5: a handler's exception must not be able to break the worker that reports it."""
     info = ErrorInfo.of(_raised(_Mute()))
     assert info.type == f"{__name__}._Mute"

@@ -1,4 +1,4 @@
-"""Which node leads which slice: fair, complete, and calm when nodes come and go."""
+"""Which node leads which partitions: fair, complete, and with few moves when nodes come and go."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def test_shares_differ_by_at_most_one(alive: set[UUID]) -> None:
 
 
 @given(nodes, st.randoms())
-def test_all_nodes_agree_whatever_order_they_see(alive: set[UUID], dice: object) -> None:
-    """B2: nobody needs to talk to anybody."""
+def test_all_nodes_agree_whatever_order_they_see(alive: set[UUID], rng: object) -> None:
+    """B2: without communication."""
     order = sorted(alive, key=lambda node: node.int ^ 0x5555)
     assert assign(order) == assign(alive) == assign([*order, *order])
     for node in order[:3]:
         assert share_of(node, alive) == share_of(node, alive - {node}) == assign(alive)[node]
 
 
-def test_no_nodes_lead_nothing() -> None:
+def test_without_nodes_no_partition_is_led() -> None:
     """B2."""
     assert assign([]) == {}
 
 
 @given(st.sets(st.uuids(), min_size=2, max_size=12))
 def test_few_partitions_move_when_a_node_leaves(alive: set[UUID]) -> None:
-    """B2: those of the leaver must move; of the others fewer than a plain modulo would move."""
+    """B2: those of the node that leaves must move; of the others fewer than by a plain modulo."""
     before = assign(alive)
     leaver = min(alive)
     left = assign(alive - {leaver})
@@ -53,7 +53,7 @@ def test_few_partitions_move_when_a_node_leaves(alive: set[UUID]) -> None:
 
 
 def test_on_average_few_partitions_move() -> None:
-    """B2: over many fleets, less than a third of what need not move does."""
+    """B2: over many fleets, less than a third of those that need not move."""
     moved = needless = 0
     for seed in range(200):
         alive = {UUID(int=(seed << 64) + n * 7919 + 1) for n in range(2 + seed % 8)}

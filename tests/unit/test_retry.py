@@ -1,4 +1,4 @@
-"""What follows an outcome: every rule of the retry policy, and the properties that hold for all of them."""
+"""What follows an outcome: every rule of the retry policy, and the properties of all rules."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from sexton.domain.outcome import (
     Succeeded,
     TimedOut,
 )
-from sexton.domain.retry import Bury, Finish, Retry, RetryIn, Standing, decide
+from sexton.domain.retry import Bury, Finish, Retry, RetryIn, RetryState, decide
 
-DICE = Random(7)
+RNG = Random(7)
 FLAKY = Failed(ErrorInfo("ValueError", "flaky", kinds=("ValueError", "Exception")))
 
 
 def _waits(retry: Retry, count: int = 6) -> list[float]:
-    return [msgspec.structs.replace(retry, jitter=0.0).delay_s(attempt, DICE) for attempt in range(1, count + 1)]
+    return [msgspec.structs.replace(retry, jitter=0.0).delay_s(attempt, RNG) for attempt in range(1, count + 1)]
 
 
 def test_waits_of_every_backoff() -> None:
@@ -78,7 +78,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Failed, st.just(FLAKY.error), st.booleans(), st.none() | st.floats(0, 1e6)),
 )
 standings = st.builds(
-    Standing,
+    RetryState,
     attempt=st.integers(1, 1001),
     lost_count=st.integers(0, 10),
     retry=retries,
@@ -92,7 +92,7 @@ standings = st.builds(
 @given(retries, st.integers(1, 1000), st.integers())
 def test_a_wait_is_finite_within_the_cap_and_the_jitter(retry: Retry, attempt: int, seed: int) -> None:
     """C5: random jitter of at most 25 % on a wait of at most `max`; every number of attempts."""
-    plain_s = msgspec.structs.replace(retry, jitter=0.0).delay_s(attempt, DICE)
+    plain_s = msgspec.structs.replace(retry, jitter=0.0).delay_s(attempt, RNG)
     waited_s = retry.delay_s(attempt, Random(seed))
     assert 0 <= plain_s <= (max(retry.delays_s) if retry.backoff == "list" else retry.max_s)
     assert plain_s * (1 - retry.jitter) - 1e-9 <= waited_s <= plain_s * (1 + retry.jitter) + 1e-9
@@ -103,35 +103,35 @@ def test_waits_never_shrink_except_in_a_list(retry: Retry, attempt: int) -> None
     """C5."""
     assume(retry.backoff != "list")
     plain = msgspec.structs.replace(retry, jitter=0.0)
-    assert plain.delay_s(attempt, DICE) <= plain.delay_s(attempt + 1, DICE)
+    assert plain.delay_s(attempt, RNG) <= plain.delay_s(attempt + 1, RNG)
 
 
 @given(st.integers())
-def test_the_same_dice_give_the_same_wait(seed: int) -> None:
+def test_the_same_seed_gives_the_same_wait(seed: int) -> None:
     """F6: one seed replays a failure."""
     assert Retry().delay_s(3, Random(seed)) == Retry().delay_s(3, Random(seed))
 
 
 def test_jitter_spreads() -> None:
     """C5: a thousand failures at once do not come back at once."""
-    dice = Random(1)
-    waits = {Retry().delay_s(1, dice) for _ in range(1000)}
+    rng = Random(1)
+    waits = {Retry().delay_s(1, rng) for _ in range(1000)}
     assert len(waits) > 900
     assert min(waits) < 24
     assert max(waits) > 36
 
 
 @given(outcomes, standings, st.integers())
-def test_every_outcome_in_every_standing_has_a_sane_consequence(outcome: Outcome, standing: Standing, seed: int) -> None:
+def test_every_outcome_in_every_state_has_a_valid_consequence(outcome: Outcome, state: RetryState, seed: int) -> None:
     """C5, C6, C7: the rules that no policy may break."""
-    following = decide(outcome, standing, Random(seed))
+    following = decide(outcome, state, Random(seed))
     match following:
         case RetryIn(delay_s, spends):
             assert delay_s >= 0
-            assert not standing.at_most_once or isinstance(outcome, Snoozed)
-            assert standing.deadline_left_s is None or delay_s < standing.deadline_left_s or isinstance(outcome, Released)
+            assert not state.at_most_once or isinstance(outcome, Snoozed)
+            assert state.deadline_left_s is None or delay_s < state.deadline_left_s or isinstance(outcome, Released)
             if spends == "attempt":
-                assert standing.attempt < standing.retry.max_attempts
+                assert state.attempt < state.retry.max_attempts
             if isinstance(outcome, Failed):
                 assert not outcome.permanent
                 assert delay_s >= (outcome.retry_after_s or 0)
@@ -146,36 +146,36 @@ def test_every_outcome_in_every_standing_has_a_sane_consequence(outcome: Outcome
 
 
 @given(standings, st.integers())
-def test_a_run_that_always_fails_ends(standing: Standing, seed: int) -> None:
+def test_a_run_that_always_fails_ends(state: RetryState, seed: int) -> None:
     """C5, C7: after at most `max_attempts` tries it is buried."""
-    dice = Random(seed)
-    for attempt in range(1, standing.retry.max_attempts + 1):
-        now = Standing(attempt, standing.lost_count, standing.retry, standing.max_lost, standing.at_most_once)
-        if isinstance(decide(FLAKY, now, dice), Bury):
+    rng = Random(seed)
+    for attempt in range(1, state.retry.max_attempts + 1):
+        now = RetryState(attempt, state.lost_count, state.retry, state.max_lost, state.at_most_once)
+        if isinstance(decide(FLAKY, now, rng), Bury):
             return
     pytest.fail("it would be tried for ever")
 
 
 def test_the_last_attempt_is_buried_and_the_one_before_is_retried() -> None:
     """C5, C7."""
-    assert decide(FLAKY, Standing(4, 0), Random(1)) == RetryIn(Retry().delay_s(4, Random(1)), "attempt")
-    assert decide(FLAKY, Standing(5, 0), Random(1)) == Bury("attempt 5 of 5 failed: ValueError: flaky", permanent=False)
-    assert isinstance(decide(TimedOut("30 s"), Standing(4, 0), Random(1)), RetryIn)
-    assert decide(TimedOut("30 s"), Standing(5, 0), Random(1)) == Bury("attempt 5 of 5 failed: 30 s", permanent=False)
+    assert decide(FLAKY, RetryState(4, 0), Random(1)) == RetryIn(Retry().delay_s(4, Random(1)), "attempt")
+    assert decide(FLAKY, RetryState(5, 0), Random(1)) == Bury("attempt 5 of 5 failed: ValueError: flaky", permanent=False)
+    assert isinstance(decide(TimedOut("30 s"), RetryState(4, 0), Random(1)), RetryIn)
+    assert decide(TimedOut("30 s"), RetryState(5, 0), Random(1)) == Bury("attempt 5 of 5 failed: 30 s", permanent=False)
 
 
 def test_a_permanent_error_is_not_retried() -> None:
     """C5."""
-    following = decide(Failed(FLAKY.error, permanent=True), Standing(1, 0), DICE)
+    following = decide(Failed(FLAKY.error, permanent=True), RetryState(1, 0), RNG)
     assert following == Bury("permanent error: ValueError: flaky", permanent=True)
 
 
 def test_retry_after_is_a_lower_bound() -> None:
-    """C5: honoured when longer than the policy's own wait, beyond its cap too; never a shortcut."""
+    """C5: it counts if it is longer than the policy's own wait, also beyond its cap; it never shortens the wait."""
     retry = Retry.linear(base="10s", max="20s", jitter=0.0)
 
     def waits(retry_after_s: float | None) -> float:
-        following = decide(Failed(FLAKY.error, retry_after_s=retry_after_s), Standing(1, 0, retry), DICE)
+        following = decide(Failed(FLAKY.error, retry_after_s=retry_after_s), RetryState(1, 0, retry), RNG)
         assert isinstance(following, RetryIn)
         return following.delay_s
 
@@ -199,13 +199,13 @@ def test_the_nearest_class_with_a_rule_decides() -> None:
     retry = Retry().on(Exception, "never").on(_Base, Retry.immediate(max_attempts=2)).on(_Left, Retry.after("7s", jitter=0))
 
     def following(error: BaseException) -> Any:
-        return decide(Failed(ErrorInfo.of(error)), Standing(1, 0, retry), DICE)
+        return decide(Failed(ErrorInfo.of(error)), RetryState(1, 0, retry), RNG)
 
     assert following(_Leaf()) == RetryIn(7.0, "attempt")
     assert following(_Base()) == RetryIn(0.0, "attempt")
     assert isinstance(following(KeyError()), Bury)
     assert following(KeyError()).permanent
-    assert decide(Failed(ErrorInfo.of(_Base())), Standing(2, 0, retry), DICE) == Bury(
+    assert decide(Failed(ErrorInfo.of(_Base())), RetryState(2, 0, retry), RNG) == Bury(
         f"attempt 2 of 2 failed: {__name__}._Base: ", permanent=False
     )
 
@@ -216,44 +216,59 @@ def test_a_rule_by_name_and_a_rule_by_class_are_the_same() -> None:
     assert Retry().on(f"{__name__}._Leaf", "never") == Retry().on(_Leaf, "never")
 
 
-def test_a_rule_leaves_the_policy_it_was_made_from_alone() -> None:
+def test_a_rule_does_not_change_the_policy_it_was_made_from() -> None:
     """C5."""
     plain = Retry()
     plain.on(ValueError, "never")
     assert plain.rules == {}
 
 
-def test_no_attempt_begins_that_the_deadline_forbids() -> None:
+def test_no_attempt_begins_after_the_deadline() -> None:
     """C3: the wait must end before the deadline."""
     retry = Retry.after("10s", "10s", jitter=0)
-    assert decide(FLAKY, Standing(1, 0, retry, deadline_left_s=10.1), DICE) == RetryIn(10.0, "attempt")
+    assert decide(FLAKY, RetryState(1, 0, retry, deadline_left_s=10.1), RNG) == RetryIn(10.0, "attempt")
     for left_s in (10.0, 0.0, -5.0):
-        buried = decide(FLAKY, Standing(1, 0, retry, deadline_left_s=left_s), DICE)
+        buried = decide(FLAKY, RetryState(1, 0, retry, deadline_left_s=left_s), RNG)
         assert isinstance(buried, Bury)
         assert "deadline" in buried.reason
-    assert isinstance(decide(Snoozed(60), Standing(1, 0, deadline_left_s=60), DICE), Bury)
-    assert isinstance(decide(Lost("x"), Standing(1, 0, deadline_left_s=0), DICE), Bury)
+    assert isinstance(decide(Snoozed(60), RetryState(1, 0, deadline_left_s=60), RNG), Bury)
+    assert isinstance(decide(Lost("x"), RetryState(1, 0, deadline_left_s=0), RNG), Bury)
 
 
-def test_losses_are_counted_apart() -> None:
+def test_losses_are_counted_separately() -> None:
     """C4, rule "losses have their own budget": at the last attempt a loss still costs no attempt; the third worker is the
     last."""
-    assert decide(Lost("gone"), Standing(5, 1), DICE) == RetryIn(0.0, "loss")
-    assert decide(Lost("gone"), Standing(1, 2), DICE) == Bury("lost 3 workers; the limit is 3: gone", permanent=False)
-    assert isinstance(decide(Lost("gone"), Standing(1, 0, max_lost=1), DICE), Bury)
+    assert decide(Lost("gone"), RetryState(5, 1), RNG) == RetryIn(0.0, "loss")
+    assert decide(Lost("gone"), RetryState(1, 2), RNG) == Bury("it took down 3 workers; the limit is 3: gone", permanent=False)
+    assert isinstance(decide(Lost("gone"), RetryState(1, 0, max_lost=1), RNG), Bury)
+
+
+def test_a_loss_together_with_others_is_not_charged() -> None:
+    """C18, rule "suspects apart": however often."""
+    assert decide(Lost("gone", held=2), RetryState(1, 900), RNG) == RetryIn(0.0, "nothing")
+    assert isinstance(decide(Lost("gone", held=2), RetryState(1, 0, deadline_left_s=0.0), RNG), Bury)
+    assert isinstance(decide(Lost("gone", held=2), RetryState(1, 0, at_most_once=True), RNG), Bury)
+
+
+def test_a_loss_together_with_the_parent_buries_later() -> None:
+    """C18, rule "suspects apart": the parent may be the cause, but a run that takes down both ends eventually."""
+    assert decide(Lost("gone", with_parent=True), RetryState(1, 7), RNG) == RetryIn(0.0, "loss")
+    buried = decide(Lost("gone", with_parent=True), RetryState(1, 8), RNG)
+    assert buried == Bury("it took down 9 workers; the limit is 9: gone", permanent=False)
+    assert isinstance(decide(Lost("gone"), RetryState(1, 7), RNG), Bury)
 
 
 def test_a_hand_back_spends_nothing() -> None:
     """C12, rule "losses have their own budget": not even at the end of every budget."""
-    assert decide(Released("drain"), Standing(5, 2, deadline_left_s=0.0), DICE) == RetryIn(0.0, "nothing")
+    assert decide(Released("drain"), RetryState(5, 2, deadline_left_s=0.0), RNG) == RetryIn(0.0, "nothing")
 
 
 @pytest.mark.parametrize(
     "outcome", [FLAKY, TimedOut("t"), Lost("l"), Released("r"), Missed("m")], ids=lambda outcome: type(outcome).__name__
 )
 def test_at_most_once_is_never_tried_again(outcome: Outcome) -> None:
-    """C6, rule "bounded prefetch": and does not come back from the dead letters by itself."""
-    following = decide(outcome, Standing(1, 0, Retry(replays=3), at_most_once=True), DICE)
+    """C6, rule "bounded prefetch": and is not replayed automatically from the dead letters."""
+    following = decide(outcome, RetryState(1, 0, Retry(replays=3), at_most_once=True), RNG)
     assert isinstance(following, Bury)
     assert following.permanent
     assert following.replay_in_s is None
@@ -262,7 +277,7 @@ def test_at_most_once_is_never_tried_again(outcome: Outcome) -> None:
 def test_transient_failures_are_replayed_a_bounded_number_of_times() -> None:
     """C7."""
     retry = Retry(max_attempts=1, replays=2, replay_after_s=60)
-    again = [decide(FLAKY, Standing(1, 0, retry, replay_count=count), DICE) for count in range(3)]
+    again = [decide(FLAKY, RetryState(1, 0, retry, replay_count=count), RNG) for count in range(3)]
     assert [one.replay_in_s for one in again if isinstance(one, Bury)] == [60, 60, None]
 
 
@@ -291,7 +306,7 @@ def test_transient_failures_are_replayed_a_bounded_number_of_times() -> None:
         (lambda: msgspec.json.decode(b'{"max_attempts": 0}', type=Retry), "max_attempts"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(make: Any, field: str) -> None:
-    """F2: also when it comes over the wire."""
+def test_an_invalid_policy_is_rejected(make: Any, field: str) -> None:
+    """F2: also in a document of the API."""
     with pytest.raises((Invalid, msgspec.ValidationError), match=field):
         make()

@@ -1,4 +1,4 @@
-"""A lease, and the report that ends or returns it."""
+"""A lease, and the report that ends it or hands the run back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from sexton.domain.job import policy
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Missed, Released, Snoozed, Succeeded, TimedOut
 from sexton.domain.retry import Retry
-from sexton.domain.run import Lease, Report, policy_of, report, standing
+from sexton.domain.run import Lease, Report, policy_of, report, retry_state
 
 ERROR = ErrorInfo("ValueError", "broken", kinds=("ValueError",))
 
@@ -50,7 +50,11 @@ def _document(made: Report) -> dict[str, Any]:
         (Cancelled("by ada"), {"next": "end", "status": "cancelled", "ending": "cancelled", "reason": "by ada"}),
         (Snoozed(5.0), {"next": "again", "status": "snoozed", "delay_s": 5.0, "spends": "nothing"}),
         (Released("drain"), {"next": "again", "status": "released", "delay_s": 0.0, "spends": "nothing", "reason": "drain"}),
-        (Lost("gone"), {"next": "again", "status": "lost", "delay_s": 0.0, "spends": "loss", "reason": "gone"}),
+        (Lost("gone"), {"next": "again", "status": "lost", "delay_s": 0.0, "spends": "loss", "reason": "gone", "held": 1}),
+        (
+            Lost("gone", held=7),
+            {"next": "again", "status": "lost", "delay_s": 0.0, "spends": "nothing", "reason": "gone", "held": 7},
+        ),
         (Missed("late"), {"next": "end", "status": "missed", "ending": "failed", "reason": "late", "permanent": True}),
         (
             Failed(ERROR, permanent=True),
@@ -72,7 +76,7 @@ def test_each_outcome_becomes_one_document(outcome: Any, expected: dict[str, Any
     assert _document(report(_lease(), outcome, Random(1))) == fence | expected
 
 
-def test_a_report_carries_what_was_told() -> None:
+def test_a_report_contains_the_output() -> None:
     """A9, C13, C14."""
     made = report(
         _lease(),
@@ -96,8 +100,8 @@ def test_a_report_carries_what_was_told() -> None:
     ]
 
 
-def test_the_last_words_of_a_lost_handler_are_reported() -> None:
-    """C13: unless something newer is known."""
+def test_the_last_output_of_a_lost_handler_is_reported() -> None:
+    """C13: unless newer output is known."""
     lease = _lease(progress_json='{"n": 1}', output="old")
     document = _document(report(lease, Lost("gone"), Random(1)))
     assert (document["progress"], document["output"]) == ({"n": 1}, "old")
@@ -105,7 +109,7 @@ def test_the_last_words_of_a_lost_handler_are_reported() -> None:
 
 
 def test_the_time_spent_counts_against_the_deadline() -> None:
-    """C3: what was left at the claim, less what has gone by since."""
+    """C3: what was left at the claim, minus the time since then."""
     chosen = policy(retry=Retry.after("10s", jitter=0))
     lease = _lease(deadline_left_s=60.0, policy_json=msgspec.json.encode(chosen).decode())
     assert report(lease, Failed(ERROR), Random(1), started_s=1.0, took_s=48.9).next == "again"
@@ -115,18 +119,18 @@ def test_the_time_spent_counts_against_the_deadline() -> None:
     assert "deadline" in buried.reason
 
 
-def test_a_lease_stands_where_its_budgets_say() -> None:
+def test_the_budgets_of_a_lease_are_those_of_its_run() -> None:
     """C5, C7: the policy from the job, the counts from the run, replays from its number."""
     text = msgspec.json.encode(policy(max_lost=9, retry=Retry.never())).decode()
-    found = standing(
+    found = retry_state(
         _lease(attempt=3, lost_count=2, policy_json=text, origin="replay", seq=4, at_most_once=True), deadline_left_s=1.0
     )
     assert (found.attempt, found.lost_count, found.max_lost, found.retry) == (3, 2, 9, Retry.never())
     assert (found.replay_count, found.at_most_once, found.deadline_left_s) == (4, True, 1.0)
-    assert standing(_lease(seq=4, origin="backfill"), deadline_left_s=None).replay_count == 0
+    assert retry_state(_lease(seq=4, origin="backfill"), deadline_left_s=None).replay_count == 0
 
 
-def test_no_policy_is_the_default_policy() -> None:
+def test_without_a_policy_the_default_applies() -> None:
     """C5."""
     assert policy_of(None) == policy_of("{}")
     assert policy_of(None).retry == Retry()

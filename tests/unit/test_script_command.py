@@ -1,4 +1,5 @@
-"""C2, F3: an allow-list of commands, and how a payload fills their arguments: never another argument, an option, or code."""
+"""C2, F3: an allow-list of commands, and how a payload fills their arguments: never an additional argument, an option, or
+code."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ HOSTILE = ["a b", "$(id)", "`id`", "; id", "x\ny", "'\"", "*", "é\u202e", "", "
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_a_place_is_one_argument_whatever_it_holds(value: str) -> None:
+def test_a_placeholder_is_one_argument_whatever_it_contains(value: str) -> None:
     assert filled({"a": value, "b": "secret"}, "{payload.a}", "next") == [value, "next"]
 
 
@@ -57,7 +58,7 @@ def test_no_value_adds_an_argument_or_becomes_an_option(value: str) -> None:
         ({}, "{print $1} ${HOME} {}", "{print $1} ${HOME} {}"),
     ],
 )
-def test_places_are_found_by_their_path(payload: Any, template: str, argument: str) -> None:
+def test_placeholders_are_found_by_their_path(payload: Any, template: str, argument: str) -> None:
     assert filled(payload, template) == [argument]
 
 
@@ -79,17 +80,17 @@ def test_places_are_found_by_their_path(payload: Any, template: str, argument: s
         ({"a": {"b": "x" * (ARGUMENT_BYTES_LIMIT + 1)}}, "too long for an argument"),
     ],
 )
-def test_a_place_that_cannot_be_filled_is_named(payload: Any, words: str) -> None:
+def test_a_placeholder_that_cannot_be_filled_is_named(payload: Any, words: str) -> None:
     with pytest.raises(Invalid, match=words):
         filled(payload, "{payload.a.b}")
 
 
-def test_a_dash_cannot_slip_in_behind_an_empty_value() -> None:
+def test_a_dash_cannot_follow_an_empty_value() -> None:
     with pytest.raises(Invalid, match="would read it as an option"):
         filled({"a": "", "b": "-x"}, "{payload.a}{payload.b}")
 
 
-def test_a_dash_may_follow_two_dashes_or_stand_inside() -> None:
+def test_a_dash_may_follow_two_dashes_or_be_inside() -> None:
     payload = {"a": "-x"}
     assert filled(payload, "--", "{payload.a}") == ["--", "-x"]
     assert filled(payload, "--of={payload.a}", "./{payload.a}") == ["--of=-x", "./-x"]
@@ -121,14 +122,14 @@ def test_a_dash_may_follow_two_dashes_or_stand_inside() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_table_is_named(table: Any, words: str) -> None:
+def test_each_fault_of_a_table_is_named(table: Any, words: str) -> None:
     """F4."""
     with pytest.raises(Invalid, match=words):
         commands({"x": table})
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "../x", "a/b", "x" * 101])
-def test_a_name_that_no_job_could_say_is_refused(name: str) -> None:
+def test_a_name_that_no_job_could_use_is_rejected(name: str) -> None:
     with pytest.raises(Invalid, match="a command's name"):
         commands({name: {"argv": ["/bin/x"]}})
     with pytest.raises(Invalid, match="name: a command's name"):
@@ -148,7 +149,7 @@ def test_a_name_that_no_job_could_say_is_refused(name: str) -> None:
     ],
 )
 def test_no_payload_becomes_code(argv: list[str]) -> None:
-    """F3: a shell that the operator names himself must not read what a submitter wrote."""
+    """F3: a shell that the operator configures must not interpret a submitter's text."""
     with pytest.raises(Invalid, match="would run as code"):
         commands({"x": {"argv": argv}})
 
@@ -161,15 +162,15 @@ def test_no_payload_becomes_code(argv: list[str]) -> None:
         ["/usr/bin/tar", "-c", "{payload.a}"],
     ],
 )
-def test_an_argument_beside_code_is_none(argv: list[str]) -> None:
+def test_an_argument_after_code_is_not_code(argv: list[str]) -> None:
     assert commands({"x": {"argv": argv}})
 
 
-def test_which_codes_are_for_good() -> None:
+def test_which_exit_codes_are_permanent() -> None:
     assert [command(permanent_codes=[2]).is_permanent(code) for code in (1, 2, 75, -9)] == [False, True, False, False]
     assert [command(permanent_codes="others").is_permanent(code) for code in (1, 2, 75, -9)] == [True, True, False, False]
 
 
-def test_a_command_keeps_its_arguments_and_variables_to_itself() -> None:
-    """F3: what is printed somewhere by accident."""
+def test_the_repr_of_a_command_hides_its_arguments_and_variables() -> None:
+    """F3: it may be printed by accident."""
     assert repr(command("--password=hunter2", environment={"TOKEN": "hunter2"})) == "Command('/bin/x')"

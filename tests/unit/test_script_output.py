@@ -1,4 +1,4 @@
-"""What a script prints, cut into lines and bounded (C2)."""
+"""The output of a script, split into lines and bounded (C2)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def test_lines_are_taken_when_they_are_complete() -> None:
     assert lines.last == b"no newline"
 
 
-def test_what_is_no_text_is_shown_all_the_same() -> None:
+def test_bytes_that_are_not_text_are_shown_too() -> None:
     lines = Lines()
     lines.add(b"\xff\xfe ok\r\n10%\r50%\r100%\n")
     assert lines.take() == ["\\xff\\xfe ok", "100%"]
 
 
-def test_of_too_much_the_newest_are_kept_and_the_others_counted() -> None:
+def test_of_too_much_output_the_newest_is_kept_and_the_rest_counted() -> None:
     lines = Lines()
     line = b"x" * 99 + b"\n"
     for _ in range(10_000):
@@ -36,8 +36,8 @@ def test_of_too_much_the_newest_are_kept_and_the_others_counted() -> None:
     assert mark == f"… {10_000 - len(kept):,} lines omitted …"
 
 
-def test_the_end_of_a_line_is_not_taken_for_a_line() -> None:
-    """A result must not be made of the end of something longer."""
+def test_the_end_of_a_cut_line_is_not_taken_for_a_line() -> None:
+    """A result must not be the end of a longer line."""
     lines = Lines()
     lines.add(b" " * PENDING_LIMIT)
     lines.add(b'{"n": 1}')
@@ -48,8 +48,8 @@ def test_the_end_of_a_line_is_not_taken_for_a_line() -> None:
     assert lines.take() == ['{"n": 2}']
 
 
-def test_of_many_short_lines_the_newest_are_passed_on_and_the_others_counted() -> None:
-    """Each costs the event loop, however short it is."""
+def test_of_many_short_lines_the_newest_are_passed_on_and_the_rest_counted() -> None:
+    """Each line costs the event loop time, however short it is."""
     lines = Lines()
     lines.add(b"".join(b"%d\n" % number for number in range(1000)))
     assert lines.take(3) == ["… 997 lines omitted …", "997", "998", "999"]

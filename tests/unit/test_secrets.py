@@ -1,4 +1,4 @@
-"""Issue 8: secrets by reference. The job holds a name; values are found at the call, and nowhere else."""
+"""Secrets by reference. The job contains a name; values are read at the call, and nowhere else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from sexton.clock import ManualClock
 from sexton.domain.fault import Invalid
 from sexton.domain.targets import HttpTarget, SecretRef
-from sexton.errors import PermanentError
+from sexton.errors import NotHere, PermanentError
 from sexton.handlers.secrets import Secrets
 
 
@@ -39,13 +39,13 @@ def test_a_file_that_is_replaced_is_read_again(tmp_path: Path) -> None:
     assert secrets.all_of("stripe") == ("new",)
 
 
-def test_an_unknown_one_is_named_with_how_to_give_it(tmp_path: Path) -> None:
-    with pytest.raises(PermanentError, match=r"secret 'stripe' is unknown .* SEXTON_SECRET_STRIPE, or as the file stripe"):
+def test_an_unknown_secret_is_named_with_how_to_set_it(tmp_path: Path) -> None:
+    with pytest.raises(NotHere, match=r"secret 'stripe' is unknown .* SEXTON_SECRET_STRIPE, or as the file stripe"):
         Secrets({"SEXTON_SECRET_OTHER": "hush"}, tmp_path).reveal(SecretRef("stripe"))
 
 
 @pytest.mark.parametrize("name", ["../passwd", "/etc/passwd", "a/b", "", ".", "Stripe", "a\x00b", "x" * 65])
-def test_a_name_that_could_be_a_path_is_none(tmp_path: Path, name: str) -> None:
+def test_a_name_that_could_be_a_path_is_invalid(tmp_path: Path, name: str) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "passwd").write_text("root")
     with pytest.raises(PermanentError, match="is not a valid secret name"):
@@ -58,7 +58,7 @@ def test_no_value_is_ever_shown(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"hush\xff\xfe")
     secrets = Secrets({"SEXTON_SECRET_STRIPE": "hush"}, tmp_path)
     assert "hush" not in repr(secrets)
-    with pytest.raises(PermanentError) as refused:
+    with pytest.raises(NotHere) as refused:
         secrets.all_of("binary")
     assert "hush" not in repr(refused.value)
     assert refused.value.__cause__ is None

@@ -1,4 +1,4 @@
-"""What chaos and the simulation say in one line, so that a run and its seed can be quoted."""
+"""The summary lines of chaos and the simulation, with which a run and its seed can be quoted."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class Told:
     when: str | None = field(default="call")
 
 
-def test_chaos_says_in_one_line_what_it_saw() -> None:
+def test_the_summary_of_chaos_is_one_line() -> None:
     assert report.line(FACTS) == (
         "chaos: seed 7, 600 s, sound: 70,343 submitted, 0 lost, 0 double leases, 0 unexplained; "
         "37 faults, recovery median 2.1 s, longest 9.6 s"
     )
 
 
-def test_chaos_names_every_other_charge_in_its_line() -> None:
+def test_the_summary_of_chaos_names_every_other_charge() -> None:
     figures = {**FACTS["figures"], "lost": 2, "recovery": {"median_s": None, "max_s": None}}
     charged = {"lost": 2, "not drained": 3, "promises broken": 60}
     told = report.line({**FACTS, "is_sound": False, "figures": figures, "charge_counts": charged, "faults": []})
     assert told == (
         "chaos: seed 7, 600 s, NOT SOUND: 70,343 submitted, 2 lost, 0 double leases, 0 unexplained, 3 not drained, "
-        "60 promises broken; 0 faults, recovery none felt"
+        "60 promises broken; 0 faults, recovery none needed"
     )
 
 
-def test_the_simulation_says_in_one_line_what_its_seeds_saw() -> None:
-    """Also of seeds that failed and of safeguards that were not missed."""
+def test_the_summary_of_the_simulation_is_one_line() -> None:
+    """Also of failed seeds and of safeguards whose removal did no harm."""
     summary = Summary.of(
         [
             Told("a::seed[3]", [("seed", 3), ("steps", 900), ("reached", {"crashed": 2})]),
@@ -61,6 +61,6 @@ def test_the_simulation_says_in_one_line_what_its_seeds_saw() -> None:
     assert summary.details() == ["reached crashed 2", "test_without_tokens: lease (seed 1023)"]
 
 
-def test_a_session_without_simulation_says_nothing_of_it() -> None:
+def test_a_session_without_simulation_has_no_summary() -> None:
     assert Summary.of([Told("c::test", [("figure", "x")])]).line() is None
     assert Summary(seeds=[4], step_count=10).line() == "simulation: 1 seeds (4 to 4), 10 steps, 0 violations"

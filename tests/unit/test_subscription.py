@@ -1,4 +1,4 @@
-"""C15: what may be said of a subscription, and what its deliveries are like."""
+"""C15: valid subscriptions, and the options of their deliveries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sexton.domain.targets import HTTP_TASK, HttpTarget
 HOOK = HttpTarget("https://hooks.example/sexton")
 
 
-def test_what_is_left_out_means_all_kinds_of_all_runs() -> None:
+def test_unset_fields_mean_all_kinds_of_all_runs() -> None:
     made = subscription("orders", HOOK)
     assert (made.kinds, made.runs, made.paused) == (KINDS, Runs(), False)
 
@@ -24,7 +24,7 @@ def test_kinds_are_kept_once_each_and_in_one_order() -> None:
     assert subscription("orders", HOOK, kinds=["missed", "failed", "missed"]).kinds == ("failed", "missed")
 
 
-def test_deliveries_are_tried_eight_times_over_a_good_day() -> None:
+def test_deliveries_are_tried_eight_times_over_more_than_a_day() -> None:
     """C15: their own retries."""
     assert RETRY.max_attempts == 8
     assert 24 <= sum(RETRY.delays_s) / 3600 <= 36
@@ -34,8 +34,8 @@ def test_deliveries_are_tried_eight_times_over_a_good_day() -> None:
     assert msgspec.convert(document["policy"], Policy).retry == RETRY
 
 
-def test_any_refusal_of_a_receiver_is_worth_another_try_and_accepted_is_an_end() -> None:
-    """C15: a receiver may be being mended, and none of them calls back."""
+def test_any_rejection_by_a_receiver_is_retried_and_202_is_success() -> None:
+    """C15: a receiver may be under repair, and none of them calls back."""
     policy = subscription("orders", HOOK).delivery.policy
     assert policy is not None
     assert isinstance(policy.target, HttpTarget)
@@ -49,13 +49,13 @@ def test_its_deliveries_are_found_by_their_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-a", ".a", "a b", "a/b", "a\n", "ä", "x" * 101])
-def test_a_name_that_fits_into_no_address_is_refused(name: str) -> None:
+def test_a_name_that_is_invalid_in_a_path_is_rejected(name: str) -> None:
     with pytest.raises(Invalid, match="is not a name"):
         subscription(name, HOOK)
 
 
 @pytest.mark.parametrize(
-    ("said", "field"),
+    ("given", "field"),
     [
         ({"target": HttpTarget("ftp://x")}, "url"),
         ({"target": HttpTarget("https://x", headers={"a": "b\n"})}, "headers.a"),
@@ -69,8 +69,8 @@ def test_a_name_that_fits_into_no_address_is_refused(name: str) -> None:
         ({"timeout": "soon"}, "timeout"),
     ],
 )
-def test_what_is_wrong_is_named(said: dict[str, Any], field: str) -> None:
+def test_each_fault_is_named(given: dict[str, Any], field: str) -> None:
     """F2."""
     with pytest.raises(Invalid) as refused:
-        subscription("orders", said.pop("target", HOOK), **said)
+        subscription("orders", given.pop("target", HOOK), **given)
     assert refused.value.field == field

@@ -23,7 +23,7 @@ from typing import Protocol
 
 import msgspec
 
-from .claim_cursors import ClaimCursors, Mark, Queued
+from .claim_cursors import ClaimCursors, Cursor, Queued
 
 NOWHERE = ("", 0)  # before the first tenant: where a worker without memory begins
 TURNS_LIMIT = 1000  # queues and lanes remembered; above it, the ones not served for the longest time restart their circle
@@ -38,7 +38,7 @@ def share_out(
     last: tuple[str, int] = NOWHERE,
     rooms: Mapping[str, int] | None = None,
 ) -> list[tuple[str, int]]:
-    """The tenants of the next `wanted` starts in order, each with how many turns of its round it has then had (0: all).
+    """The tenants of the next `wanted` starts in order, each with the turns of its round that it has used by then (0: all).
 
     `waiting` has every tenant with ready runs, and how many of them this worker may take, which may be 0; `last` is the last
     start of the previous claim; `rooms` says how many more runs a tenant with a limit may have at once.
@@ -95,14 +95,14 @@ class Turns:
         return self._last.get((queue, lane), NOWHERE)
 
     def as_json(
-        self, queues: Iterable[str] | None = None, marks: ClaimCursors | None = None, *, only_ahead: bool = False
+        self, queues: Iterable[str] | None = None, cursors: ClaimCursors | None = None, *, only_ahead: bool = False
     ) -> str:
-        """The `turns` of `sexton.claim_runs`: {queue: {lane: [tenant, turn, marks, only]}}, of these queues or of all."""
+        """The `turns` of `sexton.claim_runs`: {queue: {lane: [tenant, turn, cursors, only]}}, of these queues or of all."""
         wanted = None if queues is None else set(queues)
-        flows: dict[str, dict[str, tuple[str, int] | tuple[str, int, Mapping[str, Mark], bool]]] = {}
+        flows: dict[str, dict[str, tuple[str, int] | tuple[str, int, Mapping[str, Cursor], bool]]] = {}
         for (queue, lane), last in self._last.items():
             if wanted is None or queue in wanted:
-                passed = marks.of(queue, lane) if marks is not None else None
+                passed = cursors.of(queue, lane) if cursors is not None else None
                 flows.setdefault(queue, {})[str(lane)] = (*last, passed, only_ahead) if passed else last
         return _encode(flows).decode()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ _YEARS = (1970, 9000)  # with room for every deadline and offset: PostgreSQL sto
 _PATH = re.compile(r"payload(\.[^.]+)+")
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _encode = msgspec.json.Encoder().encode
+_one_value = msgspec.json.Decoder(msgspec.Raw).decode
 _POLICY_RULES = {  # by option: its key, whether it is a span, the bounds of a count
     name: (key, BY_NAME[name].kind == "span", BY_NAME[name].bounds if BY_NAME[name].kind == "count" else None)
     for name, key in POLICIES.items()
@@ -141,7 +142,7 @@ def submission(
     if run_at is not None and getattr(run_at, "tzinfo", None) is None:
         raise Invalid("run_at", "give an instant with an offset, such as datetime(2026, 3, 1, 9, tzinfo=UTC)")
     if run_at is not None and not _YEARS[0] <= run_at.year < _YEARS[1]:
-        raise Invalid("run_at", f"the year {run_at.year} must lie between {_YEARS[0]} and {_YEARS[1]}")
+        raise Invalid("run_at", f"the year {run_at.year} must be between {_YEARS[0]} and {_YEARS[1]}")
     return Submission(
         task=_task(task),
         payload=encoded_payload(payload),
@@ -149,7 +150,7 @@ def submission(
         lane=None if priority is None else int(Lane.of(priority)),
         tenant=_optional_name("tenant", tenant),
         name=_optional_name("name", name),
-        run_at=run_at,
+        run_at=run_at if run_at is None or run_at.tzinfo is UTC else run_at.astimezone(UTC),  # `==` ignores fold
         delay_s=_optional_seconds("delay", delay),
         timeout_s=_optional_seconds("timeout", timeout),
         at_most_once=_at_most_once(delivery),
@@ -174,7 +175,7 @@ def policy(target: Target | None = None, /, **given: Any) -> Policy | None:
         if value is not None:
             key, is_span, bounds = rule
             if bounds is not None and not bounds[0] <= value <= bounds[1]:
-                raise Invalid(name, f"{value} must lie between {bounds[0]} and {bounds[1]}")
+                raise Invalid(name, f"{value} must be between {bounds[0]} and {bounds[1]}")
             chosen[key] = seconds(value, field=name) if is_span else value
     return Policy(**chosen) if chosen else None
 
@@ -183,6 +184,7 @@ def encoded_payload(payload: Any) -> msgspec.Raw:
     """The payload as JSON; rejected if it is too large or PostgreSQL could not store it exactly."""
     try:
         encoded = _encode(payload)
+        _one_value(encoded)  # a msgspec.Raw in it may hold two, and its list would have one payload more than jobs
         # JSON has no infinities and no NaN; the encoder silently writes null for them. A payload that arrived as JSON has none.
         if b"null" in encoded and not isinstance(payload, msgspec.Raw):
             _refuse_infinite("payload", msgspec.to_builtins(payload))

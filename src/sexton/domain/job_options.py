@@ -1,8 +1,6 @@
 """Every option of a job, described once. A new option is added here, and to `Policy` (`domain.job`) if its document keeps it;
-then `make docs` writes what follows: docs/adr/026-one-description-of-a-job.md.
-
-Nothing is imported here but types: the command line reads this table each time it starts.
-"""
+then `make docs` writes what follows: docs/adr/026-one-description-of-a-job.md. Only types are imported, because the command
+line reads this table each time it starts."""
 
 from __future__ import annotations
 
@@ -10,9 +8,8 @@ from typing import Literal, NamedTuple
 
 # fmt: off
 Kind = Literal[
-    "catch_up", "choice_of_catch_up", "count", "delivery", "dialect", "dst", "exclude",
-    "handler", "instant", "jitter", "limit", "overlap", "payload", "priority",
-    "retry", "rule", "span", "tags", "unique", "word",
+    "catch_up", "choice_of_catch_up", "count", "delivery", "dialect", "dst", "exclude", "handler", "instant", "jitter", "limit",
+    "overlap", "payload", "priority", "retry", "rule", "span", "tags", "unique", "word",
 ]
 # fmt: on
 
@@ -36,7 +33,7 @@ class Option(NamedTuple):
     example: str | None = None  # for the command line
     no_flag: str | None = None  # why the command line has none
     sql: tuple[str, ...] | None = None  # arguments of `sexton.submit` or `sexton.submit_schedule`, if they differ from the name
-    no_sql: str | None = None  # why SQL has none
+    sql_lacks: str | None = None  # what SQL does not offer of it
 
     @property
     def field(self) -> str | None:
@@ -61,7 +58,7 @@ class Option(NamedTuple):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return () if self.no_sql is not None else self.sql or (self.name,)
+        return self.sql or (self.name,)
 
     @property
     def in_policy(self) -> str | None:
@@ -76,7 +73,6 @@ class Option(NamedTuple):
 
 _OF_SUBMISSION = "it decides whether a submission creates a job, and is not a part of the job"
 _BY_TENANT = "the shares, limits and names of the tenant count the job; cancel it and submit another"
-_ONE_RULE = "the rule is written as one object; give it in a file, with --file"
 _LIMIT_ARGUMENTS = ("limit_key", "limit_running", "limit_count", "limit_per", "limit_burst", "limit_ordered")
 
 OPTIONS: tuple[Option, ...] = (
@@ -88,6 +84,7 @@ OPTIONS: tuple[Option, ...] = (
         always=True,
         no_flag="it is the first argument of the command; edit it over HTTP",
         sql=("task",),
+        sql_lacks="a target to call (a URL, a gRPC method, a command): only a task by its name",
     ),
     Option(
         "payload", "payload", "The handler's arguments, as JSON; at most 256 KiB.", "job.payload", default="{}", always=True
@@ -99,7 +96,6 @@ OPTIONS: tuple[Option, ...] = (
         "run.fire_at",
         jobs="one-time",
         default="now",
-        shown="next_fire_at",
         example="2026-03-01T09:00:00Z",
     ),
     Option(
@@ -109,7 +105,7 @@ OPTIONS: tuple[Option, ...] = (
         "run.fire_at",
         jobs="one-time",
         default="now",
-        shown="next_fire_at",
+        shown="run_at",
         example="24h",
     ),
     Option("tenant", "word", "The tenant that owns the job.", "job.tenant", default="default", always=True, fixed=_BY_TENANT),
@@ -160,6 +156,7 @@ OPTIONS: tuple[Option, ...] = (
         flag="--max-attempts",
         flag_means="How many times it is tried.",
         sql=("max_attempts",),
+        sql_lacks="backoff, delays, jitter and replays: with `max_attempts`, their defaults",
     ),
     Option(
         "timeout",
@@ -241,6 +238,7 @@ OPTIONS: tuple[Option, ...] = (
         fixed=_OF_SUBMISSION,
         flag_means="Submit nothing if an equal job is pending.",
         sql=("unique_by", "unique_for"),
+        sql_lacks="what to do with an equal job (`on_conflict`): the equal job is returned",
     ),
     Option(
         "idempotency_key",
@@ -308,8 +306,8 @@ OPTIONS: tuple[Option, ...] = (
         "schedule.dst",
         jobs="recurring",
         default="after the gap, and the first of two",
-        no_flag=_ONE_RULE,
-        no_sql="use the HTTP API or the SDK",
+        no_flag="the rule is written as one object; give it in a file, with --file",
+        sql=("dst_gap", "dst_overlap"),
     ),
     Option(
         "jitter",
@@ -319,6 +317,7 @@ OPTIONS: tuple[Option, ...] = (
         jobs="recurring",
         default="of its queue, then of its tenant",
         example="30s",
+        sql_lacks="a shift to both sides (`both`): later only",
     ),
     Option("start_at", "instant", "It does not fire before this.", "schedule.start_at", jobs="recurring"),
     Option("end_at", "instant", "It does not fire after this.", "schedule.end_at", jobs="recurring"),
@@ -337,16 +336,17 @@ OPTIONS: tuple[Option, ...] = (
         "schedule.exclude",
         jobs="recurring",
         flag_means="When it does not fire: a date, or a daily window such as 22:00-06:00; may be repeated.",
+        sql_lacks="ranges between instants: only dates and daily windows",
     ),
     Option(
         "dialect",
         "dialect",
-        "`quartz`: weekdays count from Sunday = 1, and seconds are required.",
+        "How its cron line is read: `cron`; `quartz`: weekdays count from Sunday = 1, and seconds are required; `strict`: as "
+        "`cron`, but a line that other programs read differently is refused. Without it, such a line has a warning.",
         "schedule.dialect",
         jobs="recurring",
-        default="cron",
+        default="not named: as `cron`",
         example="quartz",
-        no_sql="use the HTTP API or the SDK",
     ),
     Option(
         "anchor_at",
@@ -355,7 +355,6 @@ OPTIONS: tuple[Option, ...] = (
         "schedule.anchor_at",
         jobs="recurring",
         default="the submission",
-        no_sql="use the HTTP API or the SDK",
     ),
     Option(
         "overlap",
@@ -364,6 +363,7 @@ OPTIONS: tuple[Option, ...] = (
         "recurrence.overlap",
         jobs="recurring",
         default="skip",
+        sql_lacks="`max_queued` and `max_parallel`: their defaults",
     ),
     Option(
         "catch_up",
@@ -373,6 +373,7 @@ OPTIONS: tuple[Option, ...] = (
         jobs="recurring",
         default="latest, within 30 minutes",
         sql=("catch_up", "catch_up_window"),
+        sql_lacks="`max_catch_up`: its default",
     ),
     Option(
         "on_resume",

@@ -67,8 +67,8 @@ def limit_of(given: object) -> Limit | None:
         case str():
             return limit(given)
         case Limit():
-            said = {name: getattr(given, name) for name in ("running", "count", "burst", "ordered")}
-            return limit(given.key, per=given.per_s, **said)
+            numbers = {name: getattr(given, name) for name in ("running", "count", "burst", "ordered")}
+            return limit(given.key, per=given.per_s, **numbers)
         case Mapping():
             return limit(**_named(given))
         case _:
@@ -132,7 +132,7 @@ def _rate(at: str, count: int | None, per: Duration | None, burst: int | None) -
     whole(f"{at}count", count, COUNT_LIMIT)
     per_s = seconds(per, field=f"{at}per")
     if not PER_S[0] <= per_s <= PER_S[1]:
-        raise Invalid(f"{at}per", f"{per!r} must lie between 1ms and 1d")
+        raise Invalid(f"{at}per", f"{per!r} must be between 1ms and 1d")
     return per_s, default_burst(count) if burst is None else whole(f"{at}burst", burst, COUNT_LIMIT)
 
 

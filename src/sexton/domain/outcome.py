@@ -40,8 +40,16 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:  # `__str__` is the handler's code: an error in it must not break the report
+    except BaseException as broken:  # `__str__` is the handler's code: an error in it must not break the report
         return f"(its message cannot be read: {type(broken).__name__})"
+
+
+def shown(error: BaseException) -> str:
+    """As `repr` shows it, if that works: `__repr__` is the handler's code too."""
+    try:
+        return repr(error)
+    except BaseException:
+        return type(error).__qualname__
 
 
 def _name(kind: type) -> str:
@@ -84,9 +92,12 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """Its worker died, or did not end the run in time."""
+    """Its worker died, or did not end the run in time. The loss is charged to the run only if it is its own: the worker held no
+    other run, or named this one as the cause."""
 
     reason: str
+    held: int = 1  # runs that the worker held, this one included; 1 also if the worker named this run
+    with_parent: bool = False  # the worker was in quarantine, and the worker that had started it was lost as well
 
 
 class Missed(msgspec.Struct, frozen=True):

@@ -10,6 +10,11 @@ PARTITION_COUNT = 64
 ALL: tuple[int, ...] = tuple(range(PARTITION_COUNT))
 
 
+def of(job_id: UUID | None) -> int:
+    """The partition of a job. What belongs to no job is in the first."""
+    return 0 if job_id is None else job_id.int % PARTITION_COUNT
+
+
 def assign(nodes: Iterable[UUID]) -> dict[UUID, frozenset[int]]:
     """An equal share for each node: shares differ by at most one, and few partitions move when a node starts or stops.
 

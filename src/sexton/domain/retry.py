@@ -108,7 +108,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     def for_error(self, error: ErrorInfo) -> Retry | Literal["never"]:
         return next((self.rules[kind] for kind in error.kinds if kind in self.rules), self)
 
-    def delay_s(self, attempt: int, dice: Random) -> float:
+    def delay_s(self, attempt: int, rng: Random) -> float:
         """The wait after the attempt with this number (from 1)."""
         match self.backoff:
             case "immediate":
@@ -121,13 +121,14 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
                 plain_s = self.delays_s[min(attempt, len(self.delays_s)) - 1]
             case _:
                 assert_never(self.backoff)
-        return plain_s * (1 + dice.uniform(-self.jitter, self.jitter))
+        return plain_s * (1 + rng.uniform(-self.jitter, self.jitter))
 
 
 DEFAULT = Retry()
+WITH_PARENT_FACTOR = 3  # times `max_lost`: losses together with the parent of the worker that bury a run
 
 
-class Standing(msgspec.Struct, frozen=True):
+class RetryState(msgspec.Struct, frozen=True):
     """What a run has used of its budgets when an execution ends."""
 
     attempt: int  # number of this try, counted against max_attempts
@@ -163,59 +164,65 @@ class Bury(msgspec.Struct, frozen=True):
 Next = Finish | RetryIn | Bury
 
 
-def decide(outcome: Outcome, standing: Standing, dice: Random) -> Next:
+def decide(outcome: Outcome, state: RetryState, rng: Random) -> Next:
     match outcome:
         case Succeeded():
             return Finish("completed")
         case Cancelled():
             return Finish("cancelled")
         case Snoozed(delay_s):
-            return _within_deadline(RetryIn(delay_s, "nothing"), standing, "the deadline is before the end of the snooze")
+            return _within_deadline(RetryIn(delay_s, "nothing"), state, "the deadline is before the end of the snooze")
         case Released(reason):
-            return _bury_lost(reason, standing) if standing.at_most_once else RetryIn(0.0, "nothing")
-        case Lost(reason):
-            return _after_loss(reason, standing)
+            return _bury_lost(reason, state) if state.at_most_once else RetryIn(0.0, "nothing")
+        case Lost():
+            return _after_loss(outcome, state)
         case Missed(reason):
             return Bury(reason, permanent=True)
         case TimedOut(reason):
-            return _after_failure(standing.retry, reason, 0.0, standing, dice)
+            return _after_failure(state.retry, reason, 0.0, state, rng)
         case Failed(error, permanent, retry_after_s):
-            rule = standing.retry.for_error(error)
+            rule = state.retry.for_error(error)
             if permanent or rule == "never":
                 return Bury(f"permanent error: {error.type}: {error.message}"[:500], permanent=True)
-            return _after_failure(rule, f"{error.type}: {error.message}"[:400], retry_after_s or 0.0, standing, dice)
+            return _after_failure(rule, f"{error.type}: {error.message}"[:400], retry_after_s or 0.0, state, rng)
         case _:
             assert_never(outcome)
 
 
-def _after_failure(retry: Retry, reason: str, at_least_s: float, standing: Standing, dice: Random) -> Next:
-    if standing.at_most_once:
+def _after_failure(retry: Retry, reason: str, at_least_s: float, state: RetryState, rng: Random) -> Next:
+    if state.at_most_once:
         return Bury(f"at most once: {reason}", permanent=True)
-    if standing.attempt >= retry.max_attempts:
-        return _transient(f"attempt {standing.attempt} of {retry.max_attempts} failed: {reason}", standing)
-    delay_s = max(retry.delay_s(standing.attempt, dice), at_least_s)
-    return _within_deadline(RetryIn(delay_s, "attempt"), standing, f"the deadline is before the next attempt: {reason}")
+    if state.attempt >= retry.max_attempts:
+        return _transient(f"attempt {state.attempt} of {retry.max_attempts} failed: {reason}", state)
+    delay_s = max(retry.delay_s(state.attempt, rng), at_least_s)
+    return _within_deadline(RetryIn(delay_s, "attempt"), state, f"the deadline is before the next attempt: {reason}")
 
 
-def _after_loss(reason: str, standing: Standing) -> Next:
-    """Rule "losses have their own budget": a loss is charged to `max_lost`, not to the attempts."""
-    if standing.at_most_once:
-        return _bury_lost(reason, standing)
-    if standing.lost_count + 1 >= standing.max_lost:
-        return Bury(f"lost {standing.lost_count + 1} workers; the limit is {standing.max_lost}: {reason}", permanent=False)
-    return _within_deadline(RetryIn(0.0, "loss"), standing, f"lost after its deadline: {reason}")
+def _after_loss(lost: Lost, state: RetryState) -> Next:
+    """Rule "losses have their own budget": a loss is charged to `max_lost`, not to the attempts. Rule "suspects apart": only if
+    it is the run's own. If the parent of the worker was lost as well, the parent may be the cause: such losses are charged, so
+    that a run that takes down both comes to an end, but they bury it later."""
+    if state.at_most_once:
+        return _bury_lost(lost.reason, state)
+    if lost.held > 1:
+        return _within_deadline(RetryIn(0.0, "nothing"), state, f"lost after its deadline: {lost.reason}")
+    count, limit = state.lost_count + 1, state.max_lost * (WITH_PARENT_FACTOR if lost.with_parent else 1)
+    if count >= limit:
+        workers = "1 worker" if count == 1 else f"{count} workers"
+        return Bury(f"it took down {workers}; the limit is {limit}: {lost.reason}", permanent=False)
+    return _within_deadline(RetryIn(0.0, "loss"), state, f"lost after its deadline: {lost.reason}")
 
 
-def _bury_lost(reason: str, standing: Standing) -> Bury:
+def _bury_lost(reason: str, state: RetryState) -> Bury:
     return Bury(f"at most once, and its only start was lost: {reason}", permanent=True)
 
 
-def _transient(reason: str, standing: Standing) -> Bury:
-    again = standing.replay_count < standing.retry.replays
-    return Bury(reason, permanent=False, replay_in_s=standing.retry.replay_after_s if again else None)
+def _transient(reason: str, state: RetryState) -> Bury:
+    again = state.replay_count < state.retry.replays
+    return Bury(reason, permanent=False, replay_in_s=state.retry.replay_after_s if again else None)
 
 
-def _within_deadline(retry: RetryIn, standing: Standing, reason: str) -> Next:
-    if standing.deadline_left_s is not None and retry.delay_s >= standing.deadline_left_s:
+def _within_deadline(retry: RetryIn, state: RetryState, reason: str) -> Next:
+    if state.deadline_left_s is not None and retry.delay_s >= state.deadline_left_s:
         return Bury(reason, permanent=False)
     return retry

@@ -11,8 +11,8 @@ from uuid import UUID
 import msgspec
 
 from .job import MAX_LOST, Policy
-from .outcome import ErrorInfo, Failed, Outcome, Succeeded, status_of
-from .retry import Bury, Finish, Next, RetryIn, Standing, decide
+from .outcome import ErrorInfo, Failed, Lost, Outcome, Succeeded, status_of
+from .retry import Bury, Finish, Next, RetryIn, RetryState, decide
 from .states import Status
 
 
@@ -74,7 +74,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One document of `sexton.finish_runs`."""
+    """One document of `sexton.finish_runs`, or a row of the arrays of `sexton.finish_batch`."""
 
     run_id: UUID
     token: int
@@ -94,6 +94,25 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     permanent: bool | None = None
     replay_s: float | None = None
     key: str | None = None
+    held: int | None = None  # of a lost run: how many its worker held
+    is_limited: bool = False  # its run may hold a slot of a limit
+
+    @property
+    def is_plain(self) -> bool:
+        """A success that changes only the run, its history and the ending of its job: the most common report."""
+        return (
+            self.status == "succeeded"
+            and self.ending == "completed"
+            and self.worker_id is not None
+            and self.started_s is not None
+            and self.took_s is not None
+            and self.key is None
+            and self.reason is None
+            and self.output is None
+            and self.progress is None
+            and self.error is None
+            and not self.is_limited
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -101,9 +120,9 @@ def policy_of(policy_json: str | None) -> Policy:
     return Policy() if policy_json is None else msgspec.json.decode(policy_json, type=Policy)
 
 
-def standing(lease: Lease, *, deadline_left_s: float | None) -> Standing:
+def retry_state(lease: Lease, *, deadline_left_s: float | None) -> RetryState:
     policy = lease.policy
-    return Standing(
+    return RetryState(
         attempt=lease.attempt,
         lost_count=lease.lost_count,
         retry=policy.retry,
@@ -117,7 +136,7 @@ def standing(lease: Lease, *, deadline_left_s: float | None) -> Standing:
 def report(
     lease: Lease,
     outcome: Outcome,
-    dice: Random,
+    rng: Random,
     *,
     started_s: float | None = None,
     took_s: float | None = None,
@@ -125,6 +144,7 @@ def report(
     progress: msgspec.Raw | None = None,
     output: str | None = None,
     key: str | None = None,
+    is_limited: bool = False,
 ) -> Report:
     """The report of an outcome: what happened, and what `decide` says follows."""
     progress = _raw(lease.progress_json) if progress is None else progress
@@ -144,11 +164,12 @@ def report(
             progress=progress,
             output=output,
             key=key,
+            is_limited=is_limited,
         )
     left_s = lease.deadline_left_s
     if left_s is not None and started_s is not None and took_s is not None:
         left_s -= started_s + took_s
-    following = decide(outcome, standing(lease, deadline_left_s=left_s), dice)
+    following = decide(outcome, retry_state(lease, deadline_left_s=left_s), rng)
     what: dict[str, Any] = {"status": status_of(outcome), **_consequence(following)}
     return Report(
         run_id=lease.run_id,
@@ -162,6 +183,7 @@ def report(
         progress=progress,
         output=output,
         key=key,
+        held=outcome.held if isinstance(outcome, Lost) else None,
         **what,
     )
 

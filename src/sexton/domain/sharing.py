@@ -100,7 +100,7 @@ def queue_settings(
     """`Invalid` names the field and the fix."""
     ageing_s = None if ageing is None else seconds(ageing, field="ageing")
     if ageing_s is not None and not AGEING_S[0] <= ageing_s <= AGEING_S[1]:
-        raise Invalid("ageing", f"{ageing!r} must lie between 1s and 7d; leave it out for none")
+        raise Invalid("ageing", f"{ageing!r} must be between 1s and 7d; leave it out for none")
     if retry is not None and not isinstance(retry, Retry):
         raise Invalid("retry", f"{retry!r} is not a Retry")
     return QueueSettings(
@@ -128,7 +128,7 @@ def _rate(field: str, rate: float | None) -> float | None:
     if rate is None:
         return None
     if type(rate) not in (int, float) or not RATE_MIN <= rate <= RATE_MAX:
-        raise Invalid(field, f"{rate!r} per second must lie between {RATE_MIN:g} and {RATE_MAX:,.0f}")
+        raise Invalid(field, f"{rate!r} per second must be between {RATE_MIN:g} and {RATE_MAX:,.0f}")
     return float(rate)
 
 

@@ -15,6 +15,7 @@ class RunState(StrEnum):
     PAUSED = "paused"  # by a user, until resumed
     BLOCKED = "blocked"  # by the overlap policy of its job
     PARKED = "parked"  # waiting for a limit, outside the claim index
+    QUARANTINED = "quarantined"  # a suspect: only a worker in quarantine may claim it
 
 
 class Event(StrEnum):
@@ -66,13 +67,14 @@ class JobStatus(StrEnum):
     PAUSED = "paused"
 
 
-_W, _R, _X, _P, _B, _L = (
+_W, _R, _X, _P, _B, _L, _Q = (
     RunState.WAITING,
     RunState.READY,
     RunState.RUNNING,
     RunState.PAUSED,
     RunState.BLOCKED,
     RunState.PARKED,
+    RunState.QUARANTINED,
 )
 
 # (event, from, to); None is "no row": before submission and after the end.
@@ -135,6 +137,14 @@ TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozens
         (Event.RESUMED, _P, _L),
         (Event.ADMITTED, _B, _L),
         (Event.WITHDRAWN, _L, None),
+        # A run that was lost twice in a row: rule "suspects apart".
+        (Event.LOST, _X, _Q),
+        (Event.RELEASED, _X, _Q),
+        (Event.CLAIMED, _Q, _X),
+        (Event.CANCELLED, _Q, None),
+        (Event.MISSED, _Q, None),
+        (Event.PAUSED, _Q, _P),
+        (Event.RESUMED, _P, _Q),
     }
 )
 

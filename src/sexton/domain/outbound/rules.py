@@ -14,10 +14,11 @@ from .addresses import LINK_LOCAL, METADATA, MULTICAST, UNSPECIFIED, Address, Ne
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"(?P<first>\d{1,5})(-(?P<last>\d{1,5}))?")
-# A name on the allow-list opens the addresses it resolves to, except these: the owner of the DNS zone could choose them.
-# Only a CIDR opens them.
+# A name on the allow-list opens the addresses that it resolves to, except these, which only a CIDR opens: the owner of the DNS
+# zone could let the name resolve to them.
 _ONLY_BY_CIDR = (LINK_LOCAL, METADATA, MULTICAST, UNSPECIFIED)
 # Names that resolve to the local machine or network. Usually the address shows that, but a proxy hides the address.
+_LOOPBACK = ("127.0.0.1", "::1")  # `localhost` on the allow-list opens these hosts too, but no other name that resolves there
 _LOCAL_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa")
 
 
@@ -48,8 +49,9 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """One entry of the allow-list: `10.1.0.0/16`, `billing.internal`, `*.svc.cluster.local`, `[fd00::1]:8443`. A port limits
-    it to that port, which need not be in `outbound_ports`; `:*` opens all ports."""
+    """One entry of the allow-list: `10.1.0.0/16`, `billing.internal`, `*.svc.cluster.local`, `[fd00::1]:8443`; `localhost`
+    opens 127.0.0.1 and ::1 as well. A port limits it to that port, which need not be in `outbound_ports`; `:*` opens all
+    ports."""
 
     network: Network | None
     name: str | None  # `.svc.cluster.local` for `*.svc.cluster.local`
@@ -75,6 +77,8 @@ class Allowed:
     def opens_name(self, host: str) -> bool:
         if self.name is None:
             return False
+        if self.name == "localhost" and host in _LOOPBACK:
+            return True
         return host.endswith(self.name) if self.name.startswith(".") else host == self.name
 
     def opens_address(self, address: Address) -> bool:

@@ -31,6 +31,18 @@ def task_of(target: Target) -> str:
             return SCRIPT_TASK + name
 
 
+def needs_of(target: Target | None) -> set[str]:
+    """The secrets and the permission that a worker needs for the call, as it names them when it lacks them."""
+    match target:
+        case HttpTarget():
+            refs = [value.secret for value in target.headers.values() if isinstance(value, SecretRef)]
+            return {f"secret {name}" for name in [*refs, *target.signed_with]} | {f"outbound {target.host_and_port}"}
+        case GrpcTarget():
+            return {f"secret {value.secret}" for value in target.metadata.values() if isinstance(value, SecretRef)}
+        case _:
+            return set()
+
+
 def in_place_of(old: Target | None, new: Target | None) -> Target:
     """The target of an edited job. The task decides which workers claim its runs, so the task cannot change."""
     if old is None or new is None or task_of(old) != task_of(new):
@@ -49,5 +61,6 @@ __all__ = [
     "SecretRef",
     "Target",
     "in_place_of",
+    "needs_of",
     "task_of",
 ]

@@ -64,6 +64,15 @@ class HttpTarget(msgspec.Struct, tag_field="type", tag="http", frozen=True, omit
     signed_with: tuple[str, ...] = ()
     calls_back: bool = True  # a target that answers 202 may end the run later; otherwise 202 has no special meaning
 
+    @property
+    def host_and_port(self) -> str:
+        """As a worker names them when it refuses the call."""
+        try:
+            parts = urlsplit(self.url)
+            return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+        except ValueError:
+            return ""
+
     def check(self) -> None:
         """`Invalid` names the field and the fix. Not called for stored targets, which may come from an older version."""
         check_url(self.url)
