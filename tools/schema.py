@@ -1,7 +1,7 @@
 """Writes src/sexton/store/schema.sql from the catalogue of a migrated database: all tables, indexes, triggers, functions and
-rights in one place, to be read and to be compared. `make schema` runs it; a test fails when a migrated database differs.
+rights in one file, to read and to compare. `make schema` runs it; a test fails if a migrated database differs.
 
-The text is the same on every supported PostgreSQL. Partitions by date are left out: their names follow the calendar.
+The text is the same on every supported PostgreSQL. Partitions by date are left out: their names depend on the calendar.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, a.attnot
   (SELECT l.collname FROM pg_collation l WHERE l.oid = a.attcollation AND l.collname <> 'default') AS collation
 FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
-# Since 18 a NOT NULL is a constraint of its own; it is told with its column.
+# Since PostgreSQL 18 a NOT NULL is a constraint of its own; it is shown with its column.
 CONSTRAINTS = """
 SELECT conname AS name, pg_get_constraintdef(oid) AS def FROM pg_constraint
 WHERE conrelid = $1 AND contype <> 'n' AND conparentid = 0 AND conislocal ORDER BY contype DESC, conname"""
@@ -110,7 +110,7 @@ async def _table(connection: Any, row: Any) -> str:
 
 
 def _wrapped(columns: list[str]) -> list[str]:
-    """As many to a line as fit: the table is seen at a glance."""
+    """As many on a line as fit, to keep the table short."""
     lines: list[str] = []
     for column in columns:
         if lines and len(lines[-1]) + len(column) < WIDTH:

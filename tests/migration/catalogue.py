@@ -1,4 +1,4 @@
-"""Everything of the schema that a program could tell apart, without partitions, whose names follow the calendar."""
+"""The parts of the schema that a program could distinguish, without partitions, whose names depend on the calendar."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CATALOGUE = {
         SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
         WHERE connamespace = 'sexton'::regnamespace AND conrelid IN (SELECT oid FROM pg_class WHERE NOT relispartition)""",
     "functions": """
-        SELECT p.oid::regprocedure::text, prosrc, proconfig, prosecdef, provolatile, proacl::text FROM pg_proc p
-        WHERE pronamespace = 'sexton'::regnamespace""",
+        SELECT p.oid::regprocedure::text, prosrc, pg_get_function_result(p.oid), proconfig, prosecdef, provolatile, proacl::text
+        FROM pg_proc p WHERE pronamespace = 'sexton'::regnamespace""",
     "triggers": "SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal AND tgparentid = 0",
 }
 

@@ -1,7 +1,7 @@
-"""Installs the last release beside this tree, in a folder and a virtual environment of its own.
+"""Installs the previous release in a folder and a virtual environment of its own.
 
-`tests/migration/previous` names its commit. Work that changes tables or functions in the database moves that line on when it is
-released; until then every test here holds the working tree against the same release."""
+`tests/migration/previous` contains its commit. After a release that changed tables or functions, set it to that release; until
+then every test here compares the working tree with the same release."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "previous"
 COMMIT_FILE = Path(__file__).with_name("previous")
-MISSING = "The previous release is missing"  # tests/conftest.py tells how to get it
+MISSING = "The previous release is missing"  # tests/conftest.py says how to get it
 
 
 class Release(NamedTuple):
     commit: str
-    source: Path  # its whole tree
-    python: Path  # imports its `sexton`, whatever the working folder is
+    source: Path  # the whole source tree
+    python: Path  # imports its `sexton` from any working folder
 
 
 class ReleaseMissing(Exception):
-    """This clone does not have the commit, or there is no git."""
+    """This clone does not have the commit, or git is not installed."""
 
 
 def previous_commit() -> str:
@@ -38,14 +38,14 @@ def previous_commit() -> str:
 
 
 def install(commit: str | None = None) -> Release:
-    """Takes seconds where uv has the packages in its cache, and nothing the second time. Safe from many processes at once."""
+    """Takes seconds if uv has the packages in its cache, and no time on the second call. Safe for many processes at once."""
     commit = commit or previous_commit()
     folder = CACHE / commit
     release = Release(commit, folder / "source", folder / "venv" / "bin" / "python")
     installed = folder / "installed"
     with _lock(commit):
         if not (installed.exists() and release.python.exists()):
-            shutil.rmtree(folder, ignore_errors=True)  # what a killed run has left
+            shutil.rmtree(folder, ignore_errors=True)  # remains of a killed run
             release.source.mkdir(parents=True)
             _unpack(commit, release.source)
             _make_environment(release)
@@ -76,7 +76,7 @@ def _make_environment(release: Release) -> None:
 
 
 def _uv(*arguments: str | Path) -> None:
-    # A mirror that pip knows serves uv as well.
+    # so that uv uses the same mirror as pip
     mirror = {"UV_DEFAULT_INDEX": "PIP_INDEX_URL", "UV_FIND_LINKS": "PIP_FIND_LINKS"}
     known = {ours: os.environ[theirs] for ours, theirs in mirror.items() if os.environ.get(theirs)}
     done = subprocess.run(

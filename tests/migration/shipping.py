@@ -1,8 +1,9 @@
-"""Pretends that this release ships more steps, other functions, or has another number."""
+"""Pretends that this release has more steps, other functions, or another number."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 from sexton.store.migrations import functions, steps
 from sexton.store.migrations.steps import Step
@@ -56,10 +57,18 @@ def ships(
     made_of: list[Function] | None = None,
     as_: str = "0.1.0",
 ) -> None:
-    """As if this release had these steps beside its own, these functions, this number."""
+    """As if this release had these additional steps, these functions, this number."""
     shipped = steps.in_order([*ORIGINAL_STEPS, *(more or [])])
     monkeypatch.setattr(steps, "known", lambda: shipped)
     if made_of is not None:
         monkeypatch.setattr(functions, "known", lambda: made_of)
     for module in ("functions", "ledger", "planning"):
         monkeypatch.setattr(f"sexton.store.migrations.{module}.RELEASE", as_)
+
+
+async def run_script(connection: Any, text: str) -> None:
+    """As psql does: each transaction separately, and each statement outside of them."""
+    for part in re.split(r"\n\n(?=BEGIN;|-- \w+: outside a transaction\n)", text):
+        statements = [part] if part.startswith("BEGIN;") else re.split(r"(?<=;)\n", part)
+        for statement in statements:
+            await connection.execute(statement)

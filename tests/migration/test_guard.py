@@ -1,4 +1,4 @@
-"""What a service accepts and what it refuses: one line each, which names the fix."""
+"""Which schemas a service accepts or rejects: an error is one line that says how to fix it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTRACT = sql_step("0101_no_note", "ALTER TABLE sexton.jobs DROP COLUMN note", 
 async def test_an_older_release_accepts_a_schema_that_was_only_expanded(
     database: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D7: that is what online means: the last release goes on, and can be started again."""
+    """D7: online means that the previous release continues, and can be started again."""
     ships(monkeypatch, [EXPAND], as_="0.2.0")
     await migrations.migrate(database, pace=CALM)
     ships(monkeypatch)
@@ -32,10 +32,10 @@ async def test_an_older_release_accepts_a_schema_that_was_only_expanded(
     assert await migrations.script(database) == ""
 
 
-async def test_an_older_release_refuses_a_schema_that_was_contracted(
+async def test_an_older_release_rejects_a_schema_that_was_contracted(
     database: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D7: a node must not run on what it cannot, and is told what to do."""
+    """D7: a node must not run on a schema without its functions, and its message says what to do."""
     ships(monkeypatch, [EXPAND, CONTRACT], as_="0.3.0")
     await migrations.migrate(database, pace=CALM)
     ships(monkeypatch, as_="0.2.0")
@@ -53,14 +53,14 @@ async def test_an_older_release_refuses_a_schema_that_was_contracted(
 async def test_a_service_does_not_wait_for_the_contract_steps_of_its_release(
     database: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D7: they only remove what it does not use."""
+    """D7: they only remove what this release does not use."""
     ships(monkeypatch, [CONTRACT], made_of=[], as_="0.3.0")
     await migrations.require_current(database)
     assert await migrations.migrate(database, pace=CALM) == ["0101_no_note"]
 
 
 async def test_contract_steps_come_last(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D7: expand, migrate, contract, whatever the names say."""
+    """D7: expand, migrate, contract, whatever their names are."""
     first = sql_step("0300_first", "SELECT 1")
     middle = sql_step("0200_middle", "SELECT 1", "migrate")
     last = sql_step("0100_last", "SELECT 1", "contract")
@@ -84,10 +84,10 @@ A try that does not get its locks is rolled back and repeated, for up to 300 s p
 Cannot be undone: 0101_no_note."""
 
 
-async def test_the_plan_says_what_is_locked_for_how_long_and_what_cannot_be_undone(
+async def test_the_plan_shows_locks_their_duration_and_what_cannot_be_undone(
     database: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D7: for the person who decides when to run it. Nothing is done."""
+    """D7: for the person who decides when to migrate. It changes nothing."""
     contract = steps.read(
         "0101_no_note",
         "-- phase: contract\n-- transactional: yes\n-- locks: jobs ACCESS EXCLUSIVE, instant\n"
@@ -117,13 +117,13 @@ async def test_the_plan_says_what_is_locked_for_how_long_and_what_cannot_be_undo
     ],
 )
 def test_a_step_declares_how_it_runs(header: str, says: str) -> None:
-    """D7: no step is shipped whose author has not thought of it."""
+    """D7: the author has to choose for every step."""
     with pytest.raises(ValueError, match=says):
         steps.read("0100_x", f"{header}\n\nSELECT 1;\n")
 
 
 async def test_the_examples_of_the_readme_can_be_applied(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever changes the schema begins by copying one of them."""
+    """A change of the schema begins with a copy of one of them."""
     readme = (Path(steps.__file__).parent / "README.md").read_text()
     examples = [text for text in re.findall(r"```sql\n(.*?)```", readme, re.DOTALL) if text.startswith("-- phase:")]
     shipped = [steps.read(f"01{number:02d}_example", text) for number, text in enumerate(examples)]

@@ -1,4 +1,4 @@
-"""Migrating: each step and function is applied once, by the node that comes first; printing; the guard of services."""
+"""Migrating: each step and function is applied once, by the first node; the printed script; the check of services."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def pooled_empty(empty_database_url: str) -> AsyncIterator[Postgres]:
 
 
 def test_the_release_is_that_of_the_package() -> None:
-    """D7: what the ledger says of a database is the version that people installed."""
+    """D7: the ledger of a database has the version of the installed package."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert project["version"] == release.RELEASE
 
@@ -99,7 +99,7 @@ async def test_an_upgrade_applies_only_what_is_new(empty: Postgres, monkeypatch:
     assert await migrations.migrate(empty) == ["0100_more"]
 
 
-async def test_a_changed_step_is_refused(empty: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_changed_step_is_rejected(empty: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """D7: the message names it."""
     await migrations.migrate(empty)
     first, *rest = steps.known()
@@ -110,8 +110,8 @@ async def test_a_changed_step_is_refused(empty: Postgres, monkeypatch: pytest.Mo
             await check(empty)
 
 
-async def test_a_reworded_comment_is_no_change(empty: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D7: what is applied stays applied, and its file stays readable."""
+async def test_a_changed_comment_does_not_count(empty: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D7: an applied step stays applied, and its comments can be corrected."""
     await migrations.migrate(empty)
     first, *rest = steps.known()
     reworded = msgspec.structs.replace(first, sql=f"-- Said better.\n{first.sql}")
@@ -119,7 +119,7 @@ async def test_a_reworded_comment_is_no_change(empty: Postgres, monkeypatch: pyt
     assert await migrations.migrate(empty) == []
 
 
-async def test_a_database_without_schema_is_refused_by_naming_the_command(empty: Postgres) -> None:
+async def test_a_database_without_a_schema_is_rejected_with_the_command(empty: Postgres) -> None:
     """D7, E7."""
     with pytest.raises(SchemaMismatch, match="run: sexton migrate"):
         await migrations.require_current(empty)
@@ -128,7 +128,7 @@ async def test_a_database_without_schema_is_refused_by_naming_the_command(empty:
 async def test_the_script_run_by_hand_gives_the_same_schema(
     empty: Postgres, empty_database_url: str, template: str, server_url: Callable[[str], str]
 ) -> None:
-    """D7: for those whose database administrator runs everything; and then nothing is left to print."""
+    """D7: for installations where a database administrator runs all DDL; afterwards there is nothing left to print."""
     text = await migrations.script(empty)
     async with empty.connection() as connection:
         assert (await connection.fetch("SELECT to_regnamespace('sexton') AS there"))[0]["there"] is None, (
@@ -141,7 +141,7 @@ async def test_the_script_run_by_hand_gives_the_same_schema(
     assert await migrations.migrate(empty) == []
 
 
-async def test_the_script_of_an_upgrade_holds_only_what_is_new(empty: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_script_of_an_upgrade_contains_only_new_steps(empty: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """D7."""
     await migrations.migrate(empty)
     ships(monkeypatch, [sql_step("0100_more", "CREATE TABLE sexton.more (n int);")])
@@ -152,7 +152,7 @@ async def test_the_script_of_an_upgrade_holds_only_what_is_new(empty: Postgres, 
     await migrations.require_current(empty)
 
 
-async def test_the_script_run_twice_by_accident_fails_and_changes_nothing(empty: Postgres, empty_database_url: str) -> None:
+async def test_running_the_script_twice_fails_and_changes_nothing(empty: Postgres, empty_database_url: str) -> None:
     """D7: two administrators."""
     text = await migrations.script(empty)
     async with empty.connection() as connection:

@@ -1,4 +1,5 @@
-"""Online: short locks, tried again; indexes built beside writers; backfills that go on after a kill; one migrator at a time."""
+"""Online: short locks with retries; indexes built during writes; backfills that continue after a kill; one migrator at a
+time."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ NUMBERS = "CREATE TABLE public.numbers AS SELECT n, 0 AS seen FROM generate_seri
 
 @asynccontextmanager
 async def holding(url: str, *statements: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    """A session in the middle of a transaction, as of a careless person."""
+    """A session with a transaction that is left open."""
     session = await asyncpg.connect(url, server_settings={"application_name": "careless"})
     await session.execute("; ".join(("BEGIN", *statements)))
     try:
@@ -48,10 +49,10 @@ async def holding(url: str, *statements: str) -> AsyncIterator[asyncpg.Connectio
         await session.close()
 
 
-async def test_a_lock_that_another_session_holds_is_waited_for_briefly_and_often(
+async def test_a_locked_table_is_waited_for_briefly_and_often(
     database: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D7: the waiting request never stops the others for long, and the step is done once the lock is free."""
+    """D7: the waiting request never blocks others for long, and the step is done once the lock is free."""
     ships(monkeypatch, [COLUMN])
     told: list[Report] = []
     is_free = asyncio.Event()
@@ -75,23 +76,23 @@ async def test_a_lock_that_another_session_holds_is_waited_for_briefly_and_often
 async def test_others_get_their_locks_between_two_tries(
     database: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D7: without a limit, everybody who comes after the waiting ALTER TABLE waits as long as the reader before it."""
+    """D7: without a limit, every session after the waiting ALTER TABLE would wait as long as the reader before it."""
     ships(monkeypatch, [COLUMN])
     async with holding(database_url, "LOCK TABLE sexton.runs IN ACCESS SHARE MODE"):
         work = asyncio.create_task(migrations.migrate(database, pace=CALM))
         reader = await asyncpg.connect(database_url)
         for _ in range(20):
-            await reader.fetch("SELECT FROM sexton.runs")  # returns while the holder still holds
+            await reader.fetch("SELECT FROM sexton.runs")  # returns while the holder still has its lock
             await asyncio.sleep(0.05)
         await reader.close()
         assert not work.done()
     await work
 
 
-async def test_patience_ends_with_a_line_that_names_the_session_in_the_way(
+async def test_the_last_try_fails_with_a_line_that_names_the_blocking_session(
     database: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D7: pid, application_name and for how long; nothing is changed, and it can be run again."""
+    """D7: pid, application_name and duration; nothing is changed, and the migration can be run again."""
     ships(monkeypatch, [COLUMN])
     async with holding(database_url, "LOCK TABLE sexton.runs IN ACCESS SHARE MODE") as holder:
         with pytest.raises(Contention) as caught:
@@ -107,7 +108,7 @@ async def test_patience_ends_with_a_line_that_names_the_session_in_the_way(
 async def test_a_step_that_would_hold_its_locks_too_long_is_rolled_back(
     database: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D7: a rewrite of a big table does not pass as an instant change."""
+    """D7: a rewrite of a big table is not accepted as an instant change."""
     ships(monkeypatch, [sql_step("0100_slow", "ALTER TABLE sexton.runs ADD COLUMN colour text; SELECT pg_sleep(60)")])
     with pytest.raises(Contention, match=r"0100_slow: gave up .* \(not done within 0\.3 s, and rolled back\)"):
         await migrations.migrate(database, pace=HASTE)
@@ -126,10 +127,10 @@ async def _partition_indexes(database: Postgres) -> list[bool]:
     return [row["indisvalid"] for row in rows]
 
 
-async def test_an_index_of_a_partitioned_table_is_built_beside_writers(
+async def test_an_index_of_a_partitioned_table_is_built_during_writes(
     database: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D7: a writer that has not committed delays only the build of its partition, and nobody else."""
+    """D7: an uncommitted writer delays only the index of its partition, and no other session."""
     ships(monkeypatch, [INDEX, PLAIN_INDEX])
     told: list[Report] = []
     assert await migrations.migrate(database, tell=told.append, pace=CALM) == ["0101_jobs_by_lane", "0102_runs_by_task"]
@@ -137,7 +138,7 @@ async def test_an_index_of_a_partitioned_table_is_built_beside_writers(
     last = [report for report in told if isinstance(report, Progressed)][-1]
     assert (last.done, last.unit) == (last.total, "indexes")
     await migrations.require_current(database)
-    async with database.transaction() as connection:  # a partition that is made later has it as well
+    async with database.transaction() as connection:  # a partition that is created later has it as well
         await connection.fetch("SELECT sexton.make_partitions($1, $1)", _in_a_year())
     assert all(await _partition_indexes(database))
     async with database.connection() as connection:
@@ -156,7 +157,7 @@ def _in_a_year() -> object:
     return datetime.now(UTC) + timedelta(days=365)
 
 
-async def test_an_index_is_built_while_a_writer_has_the_table(
+async def test_an_index_is_built_while_a_writer_has_locked_the_table(
     database: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D7: a plain CREATE INDEX would wait for the writer, and all later writers for it."""
@@ -173,10 +174,10 @@ async def test_an_index_is_built_while_a_writer_has_the_table(
 
 
 @pytest.mark.parametrize("step", [INDEX, PLAIN_INDEX], ids=["partitioned", "plain"])
-async def test_an_invalid_leftover_is_dropped_and_built_again(
+async def test_an_invalid_index_is_dropped_and_built_again(
     database: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
-    """D7: what a build that broke off leaves behind serves no query and must not pass for the index."""
+    """D7: the index of an interrupted build is not used by queries and must not be taken for a complete one."""
     from sexton.store.migrations.indexes import index_of
 
     index = index_of(step)
@@ -198,7 +199,7 @@ async def test_an_invalid_leftover_is_dropped_and_built_again(
     assert (after != before, is_valid, parent_is_valid) == (True, True, True)
 
 
-async def test_an_index_needs_a_direct_connection_and_says_so_before_anything_is_done(
+async def test_an_index_without_a_direct_connection_is_rejected_before_anything_is_done(
     pooled_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule "session state only on direct connections"."""
@@ -216,7 +217,7 @@ async def _numbers(database: Postgres) -> set[int]:
         return {row[0] for row in await connection.fetch("SELECT DISTINCT seen FROM public.numbers")}
 
 
-async def test_a_backfill_goes_in_batches_and_tells_how_far_it_is(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_backfill_runs_in_batches_and_reports_its_progress(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """D7."""
     async with database.transaction() as connection:
         await connection.execute(NUMBERS)
@@ -232,7 +233,7 @@ async def test_a_backfill_goes_in_batches_and_tells_how_far_it_is(database: Post
 async def test_a_batch_that_meets_a_locked_row_is_made_smaller(
     database: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D7: the rows before it are done meanwhile."""
+    """D7: the rows before it are updated in the meantime."""
     async with database.transaction() as connection:
         await connection.execute(NUMBERS)
     ships(monkeypatch, [FILL])
@@ -267,13 +268,13 @@ asyncio.run(main())
 """
 
 
-async def test_a_backfill_goes_on_after_kill_9_and_does_no_row_twice(
+async def test_a_backfill_continues_after_kill_9_and_updates_no_row_twice(
     database: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D7: a real process, killed in the middle of a batch."""
     async with database.transaction() as connection:
         await connection.execute(NUMBERS)
-    async with holding(database_url, "SELECT pg_advisory_xact_lock(60)"):  # the batch with row 60 waits for it
+    async with holding(database_url, "SELECT pg_advisory_xact_lock(60)"):  # the batch with row 60 waits for this lock
         killed = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, database_url)
         try:
             while await _done_count(database) < 50:
@@ -297,7 +298,7 @@ async def _done_count(database: Postgres) -> int:
     return rows[0][0] if rows else 0
 
 
-async def test_many_migrators_share_a_plan_of_all_kinds_without_doing_anything_twice(
+async def test_many_migrators_share_a_plan_of_all_kinds_without_repeating_a_step(
     database: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D7: eight nodes of a rolling deploy."""
@@ -312,7 +313,7 @@ async def test_many_migrators_share_a_plan_of_all_kinds_without_doing_anything_t
     assert await _numbers(database) == {1}
 
 
-async def test_a_second_migrator_waits_for_its_turn_and_says_so(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_migrator_waits_for_its_turn_and_logs_it(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """D7: also between two transactions of the first."""
     ships(monkeypatch, [COLUMN])
     told: list[Report] = []
@@ -330,8 +331,8 @@ async def test_a_second_migrator_waits_for_its_turn_and_says_so(database: Postgr
     assert told == [Waiting()]
 
 
-async def test_a_migrator_that_lost_its_turn_stops(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D7: its connection broke; another may have the turn by now."""
+async def test_a_migrator_that_lost_the_lock_stops(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D7: its connection broke; another may have the lock by now."""
     from sexton.errors import DatabaseUnavailable
 
     async with my_turn(database, tell=lambda _: None, pace=CALM) as turn:
@@ -359,8 +360,9 @@ async def test_a_backfill_works_through_a_pooler(pooled_url: str, database: Post
     assert await _numbers(database) == {1}
 
 
-async def test_the_turn_holds_no_snapshot(database: Postgres) -> None:
-    """CREATE INDEX CONCURRENTLY and VACUUM would wait for it as long as the migration lasts, that is for themselves."""
+async def test_the_lock_of_the_migration_holds_no_snapshot(database: Postgres) -> None:
+    """CREATE INDEX CONCURRENTLY and VACUUM would wait for that snapshot as long as the migration lasts, and so for
+    themselves."""
     async with my_turn(database, tell=lambda _: None, pace=CALM) as turn:
         await turn.check()
         async with database.connection() as connection:

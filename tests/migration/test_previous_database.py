@@ -1,7 +1,6 @@
-"""A database as the previous release leaves it, brought over by `sexton migrate`: no row changes, and this tree goes on
-with it.
+"""A database of the previous release, upgraded by `sexton migrate`: no row changes, and this tree continues with it.
 
-fixtures/413f5aa.sql.gz is a dump of one, made by fixtures/make_413f5aa.py."""
+fixtures/413f5aa.sql.gz is a dump of such a database, created by fixtures/make_413f5aa.py."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND N
 WHERE c.relnamespace = 'sexton'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
 GROUP BY 1
 """
-# What may run: due, and neither paused by itself nor by its queue or its tenant. `fail` is tried again a minute later.
+# Runs that may start: due, and not paused by their job, queue or tenant. `fail` is retried a minute later.
 DUE = """
 SELECT r.id, r.job_id, r.fire_at, r.state, r.origin, r.task, j.name FROM sexton.runs r JOIN sexton.jobs j ON j.id = r.job_id
 WHERE r.state <> 'paused' AND r.due_at <= clock_timestamp()
@@ -74,7 +73,7 @@ SELECT j.name FROM sexton.jobs_recurring j WHERE j.paused_at IS NULL AND j.over_
 
 @pytest.fixture
 async def loaded(empty_database_url: str) -> AsyncIterator[Conn]:
-    """The fixture in a database of its own, as `psql` would restore it."""
+    """The fixture in a database of its own, restored as by `psql`."""
     connection = await asyncpg.connect(empty_database_url)
     await connection.execute(gzip.decompress(DUMP.read_bytes()).decode(), timeout=120)
     await connection.execute("RESET ALL")  # the dump sets an empty search_path, and more
@@ -83,7 +82,7 @@ async def loaded(empty_database_url: str) -> AsyncIterator[Conn]:
 
 
 def _migrate(url: str) -> None:
-    """As an operator does it. The copy is migrated; where the command ends with an error, that says how to adopt the copy."""
+    """As an operator does it. The copy is migrated; if the command ends with an error, that says how to adopt the copy."""
     environment = {**os.environ, "SEXTON_DATABASE_URL": url}
     done = subprocess.run(
         [sys.executable, "-m", "sexton", "migrate"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90
@@ -110,8 +109,8 @@ async def _rows(connection: Conn, tables: dict[str, str]) -> dict[str, list[str]
 
 @pytest.mark.timeout(120)
 async def test_no_row_of_the_previous_release_changes(loaded: Conn, empty_database_url: str) -> None:
-    """D7: every job, run, execution, dead letter, schedule, limit and key is there afterwards, as it was. A migration that
-    adds a column passes; one that drops, renames or rewrites what the previous release still reads does not."""
+    """D7: every job, run, execution, dead letter, schedule, limit and key exists afterwards, unchanged. A migration may add a
+    column; it may not drop, rename or rewrite what the previous release still reads."""
     tables = await _columns(loaded)
     before = await _rows(loaded, tables)
     assert all(before.values()), "the fixture lacks something, so this test says nothing about it"
@@ -136,7 +135,7 @@ async def test_a_migration_that_changes_a_row_is_noticed(loaded: Conn, table: st
 
 
 def _changes(before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[str, Any]:
-    """By table: some of the rows that are gone, and of those that are new."""
+    """By table: some of the missing rows, and of the new ones."""
     return {
         table: {"gone": list(Counter(rows) - Counter(after[table]))[:3], "new": list(Counter(after[table]) - Counter(rows))[:3]}
         for table, rows in before.items()
@@ -145,9 +144,9 @@ def _changes(before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[
 
 
 @pytest.mark.timeout(120)
-async def test_a_distant_database_is_migrated_as_well(loaded: Conn, empty_database_url: str) -> None:
-    """D7: a migration has so long for its locks and no longer. What it does meanwhile must not cost a round trip per function,
-    or a database in another region could never be migrated."""
+async def test_a_distant_database_is_migrated_too(loaded: Conn, empty_database_url: str) -> None:
+    """D7: the time for a migration's locks is limited. It must not need a round trip per function, or a database in another
+    region could never be migrated."""
     place = parse_qs(urlsplit(empty_database_url).query)
     if "host" not in place:
         pytest.skip("the proxy leads to a socket of this machine")
@@ -159,10 +158,10 @@ async def test_a_distant_database_is_migrated_as_well(loaded: Conn, empty_databa
 
 
 @pytest.mark.timeout(400)
-async def test_this_tree_goes_on_with_what_the_previous_release_left(
+async def test_this_tree_continues_with_the_database_of_the_previous_release(
     loaded: Conn, empty_database_url: str, tmp_path: Path
 ) -> None:
-    """D7: what is due runs once, the leases of a worker that died come back, what is paused stays, schedules fire."""
+    """D7: due runs start once, leases of a dead worker are swept, paused jobs stay paused, schedules fire."""
     held_back = [tuple(row) for row in await loaded.fetch(HELD_BACK)]
     assert Counter(state for _, state in held_back) == {"paused": 1, "ready": 2, "waiting": 2}, held_back
     due = await loaded.fetch(DUE)
@@ -205,7 +204,7 @@ def _one_time(due: list[asyncpg.Record], tasks: set[str]) -> list[UUID]:
 
 
 async def _judge_ends(connection: Conn, due: list[asyncpg.Record], history: set[UUID]) -> None:
-    """What became of each run of the fixture since the upgrade, by what it was."""
+    """The outcome of each run of the fixture since the upgrade, by its kind."""
     rows = await connection.fetch("SELECT id, run_id, status FROM sexton.executions ORDER BY id")
     assert history <= {row["id"] for row in rows}, "history is lost"
     ends: dict[UUID, list[str]] = {row["id"]: [] for row in due}
@@ -222,8 +221,8 @@ async def _judge_ends(connection: Conn, due: list[asyncpg.Record], history: set[
             case _, "running":
                 assert came == ["lost", "succeeded"], (run, came)
             case _ if run["origin"] == "schedule":
-                pass  # what was planned ahead and is long overdue is planned anew: see _judge_fires
-            case _ if run["task"] == "sexton.http":  # one host takes so many calls at once: the rest are put off
+                pass  # runs that were planned ahead and are long overdue are planned again: see _judge_fires
+            case _ if run["task"] == "sexton.http":  # a host gets a limited number of calls at once: the others are postponed
                 assert set(came[:-1]) <= {"snoozed"}, (run, came)
                 assert came[-1] == "succeeded", (run, came)
             case _:
@@ -233,7 +232,7 @@ async def _judge_ends(connection: Conn, due: list[asyncpg.Record], history: set[
 
 
 async def _judge_fires(connection: Conn, planned: list[asyncpg.Record]) -> None:
-    """Each fire that the previous release had planned ran once, or the ledger says why not."""
+    """Each fire that the previous release had planned ran once, or the ledger has the reason."""
     assert len(planned) > 50
     fires = {(row["job_id"], row["fire_at"]) for row in planned}
     found = judge(fires, await recorded(connection, {job_id for job_id, _ in fires}))

@@ -1,5 +1,5 @@
-"""A database with far more waiting, ready and past work than any statement should ever notice: 100,000 of each beside the other
-tests, ten million with SEXTON_TEST_DEPTH=10000000, built once and kept in `.cache/`."""
+"""A database with far more waiting, ready and past runs than any statement may read: 100,000 of each in the normal test run,
+ten million with SEXTON_TEST_DEPTH=10000000, built once and kept in `.cache/`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CACHE = Path(__file__).parents[2] / ".cache" / "depth"
 CHUNK = 250_000
 FREE_BYTES = 2_500  # per unit of depth; 1,820 when measured
 
-# Of every ten, eight wait from tomorrow on and two are ready. Each has a job and a past execution; a tenth has keys, a dead
-# letter and a latest start; beside a hundredth there is a schedule that is to be planned next week.
+# Of every ten runs, eight are due from tomorrow on and two are ready. Each has a job and a past execution; a tenth has keys, a
+# dead letter and a latest start; for every hundredth there is a schedule that is planned next week.
 FILL = (
     """CREATE TEMP TABLE n AS
        SELECT n, n % 10 >= 8 AS is_ready, sexton.uuid7({micros} + n) AS id, 'deep' || n AS name,
@@ -70,7 +70,7 @@ FILL = (
 
 @asynccontextmanager
 async def kept_server() -> AsyncIterator[str]:
-    """The URL of the kept database: made if it is not there or a step in it has changed since, brought up to date if there
+    """The URL of the kept database: created if it does not exist or one of its migration steps has changed, migrated if there
     are new ones."""
     filled, schema = CACHE / "filled", _schema()
     kept = json.loads(filled.read_text()) if filled.exists() else None
@@ -97,7 +97,7 @@ async def kept_server() -> AsyncIterator[str]:
 
 
 async def _clean(url: str) -> None:
-    """What the last run rolled back has left dead entries at the front of every index: they would count as read."""
+    """Dead entries that the last run rolled back are at the front of every index: they would count as read."""
     connection = await asyncpg.connect(url)
     for table in ("runs", "unique_keys", "idempotency_keys"):
         await connection.execute(f"VACUUM (INDEX_CLEANUP ON) sexton.{table}", timeout=3600)
@@ -117,7 +117,7 @@ async def fill(connection: Conn) -> None:
 
 
 class Touched(NamedTuple):
-    """What a piece of work has read of the tables that grow: entries by index, rows without one by table, and pages."""
+    """What an operation has read of the growing tables: index entries, rows of sequential scans by table, and pages."""
 
     entries: dict[str, int]
     walked: dict[str, int]
@@ -125,7 +125,7 @@ class Touched(NamedTuple):
 
 
 async def touched(connection: Conn, work: Callable[[], Awaitable[Any]]) -> Touched:
-    """Does it in a transaction that is rolled back; the counters of the server keep what it read."""
+    """Runs it in a transaction that is rolled back; the server's counters keep what it read."""
     before = await _counters(connection)
     transaction = connection.transaction()
     await transaction.start()
@@ -161,6 +161,6 @@ async def _counters(connection: Conn) -> dict[tuple[str, str], int]:
 
 
 def _schema() -> dict[str, str]:
-    """What the kept database was made of."""
+    """Identifies the steps and the depth of the kept database."""
     made_of = {step.name: step.checksum for step in steps.known()}
     return made_of | {"fill": hashlib.sha256(repr((DEPTH, FILL)).encode()).hexdigest()}

@@ -1,4 +1,4 @@
-"""What store tests share: a fixed instant, and the moves of a submitter and a worker in one line each."""
+"""Shared by store tests: a fixed instant, and the operations of a submitter and a worker in one line each."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ async def enlist(
     queues: Sequence[str] = ("default",),
     tasks: Sequence[str] = ("a",),
     now: datetime = NOW,
+    **more: Any,
 ) -> UUID:
     worker_id = uuid4()
-    await workers.enlist(connection, worker_id, name="w", queues=queues, tasks=tasks, concurrency=10, now=now)
+    await workers.enlist(connection, worker_id, name="w", queues=queues, tasks=tasks, concurrency=10, now=now, **more)
     return worker_id
 
 
@@ -83,16 +84,31 @@ async def claim(
     )
 
 
+async def claim_suspects(
+    connection: Connection,
+    worker_id: UUID | None = None,
+    wanted: int = 100,
+    *,
+    queues: Sequence[str] = ("default",),
+    tasks: Sequence[str] = ("a",),
+    now: datetime = NOW,
+) -> list[Claimed]:
+    """By a new worker in quarantine, unless one is given."""
+    if worker_id is None:
+        worker_id = await enlist(connection, queues=queues, tasks=tasks, now=now, quarantine=True)
+    return await runs.claim_suspects(connection, worker_id, queues=queues, tasks=tasks, wanted=wanted, grace_s=GRACE_S, now=now)
+
+
 async def finish(
     connection: Connection, lease: Lease, outcome: Outcome, *, now: datetime = NOW, **told: Any
 ) -> runs.Finished | None:
-    """`None`: the fence had moved on."""
+    """`None`: the fence did not match."""
     answers = await runs.finish(connection, [run.report(lease, outcome, Random(1), **told)], now=now)
     return answers[0] if answers else None
 
 
 async def bury(connection: Connection, worker_id: UUID, *, now: datetime = NOW, **options: Any) -> UUID:
-    """A job that failed for good; its id."""
+    """A job that failed permanently; its id."""
     job_id = await submit(connection, now=now, **options)
     for claimed in await claim(connection, worker_id, now=now):
         assert claimed.lease.job_id == job_id, "bury needs an otherwise empty queue"
@@ -111,7 +127,7 @@ async def run_row(connection: Connection, job_id: UUID) -> dict[str, Any] | None
 
 
 async def snapshot(connection: Connection) -> dict[str, list[str]]:
-    """All rows that jobs leave behind, for "and nothing changed"."""
+    """All rows that jobs leave behind, to check that nothing changed."""
     tables = [
         "jobs",
         "job_tags",
@@ -132,7 +148,7 @@ async def snapshot(connection: Connection) -> dict[str, list[str]]:
 
 
 async def until_blocked(observer: Connection, blocked: Conn, work: asyncio.Future[Any]) -> None:
-    """Returns once the other connection waits for a lock; fails if its work ended instead."""
+    """Returns once the other connection waits for a lock; fails if its operation ended instead."""
     pid = blocked.get_server_pid()
     while not work.done():
         (row,) = await observer.fetch("SELECT cardinality(pg_blocking_pids($1)) > 0 AS waits", pid)
@@ -143,7 +159,7 @@ async def until_blocked(observer: Connection, blocked: Conn, work: asyncio.Futur
 
 
 async def blocked_task(observer: Connection, blocked: Conn, work: Awaitable[Any]) -> asyncio.Future[Any]:
-    """The work, started on the other connection and seen waiting for a lock there."""
+    """The operation, started on the other connection and waiting for a lock there."""
     task = asyncio.ensure_future(work)
     await until_blocked(observer, blocked, task)
     return task

@@ -1,4 +1,4 @@
-"""Claims: who gets what, in which order, and never twice."""
+"""Claims: which worker gets which runs, in which order, and never twice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def _claimed_ids(connection: Conn, worker_id: UUID, **options: object) -> 
 
 
 async def test_a_claim_leases_the_run_to_one_worker(connection: Conn) -> None:
-    """B1: state, worker, token, attempt and the end that the sweeper will hold it to."""
+    """B1: state, worker, token, attempt and the time at which the sweeper ends it."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, timeout="30s")
     (claimed,) = await claim(connection, worker_id, now=after(seconds=5))
@@ -79,9 +79,9 @@ async def test_lanes_are_strict_across_queues(connection: Conn) -> None:
     assert await _claimed_ids(connection, worker_id, queues=["x", "y"], limit=1) == [low]
 
 
-@pytest.mark.parametrize("limit", [0, 1, 3, 10])
+@pytest.mark.parametrize("limit", [0, 1, 3, 4, 10])
 async def test_a_claim_takes_no_more_than_asked_over_all_queues(connection: Conn, limit: int) -> None:
-    """C1: back-pressure; what is over the limit stays ready and unlocked."""
+    """C1: back-pressure; runs beyond the limit stay ready and unlocked."""
     worker_id = await enlist(connection)
     await submit_many(connection, [submission("a", {}, queue=f"q{n % 3}") for n in range(9)])
     queues = ["q0", "q1", "q2"]
@@ -91,7 +91,7 @@ async def test_a_claim_takes_no_more_than_asked_over_all_queues(connection: Conn
 
 
 async def test_a_queue_named_twice_is_claimed_once(connection: Conn) -> None:
-    """B1, C11: a sloppy configuration makes no double claim."""
+    """B1, C11: a configuration error causes no double claim."""
     worker_id = await enlist(connection)
     ids = await submit_many(connection, [submission("a", {})] * 4)
     assert await _claimed_ids(connection, worker_id, queues=["default", "default"]) == ids
@@ -107,7 +107,7 @@ async def test_only_queues_of_the_worker_are_claimed(connection: Conn) -> None:
 
 
 async def test_only_tasks_that_the_worker_knows_are_claimed(connection: Conn) -> None:
-    """Rule "claim only known tasks": during a rolling deploy unknown ones wait, and do not stand in the way."""
+    """Rule "claim only known tasks": during a rolling deploy unknown tasks wait, and do not delay others."""
     worker_id = await enlist(connection)
     unknown = await submit(connection, task="new", priority="critical")
     known = await submit(connection, task="a")
@@ -117,7 +117,7 @@ async def test_only_tasks_that_the_worker_knows_are_claimed(connection: Conn) ->
 
 
 async def test_waiting_runs_are_not_claimed_before_they_are_promoted(connection: Conn) -> None:
-    """B1: due alone is not enough; promotion is what applies the policies."""
+    """B1: a due time is not enough; the promotion applies the policies."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, delay="1s")
     assert await claim(connection, worker_id, now=after(hours=1)) == []
@@ -170,7 +170,7 @@ async def test_many_claimers_at_once_share_without_overlap(database_url: str, co
 
 
 async def test_a_worker_declared_lost_claims_nothing(connection: Conn) -> None:
-    """C4: the dead stay dead."""
+    """C4: a worker that was declared lost stays lost."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     assert await workers.declare_lost(connection, {worker_id: 0}, now=NOW) == [worker_id]
@@ -179,7 +179,7 @@ async def test_a_worker_declared_lost_claims_nothing(connection: Conn) -> None:
     assert await _claimed_ids(connection, await enlist(connection)) == [job_id]
 
 
-async def test_a_latest_start_is_kept_to_the_microsecond(connection: Conn) -> None:
+async def test_a_latest_start_is_exact_to_the_microsecond(connection: Conn) -> None:
     """C3: `start_within` refuses a start that is too late."""
     worker_id = await enlist(connection)
     await submit(connection, start_within="10s")
@@ -191,7 +191,7 @@ async def test_a_latest_start_is_kept_to_the_microsecond(connection: Conn) -> No
     "outcome", [FLAKY, Lost("gone"), Snoozed(1.0), Snoozed(0.0)], ids=lambda outcome: type(outcome).__name__
 )
 async def test_a_latest_start_binds_the_first_start_only(connection: Conn, outcome: object) -> None:
-    """C3: a run that has started in time may be retried, found again or woken from a snooze later than that."""
+    """C3: a run that has started in time may start later in a retry, after a loss or after a snooze."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, start_within="10s", retry=Retry.after("1s"))
     (claimed,) = await claim(connection, worker_id)
@@ -203,7 +203,7 @@ async def test_a_latest_start_binds_the_first_start_only(connection: Conn, outco
 
 
 async def test_a_run_handed_back_before_it_started_keeps_its_latest_start(connection: Conn) -> None:
-    """C3, C12: a hand-back is no start."""
+    """C3, C12: a hand-back is not a start."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, start_within="10s")
     (claimed,) = await claim(connection, worker_id)
@@ -214,7 +214,7 @@ async def test_a_run_handed_back_before_it_started_keeps_its_latest_start(connec
 
 
 async def test_nothing_starts_at_or_after_its_deadline(connection: Conn) -> None:
-    """C3: the deadline bounds all attempts together, and the sweeper's end with it."""
+    """C3: the deadline bounds all attempts together, and the time at which the sweeper ends them."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, deadline="20s", timeout="1h")
     assert await claim(connection, worker_id, now=after(seconds=20)) == []
@@ -226,7 +226,7 @@ async def test_nothing_starts_at_or_after_its_deadline(connection: Conn) -> None
 
 
 async def test_at_most_once_runs_are_left_out_on_request(connection: Conn) -> None:
-    """C6, rule "bounded prefetch": work taken ahead never includes them."""
+    """C6, rule "bounded prefetch": prefetched runs never include them."""
     worker_id = await enlist(connection)
     once = await submit(connection, delivery="at_most_once")
     normal = await submit(connection)
@@ -236,7 +236,7 @@ async def test_at_most_once_runs_are_left_out_on_request(connection: Conn) -> No
 
 
 async def test_the_token_grows_with_every_claim_and_is_never_reset(connection: Conn) -> None:
-    """C4: the fence; attempts are another matter."""
+    """C4: the fence; attempts are counted separately."""
     worker_id = await enlist(connection)
     await submit(connection, retry=Retry.immediate(max_attempts=9), max_lost=9)
     seen = []
@@ -247,7 +247,7 @@ async def test_the_token_grows_with_every_claim_and_is_never_reset(connection: C
     assert seen == [(1, 1, 0), (2, 1, 0), (3, 1, 0), (4, 1, 1), (5, 2, 1), (6, 3, 1)]
 
 
-async def test_all_that_a_handler_needs_comes_along(connection: Conn) -> None:
+async def test_everything_that_a_handler_needs_is_part_of_the_claim(connection: Conn) -> None:
     """C6, E3: payload, policy, key, trace, name and times, in the same round trip."""
     worker_id = await enlist(connection, queues=["mail"])
     retry = Retry.after("1s", "2s")
@@ -274,7 +274,7 @@ async def test_all_that_a_handler_needs_comes_along(connection: Conn) -> None:
 
 @pytest.mark.made_up_rows
 async def test_a_run_whose_definition_is_gone_is_claimed_without_payload(connection: Conn) -> None:
-    """C7: so that the worker can bury it instead of it blocking the queue for ever."""
+    """C7: so that the worker can bury it; otherwise it would block the queue."""
     worker_id = await enlist(connection)
     await submit(connection)
     await connection.execute("DELETE FROM sexton.jobs")
@@ -283,7 +283,7 @@ async def test_a_run_whose_definition_is_gone_is_claimed_without_payload(connect
 
 
 @pytest.mark.made_up_rows
-async def test_a_completed_key_tells_who_completed_it(connection: Conn) -> None:
+async def test_a_completed_key_names_the_execution_that_completed_it(connection: Conn) -> None:
     """C6: the completion record is checked before the handler starts."""
     worker_id = await enlist(connection)
     await submit(connection, key="k")
@@ -307,7 +307,7 @@ async def test_the_key_of_another_tenant_completes_nothing(connection: Conn) -> 
 
 
 async def test_a_lost_run_keeps_its_place_in_the_queue(connection: Conn) -> None:
-    """C4, C12: hand-back and loss do not send a run to the end of the line."""
+    """C4, C12: a hand-back and a loss do not move a run to the end of the queue."""
     worker_id = await enlist(connection)
     first = await submit(connection, now=after(seconds=-5))
     (claimed,) = await claim(connection, worker_id)
@@ -337,7 +337,8 @@ async def test_promotion_takes_only_what_is_due_in_its_partitions_up_to_its_limi
 
 
 async def test_a_helper_promotes_only_what_is_long_overdue(connection: Conn) -> None:
-    """Rule "overdue work is anyone's": anybody may promote what is more than two seconds overdue, in any partition."""
+    """Rule "any node does overdue work": any process may promote runs that are more than two seconds overdue, in any
+    partition."""
     await submit(connection, delay="10s")
     for elapsed_s, count in ((11.9, 0), (12.0, 1)):
         promoted = await runs.promote(connection, partitions=range(64), limit=10, overdue_s=2.0, now=after(seconds=elapsed_s))

@@ -1,4 +1,4 @@
-"""A database knows where it lives: a clone refuses to fire until it is adopted."""
+"""A database is bound to its server: services refuse a clone until it is adopted."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ async def clone(server_url: Callable[[str], str], database_url: str) -> AsyncIte
     await admin.close()
 
 
-async def test_a_database_at_home_is_served(database: Postgres) -> None:
+async def test_a_database_on_its_own_server_is_accepted(database: Postgres) -> None:
     """D9."""
     await cluster.require_home(database)
     await cluster.require_home(database)
 
 
-async def test_a_new_database_is_taken_without_asking(database: Postgres, connection: Conn) -> None:
-    """D9: there is nothing in it that could fire twice."""
+async def test_a_new_database_is_bound_without_adoption(database: Postgres, connection: Conn) -> None:
+    """D9: it contains nothing that could fire twice."""
     await connection.execute("DELETE FROM sexton.cluster")
     await asyncio.gather(*(cluster.require_home(database) for _ in range(3)))
     assert await connection.fetchval("SELECT count(*) FROM sexton.cluster") == 1
 
 
-async def test_a_clone_is_refused_until_it_is_adopted(clone: Postgres) -> None:
+async def test_a_clone_is_rejected_until_it_is_adopted(clone: Postgres) -> None:
     """D9: the message says what to do."""
     with pytest.raises(ForeignDatabase, match="--adopt"):
         await cluster.require_home(clone)

@@ -1,4 +1,4 @@
-"""One statement on a connection of the caller's, whichever driver it is from (A12)."""
+"""One statement on a connection of the caller, with each supported driver (A12)."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ async def test_asyncpg_and_its_pool_run_it(database_url: str, connection: asyncp
         assert await caller_connection.run(proxy, QUERY, *ARGUMENTS) == ANSWER
 
 
-async def test_a_json_codec_of_the_callers_changes_nothing(connection: asyncpg.Connection[Any]) -> None:
-    """A12: many programs teach asyncpg to encode JSON by itself; ours is encoded already."""
+async def test_the_callers_json_codec_changes_nothing(connection: asyncpg.Connection[Any]) -> None:
+    """A12: many programs configure asyncpg to encode JSON; the payload is encoded already."""
     await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
     assert await caller_connection.run(connection, QUERY, *ARGUMENTS) == ANSWER
 
 
-def test_psycopg_runs_it_whatever_rows_and_cursors_the_caller_chose(database_url: str) -> None:
+def test_psycopg_runs_it_with_any_row_factory_and_cursor(database_url: str) -> None:
     """A12."""
     with psycopg.connect(database_url) as plain:
         assert caller_connection.run_sync(plain, QUERY, *ARGUMENTS) == ANSWER
@@ -92,7 +92,7 @@ async def test_it_neither_commits_nor_rolls_back(database_url: str, connection: 
     assert await connection.fetchval("SELECT count(*) FROM mine") == 0
 
 
-async def test_the_wrong_colour_of_connection_names_the_other_method(
+async def test_a_connection_of_the_wrong_kind_names_the_other_method(
     database_url: str, connection: asyncpg.Connection[Any], psycopg_async: psycopg.AsyncConnection[Any]
 ) -> None:
     """A12, F2."""
@@ -105,7 +105,7 @@ async def test_the_wrong_colour_of_connection_names_the_other_method(
 
 
 @pytest.mark.parametrize("stranger", ["postgresql://", object()])
-async def test_what_is_no_connection_is_refused_by_naming_those_that_are(stranger: object) -> None:
+async def test_an_object_that_is_not_a_connection_is_rejected_with_the_supported_ones(stranger: object) -> None:
     """A12, F2."""
     with pytest.raises(TypeError, match=r"give an asyncpg connection.*django\.db\.connection, not builtins\."):
         await caller_connection.run(stranger, QUERY)
@@ -113,14 +113,14 @@ async def test_what_is_no_connection_is_refused_by_naming_those_that_are(strange
         caller_connection.run_sync(stranger, QUERY)
 
 
-async def test_a_pool_is_no_connection(database_url: str) -> None:
+async def test_a_pool_is_not_a_connection(database_url: str) -> None:
     """A12: a statement on a pool would be outside the caller's transaction."""
     async with asyncpg.create_pool(database_url, min_size=0) as pool:
         with pytest.raises(TypeError, match=r"not asyncpg\.pool\.Pool"):
             await caller_connection.run(pool, QUERY)
 
 
-def test_another_database_system_is_refused() -> None:
+def test_another_database_system_is_rejected() -> None:
     """A12, F2."""
     engine = sqlalchemy.create_engine("sqlite://")
     with engine.connect() as connection, pytest.raises(TypeError, match="is a connection to sqlite"):

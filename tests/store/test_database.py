@@ -1,4 +1,4 @@
-"""The way to PostgreSQL: transactions that end as they should, errors that say what to do, direct and through a pooler."""
+"""The connection to PostgreSQL: transactions end completely, errors say what to do, directly and through a pooler."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
-from sexton.errors import Contention, DatabaseUnavailable, DataRefused, KeyReused
-from sexton.store.database import Postgres, is_direct
+from sexton.errors import Contention, DatabaseRefused, DatabaseUnavailable, DataRefused, KeyReused
+from sexton.store.database import SHARED, Postgres, is_direct
 from sexton.store.fleet import workers
 from sexton.store.work import jobs, runs
 from tests.store.support import NOW, claim, enlist, finish, status, submit
@@ -46,7 +46,7 @@ async def test_a_transaction_commits_or_rolls_back_as_a_whole(database: Postgres
     assert await connection.fetchval("SELECT count(*) FROM sexton.jobs") == 1
 
 
-async def test_a_cancelled_transaction_is_rolled_back_and_its_connection_serves_again(
+async def test_a_cancelled_transaction_is_rolled_back_and_its_connection_is_reused(
     database: Postgres, connection: Conn
 ) -> None:
     """C12: a service that is stopped in the middle leaves nothing half done."""
@@ -69,8 +69,8 @@ async def test_a_cancelled_transaction_is_rolled_back_and_its_connection_serves_
             await inside.fetch("SELECT 1")
 
 
-async def test_a_swallowed_error_does_not_pass_for_a_commit(database: Postgres) -> None:
-    """A12: PostgreSQL would answer COMMIT with a silent rollback."""
+async def test_an_ignored_error_does_not_count_as_a_commit(database: Postgres) -> None:
+    """A12: PostgreSQL would answer COMMIT with a rollback and no error."""
 
     async def look_away() -> None:
         async with database.transaction() as inside:
@@ -96,8 +96,10 @@ async def test_a_swallowed_error_does_not_pass_for_a_commit(database: Postgres) 
         ("SELECT set_config('statement_timeout', '10ms', true), pg_sleep(0)", [], None),
     ],
 )
-async def test_errors_of_the_driver_become_ours(database: Postgres, query: str, arguments: list[Any], expected: Any) -> None:
-    """Rule "bisect bad batches", D4: bad data is bisected, an outage is waited for; neither may pass for the other."""
+async def test_errors_of_the_driver_become_sextons_errors(
+    database: Postgres, query: str, arguments: list[Any], expected: Any
+) -> None:
+    """Rule "bisect bad batches", D4: bad data is bisected, an outage is waited for; neither may be taken for the other."""
     if expected is None:
         async with database.connection() as inside:
             await inside.fetch(query, *arguments)
@@ -107,7 +109,7 @@ async def test_errors_of_the_driver_become_ours(database: Postgres, query: str, 
             await inside.fetch(query, *arguments)
 
 
-async def test_errors_of_whoever_uses_a_transaction_are_left_alone(database: Postgres, connection: Conn) -> None:
+async def test_errors_of_the_user_of_a_transaction_are_unchanged(database: Postgres, connection: Conn) -> None:
     """C6: a handler's FileNotFoundError inside ctx.transaction() is not an outage of the database."""
 
     async def fails_of_its_own() -> None:
@@ -139,13 +141,62 @@ async def test_a_deadlock_is_contention(database: Postgres) -> None:
     assert sorted(await asyncio.gather(lock(ids), lock(ids[::-1]))) == ["contention", "fine"]
 
 
-async def test_a_server_that_is_not_there_is_unavailable() -> None:
+async def test_an_unreachable_server_is_unavailable() -> None:
     """D4."""
     with pytest.raises(DatabaseUnavailable):
         await Postgres.open("postgresql://127.0.0.1:1/nothing")
 
 
-async def test_a_direct_way_and_a_pooler_are_told_apart_by_proof(database_url: str, pooled_url: str) -> None:
+async def test_after_a_lost_connection_no_other_open_one_is_used_again(database: Postgres) -> None:
+    """D4: they may all lead nowhere, and each would cost the time until its statement times out."""
+
+    async def pid(inside: Any) -> int:
+        (row,) = await inside.fetch("SELECT pg_backend_pid() AS pid")
+        return int(row["pid"])
+
+    async with database.connection() as one, database.connection() as other:
+        before = {await pid(one), await pid(other)}
+    with pytest.raises(DatabaseUnavailable):
+        async with database.connection() as one:
+            await one.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
+    async with database.connection() as one, database.connection() as other:
+        assert before.isdisjoint({await pid(one), await pid(other)})
+
+
+async def test_a_refused_statement_leaves_the_connections_open(database: Postgres) -> None:
+    async with database.connection() as one:
+        (before,) = await one.fetch("SELECT pg_backend_pid() AS pid")
+    with pytest.raises(DatabaseRefused):
+        async with database.connection() as one:
+            await one.fetch("SELECT * FROM sexton.no_such_table")
+    async with database.connection() as one:
+        assert await one.fetch("SELECT pg_backend_pid() AS pid") == [before]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "DO $$ BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100'; END $$",
+        "SET statement_timeout = 1; SELECT pg_sleep(60)",
+    ],
+    ids=["the disk is full", "it took too long"],
+)
+async def test_a_statement_that_cannot_be_executed_now_ends_no_session(database: Postgres, refused: str) -> None:
+    """A heartbeat would lose the session that it announced, and every caller the other connections of the pool."""
+    query = "SELECT pg_backend_pid() AS pid"
+    async with database.connection() as one, database.connection() as other:
+        before = [await one.fetch(query), await other.fetch(query)]
+    with pytest.raises(DatabaseUnavailable):
+        async with database.connection() as one:
+            await one.execute(refused)
+    async with database.connection() as one, database.connection() as other:
+        await one.execute("RESET statement_timeout")
+        await other.execute("RESET statement_timeout")
+        after = [await one.fetch(query), await other.fetch(query)]
+    assert sorted(after) == sorted(before)
+
+
+async def test_a_direct_connection_and_a_pooler_are_distinguished_by_proof(database_url: str, pooled_url: str) -> None:
     """B10, rule "session state only on direct connections"."""
     assert await is_direct(database_url)
     assert not await is_direct(pooled_url)
@@ -163,16 +214,33 @@ async def test_settings_that_plans_and_locks_depend_on_are_set(database: Postgre
 
 
 async def test_a_pooled_transaction_has_its_timeouts(pooled: Postgres) -> None:
-    """Rules "lock in id order" and "session state only on direct connections": set inside every transaction, since the session
-    is not ours."""
+    """Rules "lock in id order" and "session state only on direct connections": set inside every transaction, because the
+    session is shared."""
     async with pooled.connection() as inside:
         (row,) = await inside.fetch("SELECT current_setting('lock_timeout') AS a, current_setting('statement_timeout') AS b")
     assert tuple(row) == ("5s", "30s")
 
 
-async def test_a_whole_life_works_through_a_pooler(pooled: Postgres) -> None:
-    """B10, rule "session state only on direct connections": more clients than server connections, each statement wherever it
-    lands."""
+async def test_a_shared_pool_has_short_timeouts_and_its_own_pool_has_not(database_url: str, pooled_url: str) -> None:
+    """Rule "a waiting caller leaves the group"."""
+    query = (
+        "SELECT current_setting('lock_timeout') AS a, coalesce(current_setting('sexton.submit_lock_timeout', true), '') AS b"
+    )
+    for url in (database_url, pooled_url):
+        shared = await Postgres.open(url, timeouts=SHARED)
+        beside = await shared.beside(size=1)
+        rows = []
+        for opened in (shared.connection(), shared.transaction(patient=True), beside.connection()):
+            async with opened as connection:
+                rows.append(tuple((await connection.fetch(query))[0]))
+        assert rows == [("250ms", "20ms"), ("250ms", ""), ("5s", "")]
+        for pool in (shared, beside):
+            await pool.close()
+
+
+async def test_a_job_runs_through_a_pooler_from_submission_to_end(pooled: Postgres) -> None:
+    """B10, rule "session state only on direct connections": more clients than server connections, each statement on any of
+    them."""
 
     async def life(number: int) -> None:
         task = f"t{number}"

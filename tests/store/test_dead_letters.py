@@ -1,4 +1,4 @@
-"""The graveyard: finding, replaying once, discarding, coming back by itself."""
+"""Dead letters: finding, replaying once, discarding, automatic replays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def _only_letter(connection: Conn) -> UUID:
     return letter.id
 
 
-async def test_letters_are_found_by_what_they_are(connection: Conn) -> None:
+async def test_letters_are_found_by_their_attributes(connection: Conn) -> None:
     """C7: newest first, every filter alone and together, in pages."""
     worker_id = await enlist(connection)
     options: list[dict[str, Any]] = [{}, {"tenant": "acme"}, {"queue": "mail"}, {"task": "b"}, {"tenant": "acme", "task": "b"}]
@@ -59,7 +59,7 @@ async def test_letters_are_found_by_what_they_are(connection: Conn) -> None:
     assert await _letters(connection, ids=[]) == []
 
 
-async def test_a_replay_consumes_the_letter_and_gives_a_fresh_budget(connection: Conn) -> None:
+async def test_a_replay_consumes_the_letter_and_gives_a_new_budget(connection: Conn) -> None:
     """C7, rule "a replay consumes its letter"."""
     worker_id = await enlist(connection)
     job_id = await bury(
@@ -91,8 +91,8 @@ async def test_a_replay_consumes_the_letter_and_gives_a_fresh_budget(connection:
     assert [one.status for one in await jobs.executions(connection, job_id)] == ["failed", "succeeded"]
 
 
-async def test_a_letter_may_be_buried_and_replayed_again_and_again(connection: Conn) -> None:
-    """C7: replays are told apart by their number."""
+async def test_a_letter_may_be_buried_and_replayed_repeatedly(connection: Conn) -> None:
+    """C7: replays differ by their number."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     for number in range(1, 4):
@@ -104,7 +104,7 @@ async def test_a_letter_may_be_buried_and_replayed_again_and_again(connection: C
     assert await status(connection, job_id) == "failed"
 
 
-async def test_two_replays_at_once_raise_one_run(connection: Conn, rival: Conn) -> None:
+async def test_two_replays_at_once_create_one_run(connection: Conn, rival: Conn) -> None:
     """C7, rule "a replay consumes its letter": the second finds nothing, without waiting."""
     worker_id = await enlist(connection)
     await bury(connection, worker_id)
@@ -116,7 +116,7 @@ async def test_two_replays_at_once_raise_one_run(connection: Conn, rival: Conn) 
     assert await replay.replay(rival, TESTER, [letter_id], now=NOW) == []
 
 
-async def test_a_letter_named_twice_rises_once(connection: Conn) -> None:
+async def test_a_letter_named_twice_is_replayed_once(connection: Conn) -> None:
     """C7."""
     worker_id = await enlist(connection)
     await bury(connection, worker_id)
@@ -135,7 +135,7 @@ async def test_a_discard_and_a_replay_at_once_cannot_both_win(connection: Conn, 
     assert len(replayed) + len(gone) == 1
 
 
-async def test_many_rise_in_one_statement_in_the_order_of_their_burial(connection: Conn) -> None:
+async def test_many_are_replayed_in_one_statement_in_the_order_of_their_burial(connection: Conn) -> None:
     """C7: by filter."""
     worker_id = await enlist(connection)
     ids = [await bury(connection, worker_id, now=after(seconds=n)) for n in range(20)]
@@ -156,7 +156,7 @@ async def test_a_replay_keeps_the_idempotency_key(connection: Conn) -> None:
     assert claimed.idempotency_key == "k"
 
 
-async def test_a_replay_may_let_the_key_go(connection: Conn) -> None:
+async def test_a_replay_may_release_the_key(connection: Conn) -> None:
     """C7."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id, key="k")
@@ -164,8 +164,8 @@ async def test_a_replay_may_let_the_key_go(connection: Conn) -> None:
     assert await submit(connection, key="k") != job_id
 
 
-async def test_letting_a_key_go_spares_the_job_that_has_it_now(connection: Conn) -> None:
-    """C7, A10: the key had expired and belongs to somebody else."""
+async def test_a_released_key_stays_with_the_job_that_has_it_now(connection: Conn) -> None:
+    """C7, A10: the key had expired and belongs to another job."""
     worker_id = await enlist(connection)
     await bury(connection, worker_id, key="k", key_ttl="1h")
     heir = await submit(connection, key="k", payload={"n": 2}, now=after(hours=2))
@@ -174,8 +174,8 @@ async def test_letting_a_key_go_spares_the_job_that_has_it_now(connection: Conn)
 
 
 @pytest.mark.made_up_rows
-async def test_a_letter_whose_job_is_gone_stays(connection: Conn) -> None:
-    """C7: nothing is lost silently."""
+async def test_a_letter_whose_job_is_gone_is_kept(connection: Conn) -> None:
+    """C7: nothing is lost without a report."""
     worker_id = await enlist(connection)
     await bury(connection, worker_id)
     await connection.execute("DELETE FROM sexton.jobs")
@@ -185,7 +185,7 @@ async def test_a_letter_whose_job_is_gone_stays(connection: Conn) -> None:
 
 
 @pytest.mark.made_up_rows
-async def test_a_letter_whose_job_lives_again_stays(connection: Conn) -> None:
+async def test_a_letter_whose_job_is_live_again_is_kept(connection: Conn) -> None:
     """C7, B1: a job never has two runs of one fire."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
@@ -197,7 +197,7 @@ async def test_a_letter_whose_job_lives_again_stays(connection: Conn) -> None:
     assert await run_row(connection, job_id) is not None
 
 
-async def test_a_rolled_back_replay_leaves_the_letter(connection: Conn) -> None:
+async def test_a_rolled_back_replay_keeps_the_letter(connection: Conn) -> None:
     """C7."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
@@ -210,7 +210,7 @@ async def test_a_rolled_back_replay_leaves_the_letter(connection: Conn) -> None:
     assert await status(connection, job_id) == "failed"
 
 
-async def test_transient_failures_come_back_by_themselves_within_bounds(connection: Conn) -> None:
+async def test_transient_failures_are_replayed_automatically_within_bounds(connection: Conn) -> None:
     """C7: `replays` times, after `replay_after`; then they stay."""
     worker_id = await enlist(connection)
     retry = Retry(max_attempts=1, replays=2, replay_after_s=600)
@@ -229,14 +229,14 @@ async def test_transient_failures_come_back_by_themselves_within_bounds(connecti
     assert await dead_letters.due_for_replay(connection, limit=10, now=after(days=9)) == []
 
 
-async def test_permanent_failures_never_come_back_by_themselves(connection: Conn) -> None:
+async def test_permanent_failures_are_never_replayed_automatically(connection: Conn) -> None:
     """C7."""
     worker_id = await enlist(connection)
     await bury(connection, worker_id, retry=Retry(replays=5, replay_after_s=1))
     assert await dead_letters.due_for_replay(connection, limit=10, now=after(days=9)) == []
 
 
-async def test_a_discarded_letter_is_gone_and_its_job_stays_failed(connection: Conn) -> None:
+async def test_a_discarded_letter_is_deleted_and_its_job_stays_failed(connection: Conn) -> None:
     """C7."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
@@ -246,8 +246,8 @@ async def test_a_discarded_letter_is_gone_and_its_job_stays_failed(connection: C
     assert await status(connection, job_id) == "failed"
 
 
-async def test_letters_are_kept_for_their_time(connection: Conn) -> None:
-    """C7: 30 days by default, by the janitor's word."""
+async def test_letters_are_kept_for_their_retention(connection: Conn) -> None:
+    """C7: 30 days by default; the janitor deletes them."""
     worker_id = await enlist(connection)
     await bury(connection, worker_id)
     keep_s = 30 * 86400.0
@@ -258,7 +258,7 @@ async def test_letters_are_kept_for_their_time(connection: Conn) -> None:
 
 
 async def test_a_replayed_job_is_not_dropped_with_its_week(connection: Conn, database: Any) -> None:
-    """C7, D5: neither while it is buried nor while it lives again."""
+    """C7, D5: neither while it is buried nor while it is live again."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     assert await retention.drop_partitions(database, "jobs", keep_s=0, now=after(days=60)) == []
@@ -269,8 +269,8 @@ async def test_a_replayed_job_is_not_dropped_with_its_week(connection: Conn, dat
     assert await status(connection, job_id) == "completed"
 
 
-async def test_submissions_in_the_meantime_do_not_matter(connection: Conn) -> None:
-    """C7: a replay takes its place by the time it rose, behind what was ready before."""
+async def test_a_replay_is_claimed_after_runs_that_were_ready_before(connection: Conn) -> None:
+    """C7: its order depends on the time of the replay."""
     worker_id = await enlist(connection)
     buried = await bury(connection, worker_id)
     (earlier,) = await jobs.submit(connection, [submission("a", {})], now=after(seconds=1))

@@ -1,4 +1,4 @@
-"""The facts behind `sexton doctor`, on a server where they can be made so."""
+"""The facts behind `sexton doctor`, on a server in which they can be produced."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from uuid import uuid4
 
 import pytest
 
+from sexton.operations import recurring_jobs
 from sexton.store.database import Postgres
 from sexton.store.fleet import workers
 from sexton.store.views import diagnosis
+from sexton.store.work import retention
+from tests.callers import TESTER
 from tests.store.support import NOW, after, enlist, submit
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_transaction_left_open_is_named(connection: Conn, rival: Conn) -> None:
-    """E7: by the process that holds it, however idle."""
+    """E7: with the process that holds it, even if it is idle."""
     await rival.execute("SET application_name = 'forgotten'")
     await rival.execute("BEGIN")
     begun_at = await rival.fetchval("SELECT transaction_timestamp()")
@@ -31,7 +34,7 @@ async def test_a_transaction_left_open_is_named(connection: Conn, rival: Conn) -
 
 
 async def test_the_settings_are_those_of_this_database(connection: Conn, database_url: str) -> None:
-    """E7: what a role or a database was given counts, not what the server's file says."""
+    """E7: settings of the role and of the database count, not the server's file."""
     name = await connection.fetchval("SELECT current_database()")
     await connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     database = await Postgres.open(database_url, writable=False)
@@ -45,25 +48,29 @@ async def test_the_settings_are_those_of_this_database(connection: Conn, databas
 
 
 @pytest.mark.made_up_rows
-async def test_the_schema_says_who_is_there_and_what_waits_for_whom(connection: Conn) -> None:
+async def test_the_schema_shows_processes_and_waiting_runs(connection: Conn) -> None:
     """E7."""
     await enlist(connection, queues=["a", "b"])
     await enlist(connection, queues=["b"], now=after(seconds=20))
     lost = await enlist(connection, queues=["c"], now=after(seconds=20))
     await connection.execute("UPDATE sexton.workers SET lost_at = $2 WHERE id = $1", lost, NOW)
-    await workers.node_beat(connection, uuid4(), name="n", partitions=[1], alive_s=6, now=after(seconds=25))
+    await workers.node_beat(connection, uuid4(), name="n", partitions=[1], now=after(seconds=25))
     for queue in ("b", "d", "d", "b", "a"):
         await submit(connection, queue=queue)
     await submit(connection, queue="later", delay="1h")
     facts = await diagnosis.schema(connection, now=after(seconds=30))
     assert facts.ready_queues == ["a", "b", "d"]
-    assert facts.served == {"a": 30.0, "b": 10.0}
-    assert (sorted(facts.worker_silences_s), facts.node_silences_s) == ([10.0, 30.0], [5.0])
+    assert sorted((one.silent_s, one.queues, one.is_alive) for one in facts.workers) == [
+        (10.0, ["b"], True),
+        (30.0, ["a", "b"], False),
+    ]
+    assert [(one.silent_s, one.is_alive) for one in facts.nodes] == [(5.0, True)]
     assert not facts.is_foreign
 
 
 async def test_partitions_are_counted_in_days_from_the_moment(connection: Conn) -> None:
     """E7, rule "lock in id order"."""
+    await retention.make_partitions(connection)  # a test's database begins with those of today only
     last = await connection.fetchval("SELECT date_trunc('day', clock_timestamp(), 'UTC') + interval '16 days'")
     facts = await diagnosis.schema(connection, now=last - timedelta(days=5))
     assert facts.days_ahead["executions"] == pytest.approx(5.0, abs=1.01)
@@ -73,7 +80,7 @@ async def test_partitions_are_counted_in_days_from_the_moment(connection: Conn) 
     assert behind.days_ahead["executions"] < 0
 
 
-async def test_a_table_that_is_never_vacuumed_and_a_copy_are_told(connection: Conn) -> None:
+async def test_a_table_that_is_never_vacuumed_and_a_copy_are_reported(connection: Conn) -> None:
     """E7, rule "a clone does not fire"."""
     await connection.execute("ALTER TABLE sexton.jobs_recurring SET (autovacuum_enabled = off)")
     await connection.execute("UPDATE sexton.cluster SET system_identifier = system_identifier + 1")
@@ -82,7 +89,7 @@ async def test_a_table_that_is_never_vacuumed_and_a_copy_are_told(connection: Co
     assert facts.is_foreign
 
 
-async def test_a_schema_that_is_missing_is_said(empty_database_url: str, database: Postgres) -> None:
+async def test_a_missing_schema_is_reported(empty_database_url: str, database: Postgres) -> None:
     """E7."""
     empty = await Postgres.open(empty_database_url)
     assert "sexton migrate" in str(await diagnosis.schema_fault(empty))
@@ -90,6 +97,18 @@ async def test_a_schema_that_is_missing_is_said(empty_database_url: str, databas
     assert await diagnosis.schema_fault(database) is None
 
 
-async def test_a_notification_comes_back_on_a_direct_way(database_url: str) -> None:
+async def test_a_notification_arrives_on_a_direct_connection(database_url: str) -> None:
     """E7, rule "session state only on direct connections"."""
     assert await diagnosis.hears(database_url)
+
+
+async def test_rows_locked_by_a_long_transaction_are_named_without_waiting_for_them(connection: Conn, rival: Conn) -> None:
+    """E7, rule "never wait inside a batch": also rows that are due later."""
+    async with connection.transaction():
+        (job,) = await recurring_jobs.submit(connection, TESTER, [{"task": "a", "schedule": {"every": "1h"}}])
+    async with rival.transaction():
+        await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+        begun_at = await rival.fetchval("SELECT transaction_timestamp()")
+        assert (await diagnosis.schema(connection, now=begun_at + timedelta(seconds=9))).locked == []
+        (row,) = (await diagnosis.schema(connection, now=begun_at + timedelta(seconds=11))).locked
+        assert (row.kind, row.job_id, row.holder.pid) == ("schedule", job.id, rival.get_server_pid())

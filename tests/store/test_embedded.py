@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it still runs; a zombie that a container's init has not reaped does not."""
+    """Whether it still runs; a zombie process that the container's init has not reaped does not count."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -56,7 +56,7 @@ def server(own_postgres_server: StartServer) -> EmbeddedPostgres:
 
 @pytest.fixture
 def deep_dir() -> Iterator[Path]:
-    """A directory whose path is longer than a unix socket's may be, below one that only its owner may enter."""
+    """A directory whose path is longer than a Unix socket's may be, inside one that only its owner can enter."""
     root = Path(tempfile.mkdtemp(prefix="sexton-test-"))
     yield root / ("long-" * 20) / ("name-" * 20)
     shutil.rmtree(root)
@@ -68,7 +68,7 @@ async def test_its_url_works_for_asyncpg_and_for_libpq(server: EmbeddedPostgres)
         assert connection.info.dbname == "postgres"
 
 
-async def test_it_runs_the_version_asked_for(server: EmbeddedPostgres, pytestconfig: pytest.Config) -> None:
+async def test_it_runs_the_requested_version(server: EmbeddedPostgres, pytestconfig: pytest.Config) -> None:
     version = await ask(server.url(), "SELECT current_setting('server_version_num')::int / 10000")
     assert version == (pytestconfig.getoption("postgres") or 18)
 
@@ -95,7 +95,7 @@ async def test_it_recovers_what_was_committed_before_a_kill(own_postgres_server:
     assert await ask(server.url(), "SELECT answer FROM kept") == 42
 
 
-async def test_it_is_durable_unless_told_otherwise(own_postgres_server: StartServer) -> None:
+async def test_it_is_durable_by_default(own_postgres_server: StartServer) -> None:
     server = own_postgres_server(settings={})
     for name, value in {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}.items():
         assert await ask(server.url(), f"SHOW {name}") == value
@@ -108,7 +108,7 @@ def test_stopping_leaves_no_process_behind(server: EmbeddedPostgres) -> None:
     server.stop()
     assert server.pid is None
     assert not any(map(is_alive, family))
-    server.stop()  # and stopping what is stopped is nothing
+    server.stop()  # stopping a stopped server has no effect
 
 
 async def test_it_listens_on_loopback_only_when_given_a_port(
@@ -140,20 +140,20 @@ def test_the_callers_libpq_variables_do_not_reach_it(own_postgres_server: StartS
     assert own_postgres_server().pid is not None
 
 
-def test_data_of_another_version_is_refused_with_the_way_out(server: EmbeddedPostgres) -> None:
+def test_data_of_another_version_is_rejected_with_advice(server: EmbeddedPostgres) -> None:
     server.stop()
     (server.data_dir / "PG_VERSION").write_text("9\n")
     with pytest.raises(EmbeddedUnavailable, match=r"was created by PostgreSQL 9 .* pg_upgrade"):
         server.restart()
 
 
-def test_a_server_that_cannot_start_says_why(server: EmbeddedPostgres) -> None:
+def test_a_server_that_cannot_start_shows_the_reason(server: EmbeddedPostgres) -> None:
     server.stop()
     with pytest.raises(EmbeddedUnavailable, match="nonsense"):
         EmbeddedPostgres.start(server.data_dir, bin_dir=server.bin_dir, settings={"nonsense": "on"})
 
 
-def test_an_absent_wheel_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_wheel_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(embedded, "find_spec", lambda name: None)
     with pytest.raises(EmbeddedUnavailable, match=r"pip install 'sexton\[embedded\]'"):
         EmbeddedPostgres.start(tmp_path / "data")
@@ -172,7 +172,7 @@ if sys.stdin.readline() == "leave\\n":
 
 
 class User:
-    """Another process that uses the server; it ends when told to, or by kill -9."""
+    """Another process that uses the server; it ends on request, or by kill -9."""
 
     def __init__(self, folder: Path, bin_dir: Path) -> None:
         command = [sys.executable, "-W", "error", "-c", USER, str(folder), str(bin_dir)]
@@ -189,7 +189,7 @@ class User:
 
 
 class TestShared:
-    """D1: nobody stops it, and it stops."""
+    """D1: it stops without a request."""
 
     @pytest.fixture
     def bin_dir(self, postgres_server: EmbeddedPostgres) -> Path:
@@ -203,16 +203,16 @@ class TestShared:
             process.kill()
         shutil.rmtree(path)
 
-    def test_it_is_there_for_as_long_as_anybody_uses_it(self, folder: Path, bin_dir: Path) -> None:
+    def test_it_runs_as_long_as_any_process_uses_it(self, folder: Path, bin_dir: Path) -> None:
         first, second = User(folder, bin_dir), User(folder, bin_dir)
         assert first.server_pid == second.server_pid
         assert len([p for p in processes_on(folder) if "sexton.store.embedded.keeper" in p.cmdline()]) == 1
         first.leave()
         assert is_alive(first.server_pid)
         second.leave()
-        assert not is_alive(first.server_pid), "whoever leaves last stops it at once"
+        assert not is_alive(first.server_pid), "the last user that leaves stops it at once"
 
-    def test_the_keeper_stops_it_in_good_order_after_the_last_user_was_killed(self, folder: Path, bin_dir: Path) -> None:
+    def test_the_guard_stops_it_cleanly_after_the_last_user_was_killed(self, folder: Path, bin_dir: Path) -> None:
         users = [User(folder, bin_dir), User(folder, bin_dir)]
         for user in users:
             user.kill()
@@ -226,7 +226,7 @@ class TestShared:
         again.leave()
         assert "not properly shut down" not in (folder / "server.log").read_text()
 
-    def test_a_folder_made_anew_is_none_of_the_old_keepers_business(self, folder: Path, bin_dir: Path) -> None:
+    def test_the_guard_of_an_old_folder_leaves_a_new_one_alone(self, folder: Path, bin_dir: Path) -> None:
         first = User(folder, bin_dir)
         (old_keeper,) = [p for p in processes_on(folder) if "sexton.store.embedded.keeper" in p.cmdline()]
         EmbeddedPostgres.at(folder, bin_dir).stop()
@@ -238,7 +238,7 @@ class TestShared:
         assert is_alive(second.server_pid)
         second.leave()
 
-    def test_one_process_is_one_user_however_often_it_asks(self, folder: Path, bin_dir: Path) -> None:
+    def test_one_process_is_one_user_however_often_it_starts_it(self, folder: Path, bin_dir: Path) -> None:
         servers = [EmbeddedPostgres.start(folder, bin_dir=bin_dir, shared=True) for _ in range(3)]
         assert len({server.pid for server in servers}) == 1
         servers[0].leave()
@@ -247,15 +247,15 @@ class TestShared:
 
 
 class TestAfterACrash:
-    def test_a_folder_that_was_being_made_is_made_anew(self, server: EmbeddedPostgres) -> None:
-        """PostgreSQL itself takes a folder with a PG_VERSION for a whole one."""
+    def test_an_unfinished_folder_is_created_again(self, server: EmbeddedPostgres) -> None:
+        """PostgreSQL itself takes a folder with a PG_VERSION for a complete one."""
         server.stop()
         folder = server.data_dir
         contents = folder / ".made"
         contents.mkdir()
         for entry in [entry for entry in folder.iterdir() if entry != contents and entry.name != "base"]:
             entry.rename(contents / entry.name)
-        server.restart()  # resumed: moving what was made had begun
+        server.restart()  # resumed: the new folder was being moved
         assert not contents.exists()
         server.stop()
         for entry in folder.iterdir():
@@ -265,7 +265,7 @@ class TestAfterACrash:
         server.restart()
         assert server.pid is not None
 
-    def test_a_process_id_given_to_another_program_does_not_stop_a_start(self, server: EmbeddedPostgres) -> None:
+    def test_a_reused_process_id_does_not_prevent_a_start(self, server: EmbeddedPostgres) -> None:
         postmaster = psutil.Process(pid_of(server))
         family = [postmaster, *postmaster.children(recursive=True)]
         for process in family:
@@ -278,7 +278,7 @@ class TestAfterACrash:
         assert server.pid is not None
 
 
-def test_somebody_elses_folder_is_refused_and_left_alone(postgres_server: EmbeddedPostgres, tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_rejected_and_not_changed(postgres_server: EmbeddedPostgres, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(EmbeddedUnavailable, match=r"contains other files \(thesis.tex\)"):
         EmbeddedPostgres.start(tmp_path, bin_dir=postgres_server.bin_dir, shared=True)
@@ -289,9 +289,7 @@ def test_somebody_elses_folder_is_refused_and_left_alone(postgres_server: Embedd
 @pytest.mark.parametrize(
     ("options", "says"), [("ro", "Read-only file system.*SEXTON_DATA_DIR"), ("size=20m", "No space left on device")]
 )
-def test_a_disk_that_cannot_take_it_is_one_line(
-    postgres_server: EmbeddedPostgres, tmp_path: Path, options: str, says: str
-) -> None:
+def test_a_disk_without_space_is_one_line(postgres_server: EmbeddedPostgres, tmp_path: Path, options: str, says: str) -> None:
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(tmp_path)], capture_output=True)
     if mounted.returncode != 0:
         pytest.skip("may not mount a file system here")
@@ -304,7 +302,7 @@ def test_a_disk_that_cannot_take_it_is_one_line(
 
 
 def processes_on(folder: Path) -> list[psutil.Process]:
-    """The server and its keeper: those that were told of the folder."""
+    """The server and its guard: processes with the folder in their arguments."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess):

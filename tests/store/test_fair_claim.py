@@ -1,4 +1,5 @@
-"""Fair shares inside the claim: the SQL against the same in Python, and what must not be claimed however fair."""
+"""Fair shares in the claim: the SQL compared with the same algorithm in Python, and runs that must not be claimed whatever the
+shares."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from sexton.domain.claim_cursors import MARK_AFTER, ClaimCursors
+from sexton.domain.claim_cursors import CURSOR_AFTER, ClaimCursors
 from sexton.domain.fairness import Turns, share_out
 from tests.store.support import GRACE_S, NOW, after, enlist, submit
 
@@ -77,16 +78,16 @@ async def _claim(
     queues: Sequence[str] = ("default",),
     tasks: Sequence[str] = ("a",),
     ahead: bool = False,
-    marks: ClaimCursors | None = None,
+    cursors: ClaimCursors | None = None,
     only_ahead: bool = False,
 ) -> list[Start]:
-    told = "{}" if turns is None else turns.as_json(queues, marks, only_ahead=only_ahead)
+    told = "{}" if turns is None else turns.as_json(queues, cursors, only_ahead=only_ahead)
     rows = await connection.fetch(CLAIM, worker_id, list(queues), list(tasks), wanted, GRACE_S, ahead, told, NOW)
     starts = [Start(row["queue"], row["lane"], row["tenant"], row["turn"], row["id"], row["due_at"]) for row in rows]
     if turns is not None:
         turns.note(starts)
-    if marks is not None:
-        marks.note(starts)
+    if cursors is not None:
+        cursors.note(starts)
     return starts
 
 
@@ -96,7 +97,7 @@ def _tenants(starts: Sequence[Start]) -> list[str]:
 
 class Case(NamedTuple):
     waiting: dict[str, int]
-    deaf: set[str]  # have something ready, of a task that the worker does not know
+    deaf: set[str]  # have ready runs of a task that the worker does not know
     weights: dict[str, int]
     rooms: dict[str, int]
     last: tuple[str, int]
@@ -104,28 +105,28 @@ class Case(NamedTuple):
 
 
 def _case(seed: int) -> Case:
-    dice = Random(seed)
-    names = [f"t{number:02d}" for number in dice.sample(range(100), dice.randint(1, 12))]
-    weights = {name: dice.randint(1, 6) for name in names if dice.random() < 0.5}
-    last_name = dice.choice([*names, "", "t50", "zz"])
+    rng = Random(seed)
+    names = [f"t{number:02d}" for number in rng.sample(range(100), rng.randint(1, 12))]
+    weights = {name: rng.randint(1, 6) for name in names if rng.random() < 0.5}
+    last_name = rng.choice([*names, "", "t50", "zz"])
     return Case(
-        waiting={name: dice.choice([1, 1, 2, 5, 30, 80]) for name in names},
-        deaf={f"u{number}" if dice.random() < 0.5 else dice.choice(names) for number in range(dice.choice([0, 0, 2, 9]))},
+        waiting={name: rng.choice([1, 1, 2, 5, 30, 80]) for name in names},
+        deaf={f"u{number}" if rng.random() < 0.5 else rng.choice(names) for number in range(rng.choice([0, 0, 2, 9]))},
         weights=weights,
-        rooms={name: dice.randint(1, 9) for name in names if dice.random() < 0.1},
-        last=(last_name, dice.randrange(weights.get(last_name, 1))),
-        wanted=[dice.choice([1, 2, 3, 10, 40]) for _ in range(4)],
+        rooms={name: rng.randint(1, 9) for name in names if rng.random() < 0.1},
+        last=(last_name, rng.randrange(weights.get(last_name, 1))),
+        wanted=[rng.choice([1, 2, 3, 10, 40]) for _ in range(4)],
     )
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("mark_after", [None, 1, 3])
-async def test_the_claim_shares_as_the_domain_says(
-    connection: Conn, monkeypatch: pytest.MonkeyPatch, mark_after: int | None
+@pytest.mark.parametrize("cursor_after", [None, 1, 3])
+async def test_the_claim_shares_like_the_domain(
+    connection: Conn, monkeypatch: pytest.MonkeyPatch, cursor_after: int | None
 ) -> None:
-    """C9: the same tenants and turns in the same order, claim after claim, on 120 made-up days; wherever the claims begin."""
-    if mark_after is not None:
-        monkeypatch.setattr("sexton.domain.claim_cursors.MARK_AFTER", mark_after)
+    """C9: the same tenants and turns in the same order, claim after claim, on 120 random cases, wherever the claims begin."""
+    if cursor_after is not None:
+        monkeypatch.setattr("sexton.domain.claim_cursors.CURSOR_AFTER", cursor_after)
     worker_id = await enlist(connection)
     for seed in range(120):
         case = _case(seed)
@@ -135,10 +136,10 @@ async def test_the_claim_shares_as_the_domain_says(
         await _fill(connection, dict.fromkeys(case.deaf, 1), task="unknown")
         turns, waiting, rooms = Turns(), {**dict.fromkeys(case.deaf, 0), **case.waiting}, dict(case.rooms)
         turns.note([Start("default", 2, *case.last, run_id=worker_id)])
-        marks = None if mark_after is None else ClaimCursors()
+        cursors = None if cursor_after is None else ClaimCursors()
         for wanted in case.wanted:
             expected = share_out(waiting, case.weights, wanted, turns.last("default", 2), rooms)
-            starts = await _claim(connection, worker_id, wanted, turns, marks=marks)
+            starts = await _claim(connection, worker_id, wanted, turns, cursors=cursors)
             assert [(start.tenant, start.turn) for start in starts] == expected, f"seed {seed}: {case}"
             for tenant, _ in expected:
                 waiting[tenant] -= 1
@@ -147,7 +148,7 @@ async def test_the_claim_shares_as_the_domain_says(
             waiting = {tenant: count for tenant, count in waiting.items() if count or tenant in case.deaf}
 
 
-async def test_weights_hold_over_small_claims(connection: Conn) -> None:
+async def test_weights_are_exact_over_small_claims(connection: Conn) -> None:
     """C9: 1:2:5 exactly, though no claim is as large as a round."""
     worker_id, turns = await enlist(connection), Turns()
     await _set(connection, {"one": 1, "two": 2, "five": 5})
@@ -165,8 +166,8 @@ async def test_ten_of_a_quiet_tenant_do_not_wait_for_a_noisy_one(connection: Con
     assert Counter(_tenants(await _claim(connection, worker_id, 20, turns))) == Counter(noisy=10, quiet=10)
 
 
-async def test_a_round_goes_on_at_the_beginning_after_the_last_tenant(connection: Conn) -> None:
-    """C9: who comes first by name gets no more than others where the circle closes."""
+async def test_a_round_continues_at_the_beginning_after_the_last_tenant(connection: Conn) -> None:
+    """C9: the first tenant by name gets no more than others where the round wraps."""
     worker_id = await enlist(connection)
     await _fill(connection, dict.fromkeys("abc", 100))
     turns = Turns()
@@ -183,8 +184,8 @@ async def test_runs_of_one_tenant_come_by_due_time(connection: Conn) -> None:
     assert [row["job_id"] for row in rows] == [sooner, other, later]
 
 
-async def test_two_workers_at_once_share_without_a_double(connection: Conn, rival: Conn) -> None:
-    """B1, C9: what the first holds, uncommitted, is skipped; both are fair over what is left."""
+async def test_two_workers_at_once_share_without_a_double_claim(connection: Conn, rival: Conn) -> None:
+    """B1, C9: runs that the first has locked are skipped; both are fair over the rest."""
     one, other = await enlist(connection), await enlist(connection)
     await _fill(connection, {"a": 30, "b": 30, "c": 1})
     await rival.execute("SET lock_timeout = '200ms'")
@@ -199,10 +200,8 @@ async def test_two_workers_at_once_share_without_a_double(connection: Conn, riva
 
 
 @pytest.mark.parametrize("wanted", [1, 10])
-async def test_a_worker_whose_next_tenants_are_held_by_a_rival_goes_on_behind_them(
-    connection: Conn, rival: Conn, wanted: int
-) -> None:
-    """C9: an empty answer would send it to sleep beside a full queue."""
+async def test_a_worker_whose_next_tenants_are_locked_continues_behind_them(connection: Conn, rival: Conn, wanted: int) -> None:
+    """C9: after an empty claim it would sleep beside a full queue."""
     one, other = await enlist(connection), await enlist(connection)
     await _fill(connection, {f"t{number:03d}": 1 for number in range(100)})
     async with connection.transaction():
@@ -213,7 +212,7 @@ async def test_a_worker_whose_next_tenants_are_held_by_a_rival_goes_on_behind_th
 
 
 async def test_lanes_are_strict_over_tenants_and_queues(connection: Conn) -> None:
-    """C8: everything critical of every queue and tenant, before anything low of anybody."""
+    """C8: all critical runs of every queue and tenant before any low one."""
     worker_id = await enlist(connection)
     for queue in ("x", "y"):
         await _fill(connection, {"a": 2, "b": 2}, queue=queue, lane=3)
@@ -223,8 +222,8 @@ async def test_lanes_are_strict_over_tenants_and_queues(connection: Conn) -> Non
 
 
 @pytest.mark.parametrize("waiting", [{"a": 1, "b": 11, "c": 1000}, {f"t{n}": n + 1 for n in range(9)}], ids=["steep", "stairs"])
-async def test_no_lower_lane_gets_what_a_higher_one_could_use(connection: Conn, waiting: dict[str, int]) -> None:
-    """C8, C9: however uneven the tenants are, the claim is filled from the lane to its end first."""
+async def test_no_lower_lane_gets_runs_while_a_higher_one_has_some(connection: Conn, waiting: dict[str, int]) -> None:
+    """C8, C9: however uneven the tenants are, the claim is filled from the higher lane first."""
     worker_id = await enlist(connection)
     await _fill(connection, waiting, lane=1)
     await _fill(connection, dict.fromkeys(waiting, 50), lane=3)
@@ -240,7 +239,7 @@ async def test_lanes_keep_turns_of_their_own(connection: Conn) -> None:
     assert _tenants(await _claim(connection, worker_id, 5, turns)) == ["a", "b", "c", "b", "c"]
 
 
-async def test_a_paused_queue_is_passed_over(connection: Conn) -> None:
+async def test_a_paused_queue_is_skipped(connection: Conn) -> None:
     """C11."""
     worker_id = await enlist(connection)
     await _fill(connection, {"a": 3}, queue="x", lane=0)
@@ -250,8 +249,8 @@ async def test_a_paused_queue_is_passed_over(connection: Conn) -> None:
 
 
 @pytest.mark.parametrize("wanted", [1, 10])
-async def test_a_hundred_paused_tenants_stand_in_nobodys_way(connection: Conn, wanted: int) -> None:
-    """C9: neither their share nor their number costs the others anything."""
+async def test_a_hundred_paused_tenants_delay_no_other(connection: Conn, wanted: int) -> None:
+    """C9: neither their shares nor their number cost the others anything."""
     worker_id, turns = await enlist(connection), Turns()
     paused = [f"p{number:03d}" for number in range(100)]
     await _pause(connection, paused)
@@ -261,7 +260,7 @@ async def test_a_hundred_paused_tenants_stand_in_nobodys_way(connection: Conn, w
 
 
 async def test_a_paused_tenant_alone_gets_nothing(connection: Conn) -> None:
-    """C9: also where there is nobody to share with."""
+    """C9: also without other tenants."""
     worker_id = await enlist(connection)
     await _pause(connection, ["a"])
     await _fill(connection, {"a": 5})
@@ -269,9 +268,9 @@ async def test_a_paused_tenant_alone_gets_nothing(connection: Conn) -> None:
 
 
 @pytest.mark.parametrize("wanted", [1, 3, 10])
-async def test_tenants_with_unknown_tasks_only_keep_nobody_waiting(connection: Conn, wanted: int) -> None:
-    """C9, rule "claim only known tasks": a full claim, and equal shares for the rest, though most who wait have nothing for
-    this worker."""
+async def test_tenants_with_only_unknown_tasks_delay_no_other(connection: Conn, wanted: int) -> None:
+    """C9, rule "claim only known tasks": a full claim, and equal shares for the rest, though most waiting tenants have no run
+    for this worker."""
     worker_id, turns = await enlist(connection), Turns()
     await _fill(connection, {f"u{number:02d}": 3 for number in range(30)}, task="new")
     known = dict.fromkeys(("a", "b", "u10x", "z"), 60)
@@ -282,7 +281,7 @@ async def test_tenants_with_unknown_tasks_only_keep_nobody_waiting(connection: C
 
 
 async def test_a_worker_declared_lost_claims_nothing(connection: Conn) -> None:
-    """C1, C9: it must not take what others would then have to take from it."""
+    """C1, C9: others would have to sweep the runs that it took."""
     worker_id = await enlist(connection)
     await _fill(connection, {"a": 3, "b": 3})
     await connection.execute("UPDATE sexton.workers SET lost_at = $2 WHERE id = $1", worker_id, NOW)
@@ -291,8 +290,8 @@ async def test_a_worker_declared_lost_claims_nothing(connection: Conn) -> None:
 
 @pytest.mark.parametrize("others", [0, 3], ids=["alone", "beside others"])
 @pytest.mark.parametrize("column", ["start_by", "deadline_at"])
-async def test_what_is_too_late_is_not_claimed(connection: Conn, column: str, others: int) -> None:
-    """A5, C9: its share goes to those who are in time."""
+async def test_a_run_that_is_too_late_is_not_claimed(connection: Conn, column: str, others: int) -> None:
+    """A5, C9: its share goes to tenants whose runs are in time."""
     worker_id = await enlist(connection)
     await _fill(connection, {"a": 6, **{f"b{number}": 2 for number in range(others)}})
     late = "UPDATE sexton.runs SET {} = $1 WHERE ctid = ANY (ARRAY(SELECT ctid FROM sexton.runs WHERE tenant = 'a' LIMIT 4))"
@@ -302,8 +301,8 @@ async def test_what_is_too_late_is_not_claimed(connection: Conn, column: str, ot
 
 
 @pytest.mark.parametrize("others", [0, 3], ids=["alone", "beside others"])
-async def test_what_may_not_be_taken_ahead_is_left(connection: Conn, others: int) -> None:
-    """B1, C10: at-most-once, and what holds a place in a limit, start when they are claimed or not at all."""
+async def test_runs_that_may_not_be_prefetched_are_left(connection: Conn, others: int) -> None:
+    """B1, C10: at-most-once runs, and runs with a slot, start when they are claimed or not at all."""
     worker_id = await enlist(connection)
     await _fill(connection, {"a": 6, **{f"b{number}": 2 for number in range(others)}})
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
@@ -316,8 +315,8 @@ async def test_what_may_not_be_taken_ahead_is_left(connection: Conn, others: int
     assert len(await _claim(connection, worker_id, 50)) == 4
 
 
-async def test_a_tenant_at_its_limit_is_not_taken_ahead(connection: Conn) -> None:
-    """C9, C10: its places count what runs."""
+async def test_runs_of_a_tenant_at_its_limit_are_not_prefetched(connection: Conn) -> None:
+    """C9, C10: its slots count running runs."""
     worker_id = await enlist(connection)
     await _set(connection, {}, {"a": 3})
     await _fill(connection, {"a": 9, "b": 9})
@@ -333,7 +332,7 @@ SELECT * FROM sexton.claim_runs($1, '{default}', '{a}', 50, 10, false, $2, '2026
 
 
 async def _pages(connection: Conn, worker_id: UUID, turns: Turns) -> int:
-    """How many pages a claim of 50 looks at."""
+    """The number of pages that a claim of 50 reads."""
     explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE fair_claim ('{worker_id}', '{turns.as_json()}')"
     plan: dict[str, Any] = json.loads(await connection.fetchval(explain))[0]["Plan"]
     assert plan["Actual Rows"] == 50
@@ -341,8 +340,8 @@ async def _pages(connection: Conn, worker_id: UUID, turns: Turns) -> int:
 
 
 @pytest.mark.timeout(120)
-async def test_the_cost_of_a_claim_follows_what_it_takes_not_who_waits(connection: Conn) -> None:
-    """C9: among 4,000 tenants a claim of 50 looks at little more than among 100, and at a fraction of what waits."""
+async def test_the_cost_of_a_claim_depends_on_what_it_takes_not_on_what_waits(connection: Conn) -> None:
+    """C9: among 4,000 tenants a claim of 50 reads little more than among 100, and a fraction of what waits."""
     worker_id, turns = await enlist(connection), Turns()
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
     await connection.execute(PREPARE)
@@ -359,85 +358,87 @@ async def test_the_cost_of_a_claim_follows_what_it_takes_not_who_waits(connectio
 
 
 class TestMarks:
-    """A claim begins where the last one stopped, without walking through what that has left behind."""
+    """A claim begins where the last one stopped, without a scan of the dead entries before it."""
 
-    async def test_what_is_behind_a_mark_is_left_while_there_is_enough_ahead(self, connection: Conn) -> None:
-        """B8: that is what a mark is for; `domain.marks` says for how long."""
-        worker_id, turns, marks, late = await self._begun(connection)
-        starts = await _claim(connection, worker_id, 50, turns, marks=marks)
+    async def test_runs_behind_a_mark_are_left_while_there_are_enough_ahead(self, connection: Conn) -> None:
+        """B8: the purpose of a cursor; `domain.claim_cursors` decides for how long."""
+        worker_id, turns, cursors, late = await self._begun(connection)
+        starts = await _claim(connection, worker_id, 50, turns, cursors=cursors)
         assert len(starts) == 50
         assert not late & {start.run_id for start in starts}
         starts = await _claim(connection, worker_id, 50, turns)
         assert late <= {start.run_id for start in starts}, "from the beginning they come first"
 
     @pytest.mark.parametrize("others", [{}, {"b": 60}], ids=["alone", "with another"])
-    async def test_too_little_ahead_is_made_up_from_behind(self, connection: Conn, others: dict[str, int]) -> None:
-        """Rule "one clock reading per statement": in the same claim, so that no worker rests while something is ready."""
-        worker_id, turns, marks, late = await self._begun(connection, others)
-        starts = await _claim(connection, worker_id, 1000, turns, marks=marks)
+    async def test_with_too_few_ahead_the_claim_takes_runs_behind_the_cursor(
+        self, connection: Conn, others: dict[str, int]
+    ) -> None:
+        """Rule "one clock reading per statement": in the same claim, so that no worker rests while a run is ready."""
+        worker_id, turns, cursors, late = await self._begun(connection, others)
+        starts = await _claim(connection, worker_id, 1000, turns, cursors=cursors)
         assert late <= {start.run_id for start in starts}
         assert len(starts) == 150 + 3 + sum(others.values())
 
-    async def test_nothing_ahead_is_nothing_that_hides_what_is_behind(self, connection: Conn) -> None:
+    async def test_without_runs_ahead_those_behind_the_mark_are_claimed(self, connection: Conn) -> None:
         """Rule "one clock reading per statement"."""
-        worker_id, turns, marks, late = await self._begun(connection)
+        worker_id, turns, cursors, late = await self._begun(connection)
         await connection.execute("DELETE FROM sexton.runs WHERE state = 'ready' AND id <> ALL ($1)", list(late))
-        starts = await _claim(connection, worker_id, 2, turns, marks=marks)
+        starts = await _claim(connection, worker_id, 2, turns, cursors=cursors)
         assert {start.run_id for start in starts} <= late
         assert len(starts) == 2
 
-    async def test_no_lower_lane_is_served_before_what_is_behind(self, connection: Conn) -> None:
+    async def test_no_lower_lane_is_served_before_runs_behind_the_cursor(self, connection: Conn) -> None:
         """C7."""
-        worker_id, turns, marks, late = await self._begun(connection)
+        worker_id, turns, cursors, late = await self._begun(connection)
         await _fill(connection, {"a": 20}, lane=3)
-        starts = await _claim(connection, worker_id, 160, turns, marks=marks)
+        starts = await _claim(connection, worker_id, 160, turns, cursors=cursors)
         assert [start.lane for start in starts] == [2] * 153 + [3] * 7
         assert late <= {start.run_id for start in starts}
 
     async def test_a_tenant_that_comes_before_the_marked_one_is_seen(self, connection: Conn) -> None:
         """C9."""
-        worker_id, turns, marks, _ = await self._begun(connection)
+        worker_id, turns, cursors, _ = await self._begun(connection)
         await _fill(connection, {"A": 5, "c": 5})
-        starts = await _claim(connection, worker_id, 30, turns, marks=marks)
+        starts = await _claim(connection, worker_id, 30, turns, cursors=cursors)
         assert Counter(_tenants(starts)) == Counter({"A": 5, "a": 20, "c": 5})
 
     @pytest.mark.parametrize("others", [{}, {"A": 5}, {"c": 5}])
-    async def test_told_to_stay_ahead_a_claim_leaves_alone_what_is_behind(
+    async def test_a_claim_that_stays_ahead_ignores_runs_behind_the_cursor(
         self, connection: Conn, others: Mapping[str, int]
     ) -> None:
-        """B8: it takes what is ahead, of every tenant, and is content with too little."""
-        worker_id, turns, marks, late = await self._begun(connection, others)
-        starts = await _claim(connection, worker_id, 1000, turns, marks=marks, only_ahead=True)
+        """B8: it takes runs ahead of the cursor, of every tenant, even if there are too few."""
+        worker_id, turns, cursors, late = await self._begun(connection, others)
+        starts = await _claim(connection, worker_id, 1000, turns, cursors=cursors, only_ahead=True)
         assert Counter(_tenants(starts)) == Counter({"a": 150, **others})
-        assert await _claim(connection, worker_id, 1000, turns, marks=marks, only_ahead=True) == []
+        assert await _claim(connection, worker_id, 1000, turns, cursors=cursors, only_ahead=True) == []
         found = await connection.fetch("SELECT id FROM sexton.runs WHERE state = 'ready'")
         assert {row["id"] for row in found} == late
-        assert len(await _claim(connection, worker_id, 1000, turns, marks=marks)) == len(late)
+        assert len(await _claim(connection, worker_id, 1000, turns, cursors=cursors)) == len(late)
 
-    async def test_staying_ahead_costs_nothing_where_nothing_is_ahead(self, connection: Conn, rival: Conn) -> None:
-        """B8: an empty claim after a crowd, while somebody holds an old snapshot."""
-        worker_id, turns, marks = await enlist(connection), Turns(), ClaimCursors()
+    async def test_staying_ahead_costs_nothing_if_no_run_is_ahead(self, connection: Conn, rival: Conn) -> None:
+        """B8: an empty claim after many runs, while another session holds an old snapshot."""
+        worker_id, turns, cursors = await enlist(connection), Turns(), ClaimCursors()
         await _fill(connection, {"a": 5_000})
         async with rival.transaction(isolation="repeatable_read"):
             await rival.fetchval("SELECT count(*) FROM sexton.workers")
-            assert len(await _claim(connection, worker_id, 5_000, turns, marks=marks)) == 5_000
-            told = [turns.as_json(marks=marks, only_ahead=only) for only in (True, False)]
+            assert len(await _claim(connection, worker_id, 5_000, turns, cursors=cursors)) == 5_000
+            told = [turns.as_json(cursors=cursors, only_ahead=only) for only in (True, False)]
             pages = [await self._pages(connection, worker_id, text) for text in told]
         assert pages[0] * 5 < pages[1]
 
-    async def test_the_dead_entries_behind_a_mark_are_not_walked_through(self, connection: Conn, rival: Conn) -> None:
-        """B8: while somebody holds an old snapshot they cannot even be noted as dead."""
-        worker_id, turns, marks = await enlist(connection), Turns(), ClaimCursors()
+    async def test_the_dead_entries_behind_a_mark_are_not_scanned(self, connection: Conn, rival: Conn) -> None:
+        """B8: while another session holds an old snapshot they cannot even be marked as dead."""
+        worker_id, turns, cursors = await enlist(connection), Turns(), ClaimCursors()
         await _fill(connection, {"a": 6_000})
         async with rival.transaction(isolation="repeatable_read"):
             await rival.fetchval("SELECT count(*) FROM sexton.workers")
             for _ in range(5):
-                assert len(await _claim(connection, worker_id, 1000, turns, marks=marks)) == 1000
-            pages = [await self._pages(connection, worker_id, turns.as_json(marks=using)) for using in (marks, None)]
+                assert len(await _claim(connection, worker_id, 1000, turns, cursors=cursors)) == 1000
+            pages = [await self._pages(connection, worker_id, turns.as_json(cursors=using)) for using in (cursors, None)]
         assert pages[0] * 5 < pages[1]
 
     async def _pages(self, connection: Conn, worker_id: UUID, turns: str) -> int:
-        """How many a claim of ten reads."""
+        """The number that a claim of ten reads."""
         arguments = (worker_id, ["default"], ["a"], 10, GRACE_S, False, turns, NOW)
         (told,) = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {CLAIM}", *arguments))
         return int(told["Plan"]["Shared Hit Blocks"]) + int(told["Plan"]["Shared Read Blocks"])
@@ -445,11 +446,11 @@ class TestMarks:
     async def _begun(
         self, connection: Conn, others: Mapping[str, int] | None = None
     ) -> tuple[UUID, Turns, ClaimCursors, set[UUID]]:
-        """Much was taken, 150 are ahead of the mark, and three were committed late, behind it."""
-        worker_id, turns, marks = await enlist(connection), Turns(), ClaimCursors()
-        await _fill(connection, {"a": MARK_AFTER + 150})
-        assert len(await _claim(connection, worker_id, MARK_AFTER, turns, marks=marks)) == MARK_AFTER
+        """Many were claimed, 150 are ahead of the cursor, and three were committed late, behind it."""
+        worker_id, turns, cursors = await enlist(connection), Turns(), ClaimCursors()
+        await _fill(connection, {"a": CURSOR_AFTER + 150})
+        assert len(await _claim(connection, worker_id, CURSOR_AFTER, turns, cursors=cursors)) == CURSOR_AFTER
         await _fill(connection, others or {})
         await _fill(connection, {"a": 3}, due_at=after(seconds=-1))
         late = await connection.fetch("SELECT id FROM sexton.runs WHERE due_at < $1", NOW)
-        return worker_id, turns, marks, {row["id"] for row in late}
+        return worker_id, turns, cursors, {row["id"] for row in late}

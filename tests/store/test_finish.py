@@ -1,4 +1,4 @@
-"""Finish: the one way a run ends or goes back, and the fence that keeps everybody else from it."""
+"""Finish: the only way in which a run ends or is handed back, and the fence that keeps other workers from doing it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from tests.store.support import (
     after,
     blocked_task,
     claim,
+    claim_suspects,
     enlist,
     finish,
     plain,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from sexton.domain.run import Claimed
     from tests.store.support import Conn
 
-DICE = Random(1)
+RNG = Random(1)
 ANY_OUTCOME: list[Outcome] = [
     Succeeded(),
     BROKEN,
@@ -85,7 +86,7 @@ async def test_a_report_under_another_fence_changes_nothing(connection: Conn, wr
 
 @pytest.mark.parametrize("outcome", ANY_OUTCOME, ids=_kind)
 async def test_a_report_counts_once(connection: Conn, outcome: Any) -> None:
-    """C4, B1: the same report again is refused, and its first life can be looked up."""
+    """C4, B1: a repeated report is rejected, and the result of the first can be read."""
     claimed = await _taken(connection)
     assert await finish(connection, claimed.lease, outcome) is not None
     before = await snapshot(connection)
@@ -96,8 +97,8 @@ async def test_a_report_counts_once(connection: Conn, outcome: Any) -> None:
     assert (recorded.status, held) == (status_of(outcome), False)
 
 
-async def test_fate_tells_what_stands_and_a_loss_is_never_ones_own_word(connection: Conn) -> None:
-    """C4: a worker that reports a failure after ctx.transaction() has committed hears of the success that stands there."""
+async def test_fate_returns_the_recorded_end_and_a_loss_is_never_the_workers_own_report(connection: Conn) -> None:
+    """C4: a worker that reports a failure after ctx.transaction() has committed gets the recorded success."""
     claimed = await _taken(connection)
     await finish(connection, claimed.lease, Succeeded(reason="done before"))
     assert await runs.fate(connection, claimed, "failed") == runs.Fate(
@@ -124,7 +125,7 @@ async def test_a_late_report_of_the_first_claim_cannot_close_the_second_of_the_s
 
 
 async def test_a_late_finisher_cannot_close_the_next_attempt(connection: Conn) -> None:
-    """C4: declared lost, run taken by another, then the first one wakes up."""
+    """C4: a worker is declared lost, another claims the run, then the first one continues."""
     late, heir = await enlist(connection), await enlist(connection)
     job_id = await submit(connection)
     (first,) = await claim(connection, late)
@@ -149,15 +150,15 @@ async def test_a_report_about_an_unheld_run_cannot_end_a_held_one(connection: Co
     assert await status(connection, job_id) == "running"
 
 
-async def test_nobody_returns_a_run_that_nobody_holds(connection: Conn) -> None:
-    """C4: 'again' without a lease would be a promotion by the back door."""
+async def test_a_run_without_a_lease_cannot_be_handed_back(connection: Conn) -> None:
+    """C4: 'again' without a lease would be a promotion without its checks."""
     job_id = await submit(connection, delay="1h")
     (seen,) = await runs.of_job(connection, job_id)
     assert await finish(connection, seen, Released("?")) is None
     assert ((await run_row(connection, job_id)) or {})["state"] == "waiting"
 
 
-# What follows an outcome.
+# What follows an outcome
 
 
 async def test_success_ends_the_run_and_completes_the_job(connection: Conn) -> None:
@@ -189,7 +190,7 @@ async def test_success_ends_the_run_and_completes_the_job(connection: Conn) -> N
     assert ending == jobs.Ending("completed", '{"sum": 3}', None, None)
 
 
-async def test_a_permanent_failure_is_buried_with_all_that_it_was(connection: Conn) -> None:
+async def test_a_permanent_failure_is_buried_with_its_data(connection: Conn) -> None:
     """C7: handler, payload, version and attempts as they were."""
     claimed = await _taken(connection, payload={"n": 1}, name="n", tenant="acme", priority="high")
     error = ErrorInfo("ValueError", "no such user", "trace", ("ValueError",))
@@ -238,12 +239,12 @@ async def test_a_retry_without_delay_is_ready_at_once(connection: Conn) -> None:
 
 
 async def test_losses_have_a_budget_of_their_own(connection: Conn) -> None:
-    """C4, C7, rule "losses have their own budget": a poison job ends in the dead letters after `max_lost` workers, its attempts
-    untouched."""
+    """C4, C7, rule "losses have their own budget": a poison job ends in the dead letters after `max_lost` workers, without a
+    spent attempt."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, max_lost=3, retry=Retry.immediate(max_attempts=2))
-    for expected in ("ready", "ready", None):
-        (claimed,) = await claim(connection, worker_id)
+    for expected in ("ready", "quarantined", None):
+        (claimed,) = await claim(connection, worker_id) or await claim_suspects(connection)
         assert claimed.lease.attempt == 1
         answer = await finish(connection, claimed.lease, Lost("gone"))
         assert answer is not None
@@ -275,7 +276,7 @@ async def test_a_snooze_waits_its_time(connection: Conn) -> None:
 
 
 async def test_at_most_once_is_never_tried_again(connection: Conn) -> None:
-    """C6, rule "bounded prefetch": the committed claim was the start, whatever came of it."""
+    """C6, rule "bounded prefetch": the committed claim was the start, whatever happened to it."""
     worker_id = await enlist(connection)
     outcomes: list[Outcome] = [FLAKY, TimedOut("slow"), Lost("gone"), Released("drain")]
     for outcome in outcomes:
@@ -316,13 +317,13 @@ async def test_a_try_that_never_began_has_no_start(connection: Conn) -> None:
     assert (execution.started_at, execution.ended_at, execution.worker_id) == (None, after(seconds=5), None)
 
 
-async def test_a_batch_of_mixed_verdicts_is_one_statement(connection: Conn) -> None:
-    """Rule "one path in, one path out": each run gets its own verdict, strangers are left out."""
+async def test_a_batch_of_mixed_outcomes_is_one_statement(connection: Conn) -> None:
+    """Rule "one path in, one path out": each run gets its own outcome, runs of other workers are left out."""
     worker_id = await enlist(connection)
     ids = await submit_many(connection, [submission("a", {"n": n}) for n in range(6)])
     claimed = await claim(connection, worker_id)
     outcomes: list[Any] = [Succeeded(), BROKEN, FLAKY, Snoozed(5), Released("drain"), Cancelled()]
-    reports = [run.report(one.lease, outcome, DICE) for one, outcome in zip(claimed, outcomes, strict=True)]
+    reports = [run.report(one.lease, outcome, RNG) for one, outcome in zip(claimed, outcomes, strict=True)]
     reports.insert(3, msgspec.structs.replace(reports[0], run_id=uuid4()))
     reports.reverse()
     answers = {answer.run_id: answer.state for answer in await runs.finish(connection, reports, now=NOW)}
@@ -334,13 +335,13 @@ async def test_a_batch_of_mixed_verdicts_is_one_statement(connection: Conn) -> N
 
 
 async def test_a_run_twice_in_one_batch_is_reported_once(connection: Conn) -> None:
-    """B1, A9: a doubled report makes neither two endings nor two rows of history, for any pair of verdicts."""
+    """B1, A9: a doubled report makes neither two endings nor two rows of history, for any pair of outcomes."""
     worker_id = await enlist(connection)
     for one, other in product(ANY_OUTCOME, repeat=2):
         job_id = await submit(connection, priority="critical")
         (claimed,) = await claim(connection, worker_id, limit=1)
         assert claimed.lease.job_id == job_id
-        answers = await runs.finish(connection, [run.report(claimed.lease, outcome, DICE) for outcome in (one, other)], now=NOW)
+        answers = await runs.finish(connection, [run.report(claimed.lease, outcome, RNG) for outcome in (one, other)], now=NOW)
         assert len(answers) == 1
         assert len(await jobs.executions(connection, job_id)) == 1, (one, other)
         if answers[0].state is not None:
@@ -349,11 +350,11 @@ async def test_a_run_twice_in_one_batch_is_reported_once(connection: Conn) -> No
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
-async def test_a_stale_report_beside_the_right_one_lends_it_nothing(connection: Conn, stale_first: bool) -> None:
-    """C4: the verdict under the fence is the one that counts, also when both come in one batch."""
+async def test_a_stale_report_beside_the_right_one_has_no_effect(connection: Conn, stale_first: bool) -> None:
+    """C4: the outcome under the fence counts, also if both are in one batch."""
     claimed = await _taken(connection)
-    stale = run.report(msgspec.structs.replace(claimed.lease, token=0), Snoozed(3600), DICE, output="stale")
-    right = run.report(claimed.lease, Snoozed(5), DICE, output="right")
+    stale = run.report(msgspec.structs.replace(claimed.lease, token=0), Snoozed(3600), RNG, output="stale")
+    right = run.report(claimed.lease, Snoozed(5), RNG, output="right")
     answers = await runs.finish(connection, [stale, right] if stale_first else [right, stale], now=NOW)
     assert len(answers) == 1
     row = await run_row(connection, claimed.lease.job_id)
@@ -363,11 +364,11 @@ async def test_a_stale_report_beside_the_right_one_lends_it_nothing(connection: 
     assert execution.output == "right"
 
 
-async def test_an_empty_batch_is_answered_with_nothing(connection: Conn) -> None:
+async def test_an_empty_batch_returns_nothing(connection: Conn) -> None:
     assert await runs.finish(connection, [], now=NOW) == []
 
 
-# Cancels in between.
+# Cancels in between
 
 
 @pytest.mark.parametrize(
@@ -385,7 +386,7 @@ async def test_an_empty_batch_is_answered_with_nothing(connection: Conn) -> None
     ids=lambda value: value if isinstance(value, str) else _kind(value),
 )
 async def test_a_requested_cancel_means_no_further_attempt(connection: Conn, outcome: Any, expected: str) -> None:
-    """A5, rule "losses have their own budget": whatever the outcome; and what succeeded first has succeeded."""
+    """A5, rule "losses have their own budget": whatever the outcome; a success before the cancel is a success."""
     claimed = await _taken(connection)
     async with connection.transaction():
         assert await cancel_job(connection, TESTER, claimed.lease.job_id, now=NOW) == cancel.Cancellation(0, 1)
@@ -399,7 +400,7 @@ async def test_a_requested_cancel_means_no_further_attempt(connection: Conn, out
 @pytest.mark.parametrize("outcome", [FLAKY, Snoozed(5), Released("drain"), Lost("gone")], ids=_kind)
 async def test_a_retry_in_flight_loses_against_a_cancel_that_commits_first(connection: Conn, rival: Conn, outcome: Any) -> None:
     """A5, rule "losses have their own budget": the waiting report changes nothing, its worker still holds the run, and its next
-    try ends it."""
+    try ends the run."""
     claimed = await _taken(connection)
     async with connection.transaction():
         await cancel_job(connection, TESTER, claimed.lease.job_id, now=NOW)
@@ -411,10 +412,8 @@ async def test_a_retry_in_flight_loses_against_a_cancel_that_commits_first(conne
 
 
 @pytest.mark.parametrize(("outcome", "expected"), [(Succeeded(), "completed"), (BROKEN, "cancelled")])
-async def test_an_end_in_flight_goes_through_beside_a_cancel(
-    connection: Conn, rival: Conn, outcome: Any, expected: str
-) -> None:
-    """A5: one ending, and a cancelled job is no dead letter."""
+async def test_an_end_in_flight_commits_beside_a_cancel(connection: Conn, rival: Conn, outcome: Any, expected: str) -> None:
+    """A5: one ending, and a cancelled job has no dead letter."""
     claimed = await _taken(connection)
     async with connection.transaction():
         await cancel_job(connection, TESTER, claimed.lease.job_id, now=NOW)
@@ -425,7 +424,7 @@ async def test_an_end_in_flight_goes_through_beside_a_cancel(
 
 
 async def test_sweeper_and_worker_cannot_both_end_a_run(connection: Conn, rival: Conn) -> None:
-    """C4, B1: the sweeper holds the row; the worker's report waits and then is refused."""
+    """C4, B1: the sweeper has locked the row; the worker's report waits and is then rejected."""
     claimed = await _taken(connection, timeout="1s")
     async with connection.transaction():
         (overdue,) = await runs.overrunning(connection, limit=10, now=after(minutes=1))
@@ -436,13 +435,12 @@ async def test_sweeper_and_worker_cannot_both_end_a_run(connection: Conn, rival:
 
 
 async def test_two_finishers_of_the_same_runs_in_opposite_order_do_not_deadlock(connection: Conn, rival: Conn) -> None:
-    """Rule "lock in id order": locks are taken in id order, whatever order the reports came in, and whichever side leads the
-    join."""
+    """Rule "lock in id order": locks are taken in id order, whatever the order of the reports and of the join."""
     worker_id = await enlist(connection)
     for _ in range(5):
         await submit_many(connection, [submission("a", {})] * 1000)
         claimed = await claim(connection, worker_id, limit=1000)
-        reports = [run.report(one.lease, FLAKY if n % 2 else Succeeded(), DICE) for n, one in enumerate(claimed)]
+        reports = [run.report(one.lease, FLAKY if n % 2 else Succeeded(), RNG) for n, one in enumerate(claimed)]
         one, other = await asyncio.gather(runs.finish(connection, reports, now=NOW), runs.finish(rival, reports[::-1], now=NOW))
         assert len(one) + len(other) == 1000
 
@@ -464,12 +462,10 @@ async def test_two_finishers_of_the_same_runs_in_opposite_order_do_not_deadlock(
     ids=["surrogate", "nul", "not json", "nul in output", "status", "ending", "span"],
 )
 async def test_a_report_with_bad_data_fails_the_whole_batch_and_changes_nothing(connection: Conn, bad: dict[str, Any]) -> None:
-    """Rule "bisect bad batches": so that the reporter can halve the batch until it has found the offender."""
+    """Rule "bisect bad batches": so that the reporter can bisect the batch until it has found the bad report."""
     worker_id = await enlist(connection)
     await submit_many(connection, [submission("a", {})] * 3)
-    reports = [
-        run.report(one.lease, Succeeded(), DICE, started_s=0.0, took_s=0.0) for one in await claim(connection, worker_id)
-    ]
+    reports = [run.report(one.lease, Succeeded(), RNG, started_s=0.0, took_s=0.0) for one in await claim(connection, worker_id)]
     before = await snapshot(connection)
     with pytest.raises(asyncpg.PostgresError):
         await runs.finish(connection, [reports[0], msgspec.structs.replace(reports[1], **bad), reports[2]], now=NOW)
@@ -479,7 +475,7 @@ async def test_a_report_with_bad_data_fails_the_whole_batch_and_changes_nothing(
 
 @pytest.mark.made_up_rows
 async def test_a_job_that_has_ended_cannot_end_again(connection: Conn) -> None:
-    """B1: the primary key of endings is the last guard."""
+    """B1: the primary key of endings is the backstop."""
     claimed = await _taken(connection)
     await connection.execute(
         "INSERT INTO sexton.endings (job_id, execution_id, ended_at, status) VALUES ($1, $2, $3, 'completed')",
@@ -523,7 +519,7 @@ async def test_a_job_completes_only_the_key_that_is_still_its_own(connection: Co
     assert (heir.lease.job_id, heir.completed_by) == (other, None)
 
 
-async def test_a_completion_by_the_heir_of_a_key_does_not_stop_its_former_job(connection: Conn) -> None:
+async def test_a_completion_by_the_new_job_of_a_key_does_not_stop_its_former_job(connection: Conn) -> None:
     """C6, A10: the other way round."""
     worker_id = await enlist(connection)
     first = await submit(connection, key="k", key_ttl="1h", payload={"n": 1}, delay="3h")
@@ -535,14 +531,14 @@ async def test_a_completion_by_the_heir_of_a_key_does_not_stop_its_former_job(co
     assert (claimed.lease.job_id, claimed.completed_by) == (first, None)
 
 
-async def test_live_output_is_seen_and_moves_into_history(connection: Conn) -> None:
+async def test_live_output_is_visible_and_moves_into_history(connection: Conn) -> None:
     """C13."""
     claimed = await _taken(connection)
     lease = claimed.lease
     assert lease.worker_id is not None
-    said = {"run_id": lease.run_id, "token": lease.token, "progress": 0.25, "output": "half"}
-    await runs.tell(connection, lease.worker_id, [said], now=NOW)
-    await runs.tell(connection, lease.worker_id, [{**said, "progress": 0.5}], now=NOW)
+    progress = {"run_id": lease.run_id, "token": lease.token, "progress": 0.25, "output": "half"}
+    await runs.tell(connection, lease.worker_id, [progress], now=NOW)
+    await runs.tell(connection, lease.worker_id, [{**progress, "progress": 0.5}], now=NOW)
     assert await jobs.live_output(connection, lease.job_id) == jobs.LiveOutput("0.5", "half")
     await finish(connection, lease, Succeeded(), output="whole", progress=msgspec.Raw(b"1"))
     assert await connection.fetchval("SELECT count(*) FROM sexton.live_output") == 0
@@ -555,14 +551,14 @@ async def test_output_under_a_lost_lease_is_not_kept(connection: Conn) -> None:
     claimed = await _taken(connection)
     lease = claimed.lease
     assert lease.worker_id is not None
-    said = {"run_id": lease.run_id, "token": lease.token, "progress": None, "output": "x"}
-    await runs.tell(connection, uuid4(), [said], now=NOW)
-    await runs.tell(connection, lease.worker_id, [{**said, "token": 2}], now=NOW)
+    progress = {"run_id": lease.run_id, "token": lease.token, "progress": None, "output": "x"}
+    await runs.tell(connection, uuid4(), [progress], now=NOW)
+    await runs.tell(connection, lease.worker_id, [{**progress, "token": 2}], now=NOW)
     assert await jobs.live_output(connection, lease.job_id) is None
 
 
-async def test_what_a_lost_handler_had_said_is_kept(connection: Conn) -> None:
-    """C13: the sweeper moves its last words into history."""
+async def test_the_output_of_a_lost_handler_is_kept(connection: Conn) -> None:
+    """C13: the sweeper moves its last output into the history."""
     claimed = await _taken(connection)
     lease = claimed.lease
     assert lease.worker_id is not None
@@ -577,7 +573,7 @@ async def test_what_a_lost_handler_had_said_is_kept(connection: Conn) -> None:
     assert await connection.fetchval("SELECT count(*) FROM sexton.live_output") == 0
 
 
-async def test_forgotten_output_goes_after_ten_minutes_and_never_that_of_a_live_run(connection: Conn) -> None:
+async def test_output_without_an_end_is_deleted_after_ten_minutes_and_never_that_of_a_live_run(connection: Conn) -> None:
     """C13."""
     claimed = await _taken(connection)
     lease = claimed.lease
@@ -601,7 +597,7 @@ async def test_history_is_found_though_the_clock_was_set_back(connection: Conn) 
 
 
 async def test_history_of_a_large_batch_is_found_in_frozen_time(connection: Conn) -> None:
-    """E10: ids of a batch run ahead of the clock, and a test kit's clock stands still."""
+    """E10: ids of a batch are ahead of the clock, and the test kit's clock does not move."""
     worker_id = await enlist(connection)
     ids = await submit_many(connection, [submission("a", {})] * 50)
     claimed: list[Claimed] = await claim(connection, worker_id)
@@ -610,18 +606,18 @@ async def test_history_of_a_large_batch_is_found_in_frozen_time(connection: Conn
     assert found == [ids[-1]]
 
 
-# What the sweeper looks for.
+# What the sweeper looks for
 
 
 async def test_a_run_with_a_grace_of_its_own_is_not_overrunning_while_it_is_asked_to_stop(connection: Conn) -> None:
-    """C3, rule "the sweeper ends overdue runs": the claim knows only the worker's grace."""
+    """C3, rule "the sweeper ends overdue runs": the claim uses only the worker's grace."""
     await _taken(connection, timeout=30, grace=60)
     assert await runs.overrunning(connection, limit=10, now=after(seconds=99.9)) == []
     assert len(await runs.overrunning(connection, limit=10, now=after(seconds=100))) == 1
 
 
 async def test_only_runs_past_timeout_and_grace_are_overrunning(connection: Conn) -> None:
-    """C3, rule "the sweeper ends overdue runs": at claim + timeout + grace, while the worker beats."""
+    """C3, rule "the sweeper ends overdue runs": at claim + timeout + grace, while the worker sends heartbeats."""
     claimed = await _taken(connection, timeout="30s")
     assert await runs.overrunning(connection, limit=10, now=after(seconds=39.9)) == []
     (overdue,) = await runs.overrunning(connection, limit=10, now=after(seconds=40))
@@ -639,8 +635,8 @@ async def test_a_run_may_outlast_the_silence_of_its_worker(connection: Conn) -> 
         assert [one.lease.job_id for one in found] == expected
 
 
-async def test_runs_of_a_worker_nobody_knows_are_abandoned(connection: Conn) -> None:
-    """C4: its row is gone, and so is its right."""
+async def test_runs_of_an_unknown_worker_are_abandoned(connection: Conn) -> None:
+    """C4: its row is gone, and so are its leases."""
     claimed = await _taken(connection)
     assert await runs.abandoned(connection, lease_s=6, limit=10, now=NOW) == []
     await connection.execute("DELETE FROM sexton.workers")
@@ -649,7 +645,7 @@ async def test_runs_of_a_worker_nobody_knows_are_abandoned(connection: Conn) -> 
 
 
 async def test_expired_runs_are_those_that_may_never_start(connection: Conn) -> None:
-    """C3: latest start or deadline gone by, waiting or ready; running ones are not touched."""
+    """C3: the latest start or the deadline has passed, waiting or ready; running ones are not included."""
     worker_id = await enlist(connection)
     waiting = await submit(connection, delay="10s", start_within="5s")
     ready = await submit(connection, deadline="15s")
@@ -662,8 +658,8 @@ async def test_expired_runs_are_those_that_may_never_start(connection: Conn) -> 
     assert {one.lease.job_id for one in found} == {waiting, ready}
 
 
-async def test_what_goes_back_costs_no_more_in_a_crowd(connection: Conn) -> None:
-    """C10: 10,000 calls to a host that is down go back together; once, each was compared with all the others."""
+async def test_a_hand_back_costs_no_more_in_a_large_batch(connection: Conn) -> None:
+    """C10: 10,000 calls to a host that is down are handed back together; once, each was compared with all the others."""
     worker_id = await enlist(connection)
 
     async def each_s(count: int) -> float:

@@ -1,4 +1,4 @@
-"""Workers and nodes: beats, losses, departures."""
+"""Workers and nodes: heartbeats, losses, departures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _beat(connection: Conn, worker_id: UUID, now: datetime = NOW) -> list[
     return None if beaten is None else beaten.held
 
 
-async def test_a_beat_writes_one_row_and_answers_with_what_the_worker_holds(connection: Conn) -> None:
+async def test_a_heartbeat_writes_one_row_and_returns_the_leases_of_the_worker(connection: Conn) -> None:
     """C4, rule "reconcile lost replies": so that a claim whose reply was lost can be released."""
     worker_id, other = await enlist(connection), await enlist(connection)
     await submit_many(connection, [submission("a", {})] * 3)
@@ -46,8 +46,8 @@ async def test_an_idle_worker_holds_nothing_and_is_not_dead(connection: Conn) ->
     assert await _beat(connection, await enlist(connection)) == []
 
 
-async def test_a_beat_carries_the_request_to_cancel(connection: Conn) -> None:
-    """A5: it reaches the worker though the notification was lost."""
+async def test_a_heartbeat_returns_the_request_to_cancel(connection: Conn) -> None:
+    """A5: it reaches the worker even if the notification was lost."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     await claim(connection, worker_id)
@@ -58,8 +58,9 @@ async def test_a_beat_carries_the_request_to_cancel(connection: Conn) -> None:
     assert [one.cancel_requested for one in held] == [True]
 
 
-async def test_a_beat_looks_for_work_on_its_way(connection: Conn) -> None:
-    """B10, rule "overdue work is anyone's": in the worker's own queues, and for what nobody has seen to for five seconds."""
+async def test_a_heartbeat_also_looks_for_runs(connection: Conn) -> None:
+    """B10, rule "any node does overdue work": in the worker's own queues, and for schedules and runs that have been overdue for
+    five seconds."""
     worker_id = await enlist(connection)
 
     async def look(now: datetime) -> tuple[bool, bool]:
@@ -84,8 +85,8 @@ async def test_a_beat_looks_for_work_on_its_way(connection: Conn) -> None:
 
 
 @pytest.mark.parametrize("state", ["blocked", "parked"])
-async def test_a_beat_sees_what_waits_for_room(connection: Conn, state: str) -> None:
-    """Rule "look again every pass": whoever should let it through may have died."""
+async def test_a_heartbeat_sees_runs_that_wait_for_a_limit(connection: Conn, state: str) -> None:
+    """Rule "look again every pass": the scheduler that should release them may have died."""
     worker_id = await enlist(connection)
     await submit(connection, delay=3600)
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
@@ -96,8 +97,8 @@ async def test_a_beat_sees_what_waits_for_room(connection: Conn, state: str) -> 
     await connection.execute("UPDATE sexton.runs SET state = 'waiting'")
 
 
-async def test_a_beat_sees_a_schedule_that_nobody_plans(connection: Conn) -> None:
-    """Rule "overdue work is anyone's"."""
+async def test_a_heartbeat_sees_a_schedule_that_is_not_planned(connection: Conn) -> None:
+    """Rule "any node does overdue work"."""
     worker_id = await enlist(connection)
     await recurring_jobs.submit(connection, TESTER, [{"task": "a", "schedule": {"cron": "0 * * * *"}}], now=NOW)
     for seconds, expected in ((3540, False), (3610, True)):
@@ -116,8 +117,8 @@ async def test_a_beat_sees_a_schedule_that_nobody_plans(connection: Conn) -> Non
     assert (survey.to_plan, survey.running) == (True, False)
 
 
-async def test_a_worker_declared_lost_is_told_so_and_cannot_come_back(connection: Conn) -> None:
-    """C4: it must stop its work and be born again under another id."""
+async def test_a_worker_declared_lost_learns_it_and_cannot_come_back(connection: Conn) -> None:
+    """C4: it must stop its handlers and register again under another id."""
     worker_id = await enlist(connection)
     assert await workers.declare_lost(connection, {worker_id: 0}, now=NOW) == [worker_id]
     assert await _beat(connection, worker_id) is None
@@ -128,25 +129,26 @@ async def test_a_worker_declared_lost_is_told_so_and_cannot_come_back(connection
     assert row.lost_at == NOW
 
 
-async def test_a_worker_that_has_beaten_since_is_alive(connection: Conn) -> None:
-    """Rule "dead only when watched": compare-and-set on the beat the sweeper saw."""
+async def test_a_worker_with_a_newer_heartbeat_is_alive(connection: Conn) -> None:
+    """Rule "dead only when watched": compare-and-set on the heartbeat that the sweeper saw."""
     silent, lively = await enlist(connection), await enlist(connection)
     seen = (await workers.survey(connection, lease_s=6)).beats
     await _beat(connection, lively)
     assert await workers.declare_lost(connection, seen, now=NOW) == [silent]
 
 
-async def test_a_beat_in_flight_saves_its_worker(connection: Conn, rival: Conn) -> None:
-    """Rule "dead only when watched": the declaration waits for the row, looks again, and lets go."""
+async def test_a_heartbeat_in_flight_saves_its_worker(connection: Conn, rival: Conn) -> None:
+    """Rules "dead only when watched" and "never wait inside a batch": the declaration skips the row, and then finds that its
+    heartbeat has changed."""
     worker_id = await enlist(connection)
     seen = (await workers.survey(connection, lease_s=6)).beats
     async with connection.transaction():
         await _beat(connection, worker_id)
-        verdict = await blocked_task(connection, rival, workers.declare_lost(rival, seen, now=NOW))
-    assert await verdict == []
+        assert await workers.declare_lost(rival, seen, now=NOW) == []
+    assert await workers.declare_lost(rival, seen, now=NOW) == []
 
 
-async def test_a_declaration_in_flight_silences_the_beat(connection: Conn, rival: Conn) -> None:
+async def test_a_declaration_in_flight_rejects_the_heartbeat(connection: Conn, rival: Conn) -> None:
     """C4: the other way round."""
     worker_id = await enlist(connection)
     async with connection.transaction():
@@ -156,7 +158,7 @@ async def test_a_declaration_in_flight_silences_the_beat(connection: Conn, rival
 
 
 async def test_a_worker_leaves_only_when_it_holds_nothing(connection: Conn) -> None:
-    """C12: otherwise the sweeper could not tell whose the runs were."""
+    """C12: otherwise the sweeper could not find out which worker had the runs."""
     worker_id = await enlist(connection)
     await submit(connection)
     (claimed,) = await claim(connection, worker_id)
@@ -167,8 +169,8 @@ async def test_a_worker_leaves_only_when_it_holds_nothing(connection: Conn) -> N
     assert await workers.workers(connection) == []
 
 
-async def test_the_lost_are_forgotten_after_an_hour_if_they_hold_nothing(connection: Conn) -> None:
-    """C4: a row that still guards a run stays."""
+async def test_lost_workers_are_forgotten_after_an_hour_if_they_hold_nothing(connection: Conn) -> None:
+    """C4: a row that still has runs is kept."""
     alive, lost, holding = [await enlist(connection) for _ in range(3)]
     await submit(connection)
     await claim(connection, holding)
@@ -183,7 +185,16 @@ async def test_the_lost_are_forgotten_after_an_hour_if_they_hold_nothing(connect
     assert {one.id for one in await workers.workers(connection)} == {alive}
 
 
-async def test_two_sweepers_at_once_share_the_abandoned(connection: Conn, rival: Conn) -> None:
+async def test_runs_of_a_live_worker_are_not_abandoned(connection: Conn) -> None:
+    """C7: whatever the reason for the look."""
+    worker_id = await enlist(connection)
+    await submit(connection)
+    await submit(connection, lease=60)
+    assert len(await claim(connection, worker_id)) == 2
+    assert await runs.abandoned(connection, lease_s=6, limit=100, now=after(days=1)) == []
+
+
+async def test_two_sweepers_at_once_share_the_abandoned_runs(connection: Conn, rival: Conn) -> None:
     """C4, B1: the second skips what the first has locked."""
     worker_id = await enlist(connection)
     await submit_many(connection, [submission("a", {})] * 5)
@@ -197,11 +208,11 @@ async def test_two_sweepers_at_once_share_the_abandoned(connection: Conn, rival:
 
 
 async def test_nodes_see_each_other_while_they_beat(connection: Conn) -> None:
-    """B2: live nodes are those heard within the given time; oneself always."""
+    """B2: live nodes are those with a heartbeat within the given time; a node always counts itself."""
     one, other = UUID(int=1), UUID(int=2)
 
     async def beat(node: UUID, now: datetime) -> list[UUID]:
-        return sorted(await workers.node_beat(connection, node, name="n", partitions=[node.int], alive_s=6, now=now))
+        return sorted(await workers.node_beat(connection, node, name="n", partitions=[node.int], now=now))
 
     assert await beat(one, NOW) == [one]
     assert await beat(other, after(seconds=5)) == [one, other]

@@ -1,4 +1,4 @@
-"""What was let through under a limit and cannot start leaves the room to those who can (C9, C10)."""
+"""A run that was released under a limit and cannot start leaves its capacity to others (C9, C10)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Hinder = Callable[["Connection"], Awaitable[None]]
 
 
 async def _take(connection: Connection, worker_id: UUID, *, now: datetime = NOW, limit: int = 100) -> list[Claimed]:
-    """What a promoter and a worker do."""
+    """One pass of a promoter and of a worker."""
     await parked_runs.release(connection, now=now)
     return await claim(connection, worker_id, now=now, queues=QUEUES, limit=limit)
 
@@ -77,11 +77,11 @@ async def _drain(connection: Connection) -> None:
         pytest.param(_fill_tenant, "a", "default", "a", id="a full tenant"),
         pytest.param(_pause_queue, "a", "other", "default", id="a paused queue"),
         pytest.param(_empty_bucket, "a", "other", "default", id="a queue without a start left"),
-        pytest.param(_nothing, "unknown", "default", "default", id="a task that nobody knows"),
+        pytest.param(_nothing, "unknown", "default", "default", id="a task that no worker knows"),
         pytest.param(_drain, "unknown", "default", "default", id="a task that only a leaving worker knows"),
     ],
 )
-async def test_what_cannot_start_holds_up_nobody_under_its_limit(
+async def test_a_run_that_cannot_start_delays_no_other_under_its_limit(
     connection: Connection, hinder: Hinder, task: str, queue: str, tenant: str
 ) -> None:
     """C9, C10"""
@@ -100,7 +100,7 @@ async def test_what_cannot_start_holds_up_nobody_under_its_limit(
             await finish(connection, run.lease, Succeeded(), now=after(seconds=5))
 
 
-async def test_the_end_of_one_lets_the_next_past_what_cannot_start(connection: Connection) -> None:
+async def test_the_end_of_a_run_releases_the_next_past_those_that_cannot_start(connection: Connection) -> None:
     """C10: at once, by the statement that ended it."""
     worker_id = await enlist(connection)
     await submit_many(connection, [submission("unknown", {}, limit=TWO) for _ in range(2)])
@@ -112,21 +112,21 @@ async def test_the_end_of_one_lets_the_next_past_what_cannot_start(connection: C
     assert len(await claim(connection, worker_id)) == 1
 
 
-async def test_however_many_cannot_start_they_are_passed_and_few_of_them_are_let_through(connection: Connection) -> None:
-    """C10: of the same tenant and lane, due before. What is ready stays few: the claim that finds it parks what is too much."""
+async def test_however_many_cannot_start_they_are_skipped_and_few_of_them_are_released(connection: Connection) -> None:
+    """C10: of the same tenant and lane, due earlier. Few are ready at a time: the claim parks those that it cannot start."""
     worker_id = await enlist(connection, queues=QUEUES)
     await queues.pause(connection, TESTER, "other", now=NOW)
     await submit_many(connection, [submission("a", {}, queue="other", limit=TWO) for _ in range(1500)])
     for n in range(20):
         job_id = await submit(connection, limit="k", priority="low", now=after(seconds=n))
-        await parked_runs.release(connection, now=after(seconds=n))  # the first of those that cannot start are let through here
+        await parked_runs.release(connection, now=after(seconds=n))  # the first of those that cannot start are released here
         (run,) = await _take(connection, worker_id, now=after(seconds=n))
         assert run.lease.job_id == job_id
         assert await _ready_count(connection) <= 4
         await finish(connection, run.lease, Succeeded(), now=after(seconds=n))
 
 
-async def test_what_could_not_start_runs_when_it_can_within_the_limit(connection: Connection) -> None:
+async def test_a_run_that_could_not_start_runs_when_it_can_within_the_limit(connection: Connection) -> None:
     """C10"""
     worker_id = await enlist(connection, queues=QUEUES)
     await queues.pause(connection, TESTER, "other", now=NOW)
@@ -144,8 +144,8 @@ async def test_what_could_not_start_runs_when_it_can_within_the_limit(connection
     assert ended == 10
 
 
-async def test_those_who_pass_take_turns_by_weight_and_lanes_in_order(connection: Connection) -> None:
-    """C9: a tenant that is paused has no turn."""
+async def test_released_runs_follow_weights_and_lanes(connection: Connection) -> None:
+    """C9: a paused tenant has no turn."""
     worker_id = await enlist(connection)
     await tenants.put(connection, TESTER, "c", TenantSettings(weight=2), now=NOW)
     await tenants.pause(connection, TESTER, "a", now=NOW)
@@ -161,11 +161,11 @@ async def test_those_who_pass_take_turns_by_weight_and_lanes_in_order(connection
         await finish(connection, run.lease, Succeeded(), now=after(seconds=3))
     assert order[0] == "d", "the higher lane first"
     assert sorted(order) == list("bbbcccdddd")
-    assert set(order[1:4]) == set("bcd"), "nobody twice before all had a turn"
+    assert set(order[1:4]) == set("bcd"), "no tenant twice before all had a turn"
 
 
-async def test_a_tenant_gets_no_more_of_the_room_than_it_can_use(connection: Connection) -> None:
-    """C9, C10: two of three places under the key stay for others."""
+async def test_a_tenant_gets_no_more_of_the_capacity_than_it_can_use(connection: Connection) -> None:
+    """C9, C10: two of three slots of the key stay for others."""
     worker_id = await enlist(connection)
     await tenants.put(connection, TESTER, "a", TenantSettings(running_max=1), now=NOW)
     await submit_many(connection, [submission("a", {}, tenant="a", limit={"key": "k", "running": 3}) for _ in range(9)])
@@ -175,7 +175,7 @@ async def test_a_tenant_gets_no_more_of_the_room_than_it_can_use(connection: Con
     assert sorted(run.tenant for run in taken) == ["a", "b", "b"]
 
 
-async def test_every_key_gets_its_look_however_many_are_full(connection: Connection) -> None:
+async def test_every_key_is_examined_however_many_are_full(connection: Connection) -> None:
     """C10, rule "look again every pass": 1,000 at a time, from where the last look stopped."""
     worker_id = await enlist(connection)
     full = [submission("a", {}, limit={"key": f"k{n:04}", "running": 1}) for n in range(1000)]

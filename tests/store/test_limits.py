@@ -1,4 +1,5 @@
-"""Limits are slots: taken by the claim, given back by the statement that ends the try, never more than there are (C9, C10)."""
+"""Limits are slots: the claim takes them, the statement that ends the try releases them, and their number is bounded (C9,
+C10)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from sexton.errors import LimitExceeded, SextonError
 from sexton.operations import limits, one_time_jobs, recurring_jobs
 from sexton.operations.caller import Caller
 from sexton.operations.cancel import cancel as cancel_job
-from sexton.store.database import translated_errors
+from sexton.store.postgres.driver_errors import translated_errors
 from sexton.store.sharing import parked_runs
 from sexton.store.work import jobs, runs, schedules
 from tests.callers import TESTER
@@ -70,12 +71,12 @@ async def _set_queue(connection: Connection, name: str, **settings: Any) -> None
 
 
 async def _take(connection: Connection, worker_id: UUID, *, now: datetime = NOW, **options: Any) -> list[Claimed]:
-    """What a promoter and a worker do."""
+    """One pass of a promoter and of a worker."""
     await parked_runs.release(connection, now=now)
     return await claim(connection, worker_id, now=now, **options)
 
 
-async def test_no_more_run_than_the_limit_says_and_the_next_follows_the_end(connection: Connection) -> None:
+async def test_no_more_run_than_the_limit_allows_and_the_next_follows_the_end(connection: Connection) -> None:
     """C10"""
     worker_id = await enlist(connection)
     ids = await _limited(connection, 4)
@@ -95,12 +96,12 @@ async def test_no_more_run_than_the_limit_says_and_the_next_follows_the_end(conn
 
 
 async def test_two_claims_at_once_share_the_slots(database: Postgres) -> None:
-    """C10: the second claim begins while the first is not committed, and both saw every slot free."""
+    """C10: the second claim begins before the first has committed, and both saw every slot free."""
     async with database.transaction() as connection:
         worker_id = await enlist(connection)
         await _limited(connection, 6, {"key": "stripe", "running": 3})
     async with database.transaction() as connection:
-        # As if all had been let through: too many do no harm.
+        # As if all had been released: too many do no harm.
         await connection.fetch("UPDATE sexton.runs SET state = 'ready' WHERE state = 'parked'")
         await connection.fetch("INSERT INTO sexton.slots (key, n) SELECT 'stripe', n FROM generate_series(1, 3) AS n")
     async with database.transaction() as first, database.transaction() as second:
@@ -112,7 +113,7 @@ async def test_two_claims_at_once_share_the_slots(database: Postgres) -> None:
         assert await _held(connection) == 3
 
 
-async def test_every_end_of_a_try_gives_its_slot_back(connection: Connection) -> None:
+async def test_every_end_of_a_try_releases_its_slot(connection: Connection) -> None:
     """C10, rule "slots, not counts"."""
     worker_id = await enlist(connection)
     outcomes: list[Outcome] = [Succeeded(), BROKEN, FLAKY, Released("draining")]
@@ -138,8 +139,8 @@ async def test_a_dead_workers_slots_are_free_once_it_is_swept(connection: Connec
     assert len(ids) == 3
 
 
-async def test_what_waits_for_a_limit_holds_up_nobody(connection: Connection) -> None:
-    """C10: it is outside the claim's index, and others pass."""
+async def test_a_run_that_waits_for_a_limit_delays_no_other(connection: Connection) -> None:
+    """C10: it is not in the claim's index, and others overtake it."""
     worker_id = await enlist(connection)
     await _limited(connection, 50, {"key": "stripe", "running": 1})
     free = await submit(connection)
@@ -150,8 +151,8 @@ async def test_what_waits_for_a_limit_holds_up_nobody(connection: Connection) ->
     assert [run.lease.job_id for run in await _take(connection, worker_id, limit=1)] == [later]
 
 
-async def test_those_picked_in_vain_make_room_for_those_behind_them_in_the_same_claim(connection: Connection) -> None:
-    """C10: a claim that found no slot parks, and looks on."""
+async def test_runs_without_a_slot_are_replaced_by_those_behind_them_in_the_same_claim(connection: Connection) -> None:
+    """C10: a claim that found no slot parks the run, and continues."""
     worker_id = await enlist(connection)
     ids = await _limited(connection, 5, {"key": "stripe", "running": 1})
     await connection.fetch("UPDATE sexton.runs SET state = 'ready' WHERE state = 'parked'")
@@ -161,7 +162,7 @@ async def test_those_picked_in_vain_make_room_for_those_behind_them_in_the_same_
     assert (await _states(connection, ids)).count("parked") == 4
 
 
-async def test_a_limit_that_was_lowered_holds_for_all_that_run(connection: Connection) -> None:
+async def test_a_lowered_limit_includes_the_running_runs(connection: Connection) -> None:
     worker_id = await enlist(connection)
     await _limited(connection, 8, {"key": "stripe", "running": 5})
     taken = await _take(connection, worker_id)
@@ -173,7 +174,7 @@ async def test_a_limit_that_was_lowered_holds_for_all_that_run(connection: Conne
         assert await _held(connection) == running
 
 
-async def test_a_limit_that_was_raised_or_taken_away_lets_more_through(connection: Connection) -> None:
+async def test_a_limit_that_was_raised_or_removed_releases_more(connection: Connection) -> None:
     worker_id = await enlist(connection)
     await _limited(connection, 6)
     assert len(await _take(connection, worker_id)) == 2
@@ -183,8 +184,24 @@ async def test_a_limit_that_was_raised_or_taken_away_lets_more_through(connectio
     assert len(await _take(connection, worker_id)) == 2
 
 
-async def test_a_run_that_was_parked_while_the_slot_came_free_is_found_by_the_next_pass(connection: Connection) -> None:
-    """Rule "look again every pass": the one that ended saw nobody wait."""
+@pytest.mark.parametrize("running", [1, 2, 3, 5])
+async def test_slots_that_were_forgotten_below_a_held_one_are_made_again(connection: Connection, running: int) -> None:
+    """The limit was removed while only its third slot was held; jobs that name it made it again."""
+    worker_id = await enlist(connection)
+    await _limited(connection, 3, {"key": "stripe", "running": 3})
+    *others, third = sorted(await _take(connection, worker_id), key=lambda run: run.run_id.int)
+    for run in others:
+        await finish(connection, run.lease, Succeeded())
+    await limits.remove(connection, TESTER, "stripe")
+    await _limited(connection, 6, {"key": "stripe", "running": running})
+    assert len(await _take(connection, worker_id)) == running - 1, "the third run counts"
+    await finish(connection, third.lease, Succeeded())
+    assert len(await _take(connection, worker_id)) == 1
+    assert await _held(connection) == running
+
+
+async def test_a_run_that_was_parked_while_a_slot_became_free_is_found_by_the_next_pass(connection: Connection) -> None:
+    """Rule "look again every pass": the run that ended saw no waiting run."""
     worker_id = await enlist(connection)
     await _limited(connection, 1, {"key": "stripe", "running": 1})
     (run,) = await _take(connection, worker_id)
@@ -194,7 +211,7 @@ async def test_a_run_that_was_parked_while_the_slot_came_free_is_found_by_the_ne
     assert [run.lease.job_id for run in await _take(connection, worker_id)] == late
 
 
-async def test_tenants_take_turns_at_a_limit_they_share(connection: Connection) -> None:
+async def test_tenants_take_turns_at_a_shared_limit(connection: Connection) -> None:
     """C9: one tenant's hundred do not delay another's two."""
     worker_id = await enlist(connection)
     for _ in range(10):
@@ -209,8 +226,8 @@ async def test_tenants_take_turns_at_a_limit_they_share(connection: Connection) 
     assert order == ["big", "small", "big", "small", "big"]
 
 
-async def test_a_rate_is_never_passed_in_any_second_and_is_used_in_full(connection: Connection) -> None:
-    """C10: a token bucket; no boundary, so no burst at one."""
+async def test_a_rate_is_never_exceeded_in_any_second_and_is_used_completely(connection: Connection) -> None:
+    """C10: a token bucket has no fixed interval, so there is no burst at its boundary."""
     worker_id = await enlist(connection)
     await jobs.submit(connection, [_rated() for _ in range(300)], now=NOW)
     starts: list[float] = []
@@ -228,8 +245,8 @@ def _rated() -> Any:
     return submission("a", {}, limit={"key": "mail", "count": 100, "per": "1s", "burst": 10})
 
 
-async def test_a_promoter_that_finds_another_at_it_comes_again_soon(database: Postgres) -> None:
-    """C10, rule "look again every pass": the other may be an idle worker's look, and a bucket that nobody empties overflows."""
+async def test_a_promoter_that_finds_a_bucket_locked_comes_back_soon(database: Postgres) -> None:
+    """C10, rule "look again every pass": an idle worker may hold the lock, and an unused bucket loses tokens."""
     async with database.transaction() as connection:
         await jobs.submit(connection, [_rated() for _ in range(30)], now=NOW)
     async with database.transaction() as first, database.transaction() as second:
@@ -249,7 +266,7 @@ async def test_a_clock_that_was_set_back_does_not_close_a_rate(connection: Conne
     assert await _take(connection, worker_id, now=back) == []
 
 
-async def test_an_ordered_key_runs_one_at_a_time_by_due_time_retries_included(connection: Connection) -> None:
+async def test_an_ordered_key_runs_one_at_a_time_by_due_time_including_retries(connection: Connection) -> None:
     """C10: a serial key."""
     worker_id = await enlist(connection)
     third = await submit(connection, limit=IN_ORDER, run_at=after(seconds=3))
@@ -276,8 +293,8 @@ async def test_an_ordered_key_runs_one_at_a_time_by_due_time_retries_included(co
     assert order == [second, third]
 
 
-async def test_a_key_that_is_made_ordered_has_one_at_a_time_though_several_held_slots(connection: Connection) -> None:
-    """C10: they are between two tries; one keeps its place, and the others get in line."""
+async def test_a_key_that_becomes_ordered_runs_one_at_a_time_though_several_held_slots(connection: Connection) -> None:
+    """C10: they are between two tries; one keeps its slot, and the others wait in line."""
     worker_id = await enlist(connection)
     await _limited(connection, 3, {"key": "acme", "running": 3})
     taken = await _take(connection, worker_id)
@@ -297,8 +314,8 @@ async def test_a_key_that_is_made_ordered_has_one_at_a_time_though_several_held_
     assert count == 3
 
 
-async def test_an_ordered_key_waits_for_one_that_is_due_earlier_and_was_not_promoted_yet(connection: Connection) -> None:
-    """C10: its partition's scheduler may be late or dead."""
+async def test_an_ordered_key_waits_for_a_run_that_is_due_earlier_and_not_promoted_yet(connection: Connection) -> None:
+    """C10: the scheduler of its partition may be late or dead."""
     worker_id = await enlist(connection)
     first = await submit(connection, limit=IN_ORDER, run_at=after(seconds=1))
     second = await submit(connection, limit=IN_ORDER, run_at=after(seconds=2))
@@ -314,7 +331,7 @@ async def test_an_ordered_key_waits_for_one_that_is_due_earlier_and_was_not_prom
 async def test_many_keys_in_one_claim_cost_no_more_each_than_a_few(connection: Connection) -> None:
     """C10: also where slots were few when the statements were planned."""
     worker_id = await enlist(connection)
-    await connection.execute("VACUUM ANALYZE sexton.slots")  # empty, and known to be
+    await connection.execute("VACUUM ANALYZE sexton.slots")  # empty, and PostgreSQL's statistics say so
     each_s: dict[int, list[float]] = {50: [], 1000: []}
     for count, seen in each_s.items():
         for _ in range(3):
@@ -326,11 +343,11 @@ async def test_many_keys_in_one_claim_cost_no_more_each_than_a_few(connection: C
             seen.append((time.perf_counter() - began) / count)
             assert len(taken) == count
             await runs.finish(connection, [report(run.lease, Succeeded(), Random(1)) for run in taken], now=NOW)
-    # The first time there are no slots yet. Compared with one another, a thousand took eight times as long each.
+    # At first there are no slots. When all were compared with each other, a thousand took eight times as long each.
     assert min(each_s[1000][1:]) < 3 * min(each_s[50][1:]), each_s
 
 
-async def test_the_first_in_line_of_an_ordered_key_makes_way_when_it_is_cancelled_or_paused(connection: Connection) -> None:
+async def test_the_first_in_line_of_an_ordered_key_leaves_it_when_it_is_cancelled_or_paused(connection: Connection) -> None:
     worker_id = await enlist(connection)
     first, second, third = await _limited(connection, 3, IN_ORDER)
     await parked_runs.release(connection, now=NOW)
@@ -348,8 +365,8 @@ async def test_the_first_in_line_of_an_ordered_key_makes_way_when_it_is_cancelle
     assert run.lease.job_id == second
 
 
-async def test_one_that_is_paused_between_two_tries_makes_way_as_well(connection: Connection) -> None:
-    """C10: else the key waits for as long as the pause."""
+async def test_a_run_that_is_paused_between_two_tries_leaves_the_line_too(connection: Connection) -> None:
+    """C10: otherwise the key would wait as long as the pause."""
     worker_id = await enlist(connection)
     first, second = await _limited(connection, 2, IN_ORDER)
     (run,) = await _take(connection, worker_id)
@@ -382,9 +399,8 @@ async def _held_back_between_two_tries(connection: Connection) -> tuple[UUID, UU
 
 
 @pytest.mark.parametrize("stays_ordered", [True, False])
-async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection: Connection, stays_ordered: bool) -> None:
-    """C10, rule "look again every pass": it keeps the slot of its ordered key meanwhile, and once was in its own way for
-    good."""
+async def test_a_retry_that_its_rate_holds_back_is_released_again(connection: Connection, stays_ordered: bool) -> None:
+    """C10, rule "look again every pass": it keeps the slot of its ordered key; once it waited for its own slot, for ever."""
     worker_id, first, second = await _held_back_between_two_tries(connection)
     if not stays_ordered:
         await limits.put(connection, TESTER, standing_limit("acme", running=1, count=1, per="1m"), now=after(seconds=5))
@@ -396,8 +412,8 @@ async def test_a_retry_that_its_rate_holds_back_is_let_through_again(connection:
     assert run.lease.job_id == second
 
 
-async def test_one_that_is_paused_while_its_rate_holds_it_back_makes_way(connection: Connection) -> None:
-    """C10: its place as well as its slot."""
+async def test_a_run_that_is_paused_while_its_rate_holds_it_back_leaves_the_line(connection: Connection) -> None:
+    """C10: it releases its place as well as its slot."""
     worker_id, first, second = await _held_back_between_two_tries(connection)
     await one_time_jobs.pause(connection, Caller("test"), first, note=None, now=after(seconds=6))
     (run,) = await _take(connection, worker_id, now=after(minutes=5))
@@ -410,7 +426,7 @@ async def test_one_that_is_paused_while_its_rate_holds_it_back_makes_way(connect
 
 
 async def test_two_claims_that_want_buckets_in_opposite_order_do_not_wait_for_each_other(connection: Conn, rival: Conn) -> None:
-    """Rule "lock in id order": a claim goes lane by lane, and keeps what it has locked."""
+    """Rule "lock in id order": a claim goes lane by lane, and keeps its locks."""
     worker_id = await enlist(connection)
     for key, priority in (("b", "critical"), ("a", "normal")):
         await submit(connection, limit={"key": key, "count": 10, "per": "1s"}, priority=priority)
@@ -424,9 +440,9 @@ async def test_two_claims_that_want_buckets_in_opposite_order_do_not_wait_for_ea
     assert taken.lane == Lane.NORMAL
 
 
-async def test_a_lower_number_does_not_wait_for_a_claim_that_waits_for_it(connection: Conn, rival: Conn) -> None:
-    """Rule "lock in id order": the claim has a slot and wants a token; whoever sets the number has the bucket and forgets free
-    slots."""
+async def test_a_lowered_limit_does_not_wait_for_a_claim_that_waits_for_it(connection: Conn, rival: Conn) -> None:
+    """Rule "lock in id order": the claim has a slot and needs a token; the session that sets the limit has the bucket and
+    deletes free slots."""
     worker_id = await enlist(connection)
     await submit(connection, limit={"key": "a", "running": 3, "count": 10, "per": "1s"})
     (taken,) = await _take(connection, worker_id)
@@ -437,7 +453,7 @@ async def test_a_lower_number_does_not_wait_for_a_claim_that_waits_for_it(connec
             await limits.put(connection, TESTER, standing_limit("a", count=10, per="1s"), now=NOW)
 
 
-async def test_a_tenant_runs_no_more_than_its_limit_and_others_take_what_it_leaves(connection: Connection) -> None:
+async def test_a_tenant_runs_no_more_than_its_limit_and_others_use_the_rest(connection: Connection) -> None:
     """C9"""
     worker_id = await enlist(connection)
     await _set_tenant(connection, "acme", running_max=3)
@@ -466,7 +482,7 @@ async def test_two_claims_at_once_share_a_tenants_slots(database: Postgres) -> N
         assert (len(one), len(other)) == (2, 1)
 
 
-async def test_a_queue_is_released_at_its_pace(connection: Connection) -> None:
+async def test_a_queue_is_released_at_its_rate(connection: Connection) -> None:
     """C10"""
     worker_id = await enlist(connection)
     await _set_queue(connection, "default", release_rate=10.0, release_burst=2)
@@ -481,8 +497,8 @@ async def test_a_queue_is_released_at_its_pace(connection: Connection) -> None:
     assert len(await claim(connection, worker_id, now=after(seconds=10))) == 2
 
 
-async def test_what_waited_long_rises_a_lane_where_its_queue_ages(connection: Connection) -> None:
-    """C8: off unless a queue says so."""
+async def test_a_run_that_waited_long_rises_a_lane_if_its_queue_ages(connection: Connection) -> None:
+    """C8: off unless the queue sets it."""
     worker_id = await enlist(connection, queues=("default", "plain"))
     old = await submit(connection, priority="low")
     elsewhere = await submit(connection, priority="low", queue="plain")
@@ -502,6 +518,18 @@ async def test_what_waited_long_rises_a_lane_where_its_queue_ages(connection: Co
     assert row["lane"] == 3
 
 
+async def test_the_runs_of_every_lane_and_tenant_rise(connection: Connection) -> None:
+    """C8: of this queue only."""
+    await _set_queue(connection, "default", ageing_s=60.0)
+    for tenant in ("a", "b", "c"):
+        for priority in ("high", "low"):
+            await submit(connection, tenant=tenant, priority=priority)
+    await submit(connection, tenant="b", priority="low", queue="plain")
+    assert (await parked_runs.tend(connection, now=after(minutes=1))).aged_count == 6
+    rows = await connection.fetch("SELECT queue, lane, count(*) FROM sexton.runs GROUP BY queue, lane ORDER BY queue, lane")
+    assert [tuple(row) for row in rows] == [("default", 0, 3), ("default", 2, 3), ("plain", 3, 1)]
+
+
 async def test_a_key_may_come_from_the_payload(connection: Connection) -> None:
     await submit(connection, payload={"account": {"id": 7}}, limit={"key": "stripe:{payload.account.id}", "running": 1})
     (row,) = await connection.fetch("SELECT limit_key, running FROM sexton.runs JOIN sexton.limits ON key = limit_key")
@@ -517,12 +545,12 @@ async def test_the_numbers_of_a_job_only_create_a_limit(connection: Connection) 
     assert row["running"] == 2
 
 
-async def test_a_key_that_nobody_gave_a_number_is_refused(connection: Connection) -> None:
+async def test_a_key_without_a_limit_is_rejected(connection: Connection) -> None:
     with pytest.raises(SextonError, match=r'/limit/key: there is no limit named "nobody"'), translated_errors():
         await submit(connection, limit="nobody")
 
 
-async def test_a_tenant_with_too_many_waiting_is_refused_until_some_have_started(connection: Connection) -> None:
+async def test_a_tenant_with_too_many_waiting_is_rejected_until_some_have_started(connection: Connection) -> None:
     """C9, F4"""
     worker_id = await enlist(connection)
     await _set_tenant(connection, "acme", waiting_max=3)
@@ -536,7 +564,7 @@ async def test_a_tenant_with_too_many_waiting_is_refused_until_some_have_started
     await submit(connection, tenant="acme", now=after(seconds=4))
 
 
-async def test_a_tenant_that_submits_too_fast_is_told_when_to_come_again(connection: Connection) -> None:
+async def test_a_tenant_that_submits_too_fast_gets_the_time_of_its_next_try(connection: Connection) -> None:
     """C9, F4"""
     await _set_tenant(connection, "acme", submit_rate=2.0, submit_burst=4)
     for _ in range(4):
@@ -547,7 +575,7 @@ async def test_a_tenant_that_submits_too_fast_is_told_when_to_come_again(connect
     await submit(connection, tenant="acme", now=after(seconds=0.5))
 
 
-async def test_slots_that_no_run_holds_are_found_and_freed(connection: Connection) -> None:
+async def test_slots_without_a_run_are_found_and_freed(connection: Connection) -> None:
     worker_id = await enlist(connection)
     await _limited(connection, 3)
     await _take(connection, worker_id)
@@ -557,8 +585,8 @@ async def test_slots_that_no_run_holds_are_found_and_freed(connection: Connectio
 
 
 async def test_a_slot_that_was_taken_since_the_first_look_is_not_mended(database: Postgres, rival: Conn) -> None:
-    """C10, rule "lock, then decide": another has mended it, and a claim has it by now; the run it belongs to is younger than
-    the first look."""
+    """C10, rule "lock, then decide": another session has freed it, and a claim has taken it since; its run is younger than the
+    first look."""
     async with database.transaction() as connection:
         worker_id = await enlist(connection)
         await _limited(connection, 1)
@@ -582,7 +610,7 @@ async def test_a_slot_that_was_taken_since_the_first_look_is_not_mended(database
 
 
 async def test_a_schedule_takes_its_jitter_timeout_and_limit_from_its_queue_and_task(connection: Connection) -> None:
-    """B7, C10, C11: what it says itself comes first, then its queue, then its tenant."""
+    """B7, C10, C11: its own value comes first, then that of its queue, then of its tenant."""
     await _set_tenant(connection, "acme", jitter_s=30.0)
     await _set_queue(connection, "slow", jitter_s=60.0, timeout_s=300.0)
     for queue, given, jitter_s in (("default", None, 30.0), ("slow", None, 60.0), ("slow", {"max": 5.0}, 5.0)):
@@ -610,7 +638,7 @@ async def test_the_limit_of_a_schedule_is_made_at_the_moment_of_the_statement(co
     assert {row["key"]: row["updated_at"] for row in rows} == made_at
 
 
-async def test_a_fire_that_waits_for_a_limit_is_live_to_its_siblings_and_taken_back_by_a_pause(connection: Connection) -> None:
+async def test_a_fire_that_waits_for_a_limit_is_live_for_overlap_and_taken_back_by_a_pause(connection: Connection) -> None:
     """C10, rule "lock, then decide"."""
     await submit(connection, limit=STRIPE | {"running": 1})
     (written,) = await recurring_jobs.submit(

@@ -1,7 +1,7 @@
-"""Which index carries each hot statement, and how little it reads beside 100,000 live runs, or ten million (SEXTON_TEST_DEPTH).
+"""Which index each hot statement uses, and how little it reads beside 100,000 live runs, or ten million (SEXTON_TEST_DEPTH).
 
-The bounds are the same at any depth. What functions do inside is read from the counters of the server, so it does not matter
-how a statement is written, only what it reads. What finds nothing comes first: work that is rolled back leaves dead entries."""
+The bounds are the same at any depth. Reads inside functions come from the server's counters, so they do not depend on how a
+statement is written. Tests that find nothing come first, because rolled-back operations leave dead entries."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def deep(deep_url: str) -> AsyncIterator[Conn]:
 
 
 def assert_bounded(read: depth.Touched, *, runs_by: set[str], entries: int, pages: int) -> None:
-    """`runs` only by these indexes; nothing that grows is walked; so many entries of one index and so many pages at most."""
+    """`runs` only by these indexes; no growing table is scanned; at most so many entries of one index and so many pages."""
     assert {name for name in read.entries if name.startswith(("run", "one_live"))} <= runs_by
     assert read.walked == {}, "walked without an index"
     assert {name: count for name, count in read.entries.items() if count > entries} == {}
@@ -75,7 +75,7 @@ _NEEDED_BEFORE = retention._SQL["needed_before"]
 
 
 async def test_a_claim_that_finds_nothing_reads_nothing(deep: Conn) -> None:
-    """B10: a queue that has nothing, beside those that have."""
+    """B10: an empty queue, beside others with runs."""
 
     async def work() -> None:
         assert await claim(deep, await enlist(deep), queues=("nobody's",)) == []
@@ -83,7 +83,7 @@ async def test_a_claim_that_finds_nothing_reads_nothing(deep: Conn) -> None:
     assert_bounded(await touched(deep, work), runs_by={"runs_ready"}, entries=0, pages=80)
 
 
-async def test_a_promotion_with_nothing_due_is_a_peek(deep: Conn) -> None:
+async def test_a_promotion_with_nothing_due_is_one_probe(deep: Conn) -> None:
     """B10, B12: the B-tree is the timer."""
 
     async def work() -> None:
@@ -95,8 +95,8 @@ async def test_a_promotion_with_nothing_due_is_a_peek(deep: Conn) -> None:
     assert_bounded(await touched(deep, work), runs_by=PROMOTED_BY, entries=20, pages=150)
 
 
-async def test_a_look_at_what_runs_is_a_few_pages_when_nothing_does(deep: Conn) -> None:
-    """B10: the whole of an idle scheduler's and an idle worker's looking."""
+async def test_a_look_at_running_runs_is_a_few_pages_if_there_are_none(deep: Conn) -> None:
+    """B10: all queries of an idle scheduler and an idle worker."""
 
     async def work() -> None:
         worker_id = await enlist(deep)
@@ -111,7 +111,7 @@ async def test_a_look_at_what_runs_is_a_few_pages_when_nothing_does(deep: Conn) 
 
 
 async def test_retention_reads_what_has_expired(deep: Conn) -> None:
-    """B11, D5: nothing has, of very many keys and a long history."""
+    """B11, D5: nothing has expired, of very many keys and a long history."""
 
     async def work() -> None:
         await retention.make_partitions(deep, now=NOW)
@@ -122,7 +122,7 @@ async def test_retention_reads_what_has_expired(deep: Conn) -> None:
         await run_payloads.forget(deep, keep_s=86_400, now=NOW)
         await failures.forget(deep)
 
-    # Whether a unique key is idle cannot be seen in it: so many are looked at, however many there are.
+    # A unique key does not show whether it is idle: a fixed number is examined, however many there are.
     bound = retention.KEY_BATCH
     assert_bounded(await touched(deep, work), runs_by={"run_fires_once", "runs_pkey"}, entries=bound, pages=5 * bound)
 
@@ -178,8 +178,8 @@ async def test_a_submission_reads_what_it_finds(deep: Conn) -> None:
     )
 
 
-async def test_a_beat_and_a_sweep_read_what_runs(deep: Conn) -> None:
-    """B10, C4: whatever waits beside the 100 that run; their worker is declared dead, and they are found."""
+async def test_a_heartbeat_and_a_sweep_read_the_running_runs(deep: Conn) -> None:
+    """B10, C4: however many wait beside the 100 that run; their worker is declared dead, and they are found."""
 
     async def work() -> None:
         worker_id = await enlist(deep)
@@ -201,7 +201,7 @@ async def test_a_beat_and_a_sweep_read_what_runs(deep: Conn) -> None:
     assert_bounded(await touched(deep, work), runs_by=swept_by, entries=2_500, pages=15_000)
 
 
-async def test_the_planner_finds_what_is_due_by_its_index(deep: Conn) -> None:
+async def test_the_planner_finds_due_schedules_by_its_index(deep: Conn) -> None:
     """B8, B11: nothing now; 100 of very many in a week."""
 
     async def work() -> None:
@@ -215,15 +215,15 @@ async def test_the_planner_finds_what_is_due_by_its_index(deep: Conn) -> None:
     assert read.entries["jobs_to_plan"] >= 100
 
 
-async def test_what_remote_workers_and_callbacks_ask_is_found_by_index(deep: Conn) -> None:
-    """B10, C6: joining, waiting, taking, being heard of, handing over and ending, for one worker and one run."""
+async def test_statements_of_remote_workers_and_callbacks_use_an_index(deep: Conn) -> None:
+    """B10, C6: joining, waiting, acquiring, heartbeats, handing over and ending, for one worker and one run."""
     worker_id = UUID(int=1)
 
     async def work() -> None:
         worker = remote_workers.RemoteWorker(worker_id, "far", ["default"], ["a"], 1, 1, 60.0, None)
         joined = await remote_workers.attend(deep, worker, now=NOW)
         assert joined.is_new
-        await remote_workers.stirring(deep, ["default", "nobody's"])
+        await remote_workers.with_work(deep, ["default", "nobody's"])
         (taken,) = await claim(deep, worker_id, limit=1)
         lease = SignedLease(taken.lease.run_id, taken.lease.job_id, taken.lease.token)
         assert await remote_workers.beat(deep, worker_id, now=NOW) == 60.0
@@ -234,4 +234,5 @@ async def test_what_remote_workers_and_callbacks_ask_is_found_by_index(deep: Con
         await callbacks.recorded(deep, lease)
 
     read = await touched(deep, work)
-    assert_bounded(read, runs_by={"runs_leased", "runs_ready", "runs_fair", "runs_pkey", *PROMOTED_BY}, entries=40, pages=600)
+    # A claim checks whether its worker holds a suspect: it reads at most as many entries as that worker has runs.
+    assert_bounded(read, runs_by={"runs_leased", "runs_ready", "runs_fair", "runs_pkey", *PROMOTED_BY}, entries=150, pages=700)

@@ -1,4 +1,4 @@
-"""What a claim of a recurring run tells about the fire before; and that one-time jobs pay nothing for it."""
+"""What a claim of a recurring run returns about the previous fire; one-time jobs pay nothing for it."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ async def ledger(connection: Conn, minute: int, status: str) -> None:
     )
 
 
-async def test_the_last_try_of_the_fire_before_comes_with_the_claim(connection: Conn) -> None:
-    """A3: fires that did not start are no tries, and neither are earlier attempts of the same fire."""
+async def test_the_last_try_of_the_previous_fire_is_part_of_the_claim(connection: Conn) -> None:
+    """A3: fires that did not start do not count, and neither do earlier attempts of the same fire."""
     worker_id = await enlist(connection)
     await fire(connection, 1)
     (first,) = await claim(connection, worker_id, now=after(minutes=1))
@@ -92,7 +92,7 @@ async def test_a_claim_of_one_time_jobs_is_one_statement(connection: Conn) -> No
 
 
 async def test_it_is_found_by_index_in_the_newest_partition_that_has_one(database_url: str) -> None:
-    """C1: whatever lies behind it, however long the history."""
+    """C1: however long the history behind it."""
     connection = await asyncpg.connect(database_url, server_settings=_SERVER_SETTINGS)
     await connection.execute("SELECT sexton.make_partitions($1, $2)", after(days=-10), NOW)
     for minute in (-1440, -1, 0):

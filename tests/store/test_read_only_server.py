@@ -1,5 +1,5 @@
-"""A server that only reads (a standby, or a node that is just being promoted) is not ours yet: it is waited for as if it were
-not there. Load balancers send connections to such a server for a moment in every failover."""
+"""A read-only server (a standby, or a node that is being promoted) counts as unavailable, and services wait for it. Load
+balancers send connections to such a server for a moment in every failover."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def reading_only(connection: Conn) -> AsyncIterator[None]:
-    """New sessions find a server that refuses to write, as a standby does."""
+    """New sessions find a server that rejects writes, as a standby does."""
     alter = "SELECT format('ALTER DATABASE %I SET default_transaction_read_only = ' || $1, current_database())"
     await connection.execute(await connection.fetchval(alter, "on"))
     try:
@@ -32,8 +32,8 @@ async def reading_only(connection: Conn) -> AsyncIterator[None]:
         await connection.execute(await connection.fetchval(alter, "off"))
 
 
-async def test_a_pool_takes_no_connection_that_only_reads(database_url: str, connection: Conn) -> None:
-    """D4: in a pool it would stay, and fail whoever gets it."""
+async def test_a_pool_accepts_no_read_only_connection(database_url: str, connection: Conn) -> None:
+    """D4: it would stay in the pool, and fail its next user."""
     database = await Postgres.open(database_url)
     try:
         async with reading_only(connection):
@@ -47,18 +47,17 @@ async def test_a_pool_takes_no_connection_that_only_reads(database_url: str, con
     assert await connection.fetchval("SELECT count(*) FROM sexton.jobs") == 1
 
 
-async def test_a_session_that_stops_writing_is_an_outage_and_not_a_fault_of_ours(database: Postgres) -> None:
-    """D4: services wait and say so once; a caller sees an error of ours."""
+async def test_a_session_that_becomes_read_only_is_an_outage(database: Postgres) -> None:
+    """D4: services wait and log it once; a caller gets an error of Sexton."""
     async with database.connection() as inside:
         await inside.execute("SET default_transaction_read_only = on")
         with pytest.raises(DatabaseUnavailable, match="read-only"):
             await submit(inside)
 
 
-async def test_a_listener_and_partition_locks_are_not_at_home_on_a_server_that_only_reads(
-    database_url: str, connection: Conn
-) -> None:
-    """D4, rule "session state only on direct connections": a standby hears no notification, and its locks exclude nobody."""
+async def test_a_listener_and_partition_locks_reject_a_read_only_server(database_url: str, connection: Conn) -> None:
+    """D4, rule "session state only on direct connections": a standby gets no notifications, and its locks exclude no other
+    session."""
     heard: asyncio.Queue[str] = asyncio.Queue()
     listener = Listener(database_url, [READY], lambda channel, _: heard.put_nowait(channel), retry_s=0.01)
     locks = PartitionLocks(database_url)

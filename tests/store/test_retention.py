@@ -1,4 +1,4 @@
-"""What time takes: partitions ahead, old ones dropped unless somebody needs them, keys that have expired."""
+"""Retention: partitions ahead, old ones dropped unless they are needed, keys that expire."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sexton.store.database import Postgres
     from tests.store.support import Conn
 
-FAR = datetime(2030, 1, 2, 23, 59, tzinfo=UTC)  # a Wednesday at the end of its day, beyond all that the template made
+FAR = datetime(2030, 1, 2, 23, 59, tzinfo=UTC)  # a Wednesday at the end of its day, later than all partitions of the template
 PARTITIONS = """
 SELECT child.relname FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid
 WHERE i.inhparent = ('sexton.' || $1)::regclass ORDER BY 1
@@ -35,7 +35,7 @@ async def _partitions(connection: Conn, parent: str) -> list[str]:
 
 
 async def test_partitions_exist_at_least_fourteen_days_ahead(connection: Conn) -> None:
-    """D5, rule "lock in id order": days of executions, weeks of jobs and endings, without a gap; the second time nothing is
+    """D5, rule "lock in id order": days of executions, weeks of jobs and endings, without a gap; the second call finds nothing
     missing."""
     made = await retention.make_partitions(connection, now=FAR)
     assert made > 0
@@ -51,7 +51,7 @@ async def test_partitions_exist_at_least_fourteen_days_ahead(connection: Conn) -
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago", "America/New_York"])
 async def test_partitions_do_not_depend_on_the_time_zone_of_the_session(connection: Conn, zone: str) -> None:
-    """B9, D5: one janitor in Kiribati and one in Samoa make the same ones."""
+    """B9, D5: a janitor in Kiribati and one in Samoa create the same ones."""
     await retention.make_partitions(connection, now=FAR)
     before = [await _partitions(connection, parent) for parent in ("jobs", "endings", "executions")]
     await connection.execute(f"SET timezone = '{zone}'")
@@ -70,7 +70,7 @@ async def test_partitions_touch_and_do_not_overlap(connection: Conn) -> None:
         assert await status(connection, job_id) == "pending"
 
 
-async def test_many_janitors_at_once_make_each_partition_once(database_url: str) -> None:
+async def test_many_janitors_at_once_create_each_partition_once(database_url: str) -> None:
     """D5, B2."""
     connections = [await asyncpg.connect(database_url) for _ in range(5)]
     made = await asyncio.gather(*(retention.make_partitions(one, now=FAR) for one in connections))
@@ -80,8 +80,8 @@ async def test_many_janitors_at_once_make_each_partition_once(database_url: str)
     assert max(made) > 0
 
 
-async def test_a_partition_is_made_while_others_submit_and_read(connection: Conn, rival: Conn) -> None:
-    """D7, rule "lock in id order": no lock that readers and writers of the parent would wait for."""
+async def test_a_partition_is_created_during_submissions_and_reads(connection: Conn, rival: Conn) -> None:
+    """D7, rule "lock in id order": without a lock that blocks readers or writers of the parent."""
     await rival.execute("SET lock_timeout = '200ms'")
     async with connection.transaction():
         await retention.make_partitions(connection, now=FAR)
@@ -89,7 +89,7 @@ async def test_a_partition_is_made_while_others_submit_and_read(connection: Conn
         assert await status(rival, job_id) == "pending"
 
 
-async def test_a_partition_is_made_beside_an_open_submission(connection: Conn, rival: Conn) -> None:
+async def test_a_partition_is_created_beside_an_open_submission(connection: Conn, rival: Conn) -> None:
     """D7, rule "lock in id order": and the other way round."""
     await rival.execute("SET lock_timeout = '200ms'")
     async with connection.transaction():
@@ -109,7 +109,7 @@ async def _ended(connection: Conn, worker_id: UUID, now: datetime) -> UUID:
 
 @pytest.mark.made_up_rows
 async def test_old_history_is_dropped_by_the_day(connection: Conn, database: Postgres) -> None:
-    """D5: what ended longer ago than it is kept, and not one day more."""
+    """D5: executions that ended before the retention, and not one day more."""
     worker_id = await enlist(connection)
     for days in range(4):
         await _ended(connection, worker_id, after(days=days))
@@ -132,7 +132,7 @@ async def test_a_day_is_kept_until_all_of_it_is_old_enough(connection: Conn, dat
 
 
 @pytest.mark.made_up_rows
-async def test_finished_jobs_leave_by_the_week(connection: Conn, database: Postgres) -> None:
+async def test_finished_jobs_are_dropped_by_the_week(connection: Conn, database: Postgres) -> None:
     """D5: definition and ending together."""
     worker_id = await enlist(connection)
     old = await _ended(connection, worker_id, NOW)
@@ -145,7 +145,7 @@ async def test_finished_jobs_leave_by_the_week(connection: Conn, database: Postg
     assert old not in {row["job_id"] for row in await connection.fetch("SELECT job_id FROM sexton.endings")}
 
 
-async def test_a_week_that_a_live_run_needs_stays_and_so_do_all_after_it(connection: Conn, database: Postgres) -> None:
+async def test_a_week_that_a_live_run_needs_is_kept_and_so_are_all_after_it(connection: Conn, database: Postgres) -> None:
     """D5: a job submitted a year ahead still has its payload when it is due."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, payload={"n": 1}, delay=timedelta(days=365))
@@ -157,7 +157,7 @@ async def test_a_week_that_a_live_run_needs_stays_and_so_do_all_after_it(connect
     assert (await jobs.show(connection, job_id)).payload_json == '{"n": 1}'
 
 
-async def test_a_week_that_a_dead_letter_needs_stays(connection: Conn, database: Postgres) -> None:
+async def test_a_week_that_a_dead_letter_needs_is_kept(connection: Conn, database: Postgres) -> None:
     """D5, C7: a replay needs the definition."""
     worker_id = await enlist(connection)
     await bury(connection, worker_id)
@@ -168,7 +168,7 @@ async def test_a_week_that_a_dead_letter_needs_stays(connection: Conn, database:
 
 
 async def test_a_replay_in_flight_keeps_its_week(connection: Conn, rival: Conn, database: Postgres) -> None:
-    """D5, C7: neither letter nor run is missed in between."""
+    """D5, C7: the check sees either the letter or the run."""
     worker_id = await enlist(connection)
     await bury(connection, worker_id)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
@@ -179,13 +179,13 @@ async def test_a_replay_in_flight_keeps_its_week(connection: Conn, rival: Conn, 
 
 
 async def test_the_partition_of_recurring_jobs_is_never_dropped(connection: Conn, database: Postgres) -> None:
-    """D5: they live on."""
+    """D5: their jobs are live."""
     await retention.drop_partitions(database, "jobs", keep_s=0, now=after(days=36500))
     assert await _partitions(connection, "jobs") == ["jobs_recurring"]
 
 
 async def test_a_drop_does_not_wait_long_for_a_reader(connection: Conn, database: Postgres) -> None:
-    """Rule "lock in id order": the janitor gives up after a second and comes back."""
+    """Rule "lock in id order": the janitor gives up after a second and tries again later."""
     async with connection.transaction():
         await connection.fetch("SELECT FROM sexton.executions")
         with pytest.raises(Contention):
@@ -196,8 +196,8 @@ async def test_a_drop_does_not_wait_long_for_a_reader(connection: Conn, database
 # Keys.
 
 
-async def test_expired_idempotency_keys_go(connection: Conn) -> None:
-    """A10: at the end of their time and not before."""
+async def test_expired_idempotency_keys_are_deleted(connection: Conn) -> None:
+    """A10: when their time is over and not before."""
     await submit(connection, key="short", key_ttl="1h")
     await submit(connection, key="long")
     await retention.expire_keys(connection, now=after(minutes=60))
@@ -207,7 +207,7 @@ async def test_expired_idempotency_keys_go(connection: Conn) -> None:
     assert [row["key"] for row in rows] == ["long"]
 
 
-async def test_a_key_just_being_used_is_not_expired(connection: Conn, rival: Conn) -> None:
+async def test_a_key_that_is_being_used_is_not_expired(connection: Conn, rival: Conn) -> None:
     """A10: a submission that renews it holds it."""
     await submit(connection, key="k", key_ttl="1h")
     async with connection.transaction():
@@ -234,8 +234,8 @@ async def test_a_unique_key_lives_as_long_as_its_job_or_its_period(connection: C
     assert await count(after(days=2)) == 1
 
 
-async def test_a_unique_key_just_being_taken_over_is_not_expired(connection: Conn, rival: Conn) -> None:
-    """A10, rule "lock, then decide": its former job has ended, and the new holder is not committed yet."""
+async def test_a_unique_key_that_is_being_taken_over_is_not_expired(connection: Conn, rival: Conn) -> None:
+    """A10, rule "lock, then decide": its former job has ended, and the new job is not committed yet."""
     worker_id = await enlist(connection)
     await submit(connection, unique=True)
     (claimed,) = await claim(connection, worker_id)
@@ -246,8 +246,8 @@ async def test_a_unique_key_just_being_taken_over_is_not_expired(connection: Con
     assert await submit(connection, unique=True) == again
 
 
-async def test_unique_keys_are_looked_at_some_at_a_time_and_in_turn(connection: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B11: however many there are; after the last comes the first again."""
+async def test_unique_keys_are_examined_some_at_a_time_and_in_turn(connection: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B11: however many there are; after the last one the first one follows."""
     monkeypatch.setattr(retention, "KEY_BATCH", 2)
     worker_id = await enlist(connection)
     for n in range(5):

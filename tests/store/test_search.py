@@ -1,10 +1,11 @@
-"""Lists of jobs and executions: every filter and every pair of filters against a model, pages that lose and repeat nothing, and
-plans that do not depend on what the tables held when they were made."""
+"""Lists of jobs and executions: every filter and every pair of filters compared with a model, pages that lose and repeat
+nothing, and plans that do not depend on the contents of the tables when they were made."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -20,15 +21,16 @@ from sexton.operations import definition_change, one_time_jobs
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
-from sexton.store.uuid7 import floor, instant
+from sexton.store.uuid7 import RECURRING, floor, instant, is_recurring
 from sexton.store.views import search
 from sexton.store.views.search import ExecutionFilter, JobFilter
-from sexton.store.work import jobs, retention, runs
+from sexton.store.work import jobs, retention, runs, schedules
 from tests.callers import TESTER
 from tests.store.support import BROKEN, FLAKY, NOW, after, bury, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from datetime import datetime
 
     from sexton.store.database import Postgres
     from tests.store.support import Conn
@@ -46,7 +48,7 @@ VALUES: dict[str, list[Any]] = {
 
 
 class Meddled:
-    """A connection on which something happens right after one statement."""
+    """A connection on which a hook runs right after a given statement."""
 
     def __init__(self, connection: Conn, statement: str, then: Callable[[], Awaitable[None]]) -> None:
         self._connection, self._statement, self._then = connection, statement, then
@@ -62,7 +64,7 @@ class Meddled:
 
 
 async def _all(connection: Conn, chosen: JobFilter, limit: int) -> list[UUID]:
-    """Page after page, to the end."""
+    """Reads page after page, to the end."""
     ids: list[UUID] = []
     before = None
     while True:
@@ -71,25 +73,25 @@ async def _all(connection: Conn, chosen: JobFilter, limit: int) -> list[UUID]:
         ids += [job.id for job in page.rows]
         if page.next_before is None:
             return ids
-        assert before is None or page.next_before < before, "every page gets on"
+        assert before is None or search._age(page.next_before) < search._age(before), "every page gets on"
         before = page.next_before
 
 
 async def _some_of_everything(connection: Conn) -> list[jobs.JobView]:
-    """Sixty jobs, a minute apart, in every state and with every property; newest first."""
+    """Sixty jobs, a minute apart, in every state and with every attribute; newest first."""
     worker_id = await enlist(connection)
-    dice = Random(3)
+    rng = Random(3)
     ids = []
     for minute in range(60):
         moment = after(minutes=minute)
         fate = ("later", "runs", "done", "dies", "stops", "rests")[minute % 6]
         job_id = await submit(
             connection,
-            task=dice.choice("ab"),
-            queue=dice.choice(["default", "mail"]),
-            tenant=dice.choice(["default", "acme"]),
-            name=dice.choice([None, "invoice", "other"]),
-            tags=dice.choice([None, ["red"], ["red", "blue", "red"]]),
+            task=rng.choice("ab"),
+            queue=rng.choice(["default", "mail"]),
+            tenant=rng.choice(["default", "acme"]),
+            name=rng.choice([None, "invoice", "other"]),
+            tags=rng.choice([None, ["red"], ["red", "blue", "red"]]),
             delay="1h" if fate in ("later", "rests") else None,
             now=moment,
         )
@@ -128,7 +130,7 @@ def _filters() -> Iterator[dict[str, Any]]:
     yield {field: values[0] for field, values in VALUES.items()}
 
 
-async def test_every_filter_and_every_pair_of_them_finds_what_the_model_finds(connection: Conn) -> None:
+async def test_every_filter_and_every_pair_of_them_finds_the_same_as_the_model(connection: Conn) -> None:
     """A8: newest first, in pages of seven, none lost and none twice."""
     everything = await _some_of_everything(connection)
     assert {job.status for job in everything} == set(VALUES["status"])
@@ -140,10 +142,57 @@ async def test_every_filter_and_every_pair_of_them_finds_what_the_model_finds(co
     assert (await search.find_jobs(connection, JobFilter(), limit=60)).next_before is None
 
 
-async def test_a_page_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on(
+async def _schedule(connection: Conn, name: str, *, now: datetime, task: str = "a") -> UUID:
+    document = {"task": task, "name": name, "schedule": {"cron": "0 9 * * *"}}
+    (written,) = await schedules.submit(connection, [document], now=now)
+    return written.id
+
+
+async def test_schedules_are_listed_among_the_other_jobs_by_their_time(connection: Conn) -> None:
+    """A13: newest first, though the ids of schedules are above all others; with any page size, none lost, none twice."""
+    ids = []
+    for minute in range(24):
+        now, task = after(minutes=minute), "ab"[minute % 5 == 0]
+        if minute % 3 == 0 or minute > 20:
+            ids.append(await _schedule(connection, f"s{minute}", now=now, task=task))
+        else:
+            ids.append(await submit(connection, task=task, delay="1h", now=now))
+    newest_first = [job.id for job in await jobs.show_many(connection, ids[::-1])]
+    is_b = [job.task == "b" for job in await jobs.show_many(connection, newest_first)]
+    for limit in (1, 2, 5, 24, 50):
+        assert await _all(connection, JobFilter(), limit) == newest_first
+        assert await _all(connection, JobFilter(task="b"), limit) == list(itertools.compress(newest_first, is_b))
+        recurring = [job_id for job_id in newest_first if is_recurring(job_id)]
+        assert await _all(connection, JobFilter(kind="recurring"), limit) == recurring
+        assert await _all(connection, JobFilter(kind="once"), limit) == [one for one in newest_first if one not in recurring]
+    last_release = await search.find_jobs(connection, JobFilter(), before=RECURRING, limit=50)
+    assert [job.id for job in last_release.rows] == newest_first, "its cursor after the last schedule loses nothing"
+
+
+async def test_ids_that_differ_only_by_the_bit_of_schedules_are_returned_once_each(
     connection: Conn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A8: a rare combination is found over several short pages; without the bound one page would walk through everything."""
+    """And a page that examines few rows of one kind does not get ahead of the other."""
+    monkeypatch.setattr(search, "CHUNK", 3)
+    monkeypatch.setattr(search, "EXAMINED_LIMIT", 6)
+    for minute in range(8):
+        job_id = await submit(connection, task="a", queue="mail" if minute % 4 == 0 else "default", now=after(minutes=minute))
+        schedule_id = await _schedule(connection, f"s{minute}", now=after(minutes=minute))
+        twin = UUID(int=job_id.int | RECURRING.int)
+        await connection.execute("UPDATE sexton.jobs_recurring SET id = $2 WHERE id = $1", schedule_id, twin)
+    rows = await connection.fetch("SELECT id FROM sexton.jobs")
+    expected = sorted((row["id"] for row in rows), key=lambda one: (one.int & ~RECURRING.int, one.int), reverse=True)
+    for limit in (1, 2, 3, 20):
+        assert await _all(connection, JobFilter(), limit) == expected
+        found = await _all(connection, JobFilter(task="a", queue="default"), limit)
+        assert found == [row for row in expected if row in set(found)]
+        assert len(found) == 14
+
+
+async def test_a_page_examines_a_bounded_number_of_jobs_and_returns_where_to_continue(
+    connection: Conn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A8: a rare combination is found over several short pages; without the bound one page would scan everything."""
     monkeypatch.setattr(search, "CHUNK", 10)
     monkeypatch.setattr(search, "EXAMINED_LIMIT", 20)
     oldest = await submit(connection, task="a", queue="mail")
@@ -155,7 +204,7 @@ async def test_a_page_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on(
 
 
 async def test_a_walk_beside_submissions_and_cancellations_loses_and_repeats_nothing(connection: Conn, rival: Conn) -> None:
-    """A8: what was there at the start is told exactly once, whatever happens meanwhile."""
+    """A8: jobs that existed at the start are returned exactly once, whatever changes during the walk."""
     before_all = await submit_many(connection, [submission("a", {}, delay="1h")] * 300)
     for chosen in (JobFilter(), JobFilter(tenant="default"), JobFilter(task="a"), JobFilter(queue="default")):
         seen: list[UUID] = []
@@ -175,8 +224,8 @@ async def test_a_walk_beside_submissions_and_cancellations_loses_and_repeats_not
         assert set(before_all) <= set(seen)
 
 
-async def test_a_job_that_changes_between_two_pages_is_judged_as_it_is_when_shown(connection: Conn, rival: Conn) -> None:
-    """A8: no page shows a job whose status is not the one that was asked for."""
+async def test_a_job_that_changes_between_two_pages_is_filtered_by_its_state_when_shown(connection: Conn, rival: Conn) -> None:
+    """A8: no page shows a job with another status than the filter's."""
     job_id = await submit(connection, delay="1h")
     async with connection.transaction():
         await one_time_jobs.pause(connection, TESTER, job_id, now=NOW)
@@ -201,7 +250,7 @@ async def test_the_bounds_of_submission_are_exact_though_ids_are_not(connection:
     assert await _all(connection, JobFilter(submitted_until=NOW), 10) == []
 
 
-async def test_an_id_tells_its_instant(connection: Conn) -> None:
+async def test_an_id_contains_its_instant(connection: Conn) -> None:
     """D5: Python and SQL agree on the time in a UUIDv7."""
     for microseconds in (0, 1, 244, 245, 499, 500, 998, 999):
         moment = after(microseconds=microseconds)
@@ -210,8 +259,8 @@ async def test_an_id_tells_its_instant(connection: Conn) -> None:
         assert await connection.fetchval("SELECT sexton.uuid7_floor($1)", moment) == floor(moment)
 
 
-async def test_tags_and_versions_leave_with_their_jobs(connection: Conn, database: Postgres) -> None:
-    """D5: nothing keeps growing that nobody can see any more."""
+async def test_tags_and_versions_are_deleted_with_their_jobs(connection: Conn, database: Postgres) -> None:
+    """D5: nothing invisible keeps growing."""
     old = await submit(connection, tags=["red"])
     async with connection.transaction():
         await one_time_jobs.edit(connection, TESTER, old, definition_change.Changes(name="x"), now=NOW)
@@ -224,7 +273,7 @@ async def test_tags_and_versions_leave_with_their_jobs(connection: Conn, databas
         assert await connection.fetchval(f"SELECT count(*) FROM sexton.{table} WHERE job_id = $1", old) == 0
 
 
-# The job as it is shown.
+# The job as it is shown
 
 
 async def test_the_newest_try_is_shown_with_its_job(connection: Conn) -> None:
@@ -256,7 +305,7 @@ async def test_the_newest_try_is_shown_with_its_job(connection: Conn) -> None:
     assert shown.last_execution.id == shown.execution_id
 
 
-async def test_a_job_that_waits_is_never_shown_with_a_try_that_came_after(connection: Conn, rival: Conn) -> None:
+async def test_a_job_that_waits_is_never_shown_with_a_later_try(connection: Conn, rival: Conn) -> None:
     """A8: its next try runs and ends between the two statements that show it."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, retry=Retry.immediate())
@@ -335,7 +384,7 @@ async def test_executions_are_found_by_job_and_by_what_they_were(connection: Con
         await search.execution(connection, uuid4())
 
 
-async def test_what_runs_is_found_as_executions_without_an_id(connection: Conn) -> None:
+async def test_running_runs_are_found_as_executions_without_an_id(connection: Conn) -> None:
     """A9: paged by run."""
     worker_id = await enlist(connection)
     ids = await submit_many(connection, [submission("a", {}, tenant="acme" if n == 1 else "default") for n in range(5)])
@@ -396,9 +445,9 @@ async def _rows_read(connection: Conn) -> int:
 
 
 @pytest.mark.made_up_rows
-async def test_a_search_reads_what_it_shows_whatever_the_tables_held_when_it_was_planned(as_service: Conn) -> None:
+async def test_a_search_reads_what_it_shows_whatever_the_tables_contained_when_it_was_planned(as_service: Conn) -> None:
     """A8, B8: planned on empty tables, and again when every job had the same tenant, queue and task, so that a plan by the
-    primary key would have looked just as good; then one value that nobody has, and a page that starts two weeks back."""
+    primary key would have looked as good; then a value without rows, and a page that starts two weeks back."""
     single: list[dict[str, Any]] = [
         *({"status": status} for status in VALUES["status"]),
         *({field: "nobody"} for field in ("name", "tag", "tenant", "queue", "task")),
@@ -414,7 +463,7 @@ async def test_a_search_reads_what_it_shows_whatever_the_tables_held_when_it_was
         for fields in ({}, {"job_id": uuid4()}, {"status": "running"}):
             await search.find_executions(as_service, ExecutionFilter(**fields), before=before, limit=20)
 
-    await look(None)  # plans, on empty tables
+    await look(None)  # planned on empty tables
     await as_service.execute(FILL, NOW, timeout=120)
     for prepared in ("on empty tables", "with statistics"):
         if prepared == "with statistics":
@@ -426,7 +475,7 @@ async def test_a_search_reads_what_it_shows_whatever_the_tables_held_when_it_was
                 start = await _rows_read(as_service)
                 found = await search.find_jobs(as_service, JobFilter(**fields), before=before, limit=20)
                 read = await _rows_read(as_service) - start
-                # Pending and completed ones are sifted from a chunk of a thousand.
+                # Pending and completed ones are filtered from a chunk of a thousand.
                 limit = 8_000 if fields.get("status") in ("pending", "completed") or "submitted_from" in fields else 400
                 assert read < limit, f"{fields} planned {prepared}: read {read} for {len(found.rows)} rows"
             for fields in ({}, {"job_id": uuid4()}, {"status": "running"}):
@@ -437,8 +486,20 @@ async def test_a_search_reads_what_it_shows_whatever_the_tables_held_when_it_was
 
 
 @pytest.mark.made_up_rows
+@pytest.mark.parametrize("kind", ["recurring", "once"])
+async def test_the_newest_of_each_kind_come_from_the_primary_key(as_service: Conn, kind: str) -> None:
+    """A8, B8: planned on empty tables; a page of both kinds is two walks down an index, without a sort."""
+    shift = RECURRING.int if kind == "recurring" else 0
+    lowest, highest = UUID(int=shift), UUID(int=shift + RECURRING.int - 1)
+    await as_service.execute(f"PREPARE newest_jobs AS {statements('sexton.store.views.search')['newest']}")
+    plan = await as_service.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE newest_jobs ('{lowest}', '{highest}', 20)")
+    nodes = set(re.findall(r'"Node Type": "([^"]+)"', plan))
+    assert nodes <= {"Limit", "Append", "Index Only Scan", "Index Scan", "Result"}, plan
+
+
+@pytest.mark.made_up_rows
 async def test_showing_a_job_between_two_tries_reads_its_own_history_only(as_service: Conn) -> None:
-    """A8, B8: planned on empty tables; the newest try is found from the job, not by walking back through all of them."""
+    """A8, B8: planned on empty tables; the newest try is found from the job, not by a scan of all of them."""
     worker_id = await enlist(as_service)
     job_id = await submit(as_service)
     (claimed,) = await claim(as_service, worker_id)

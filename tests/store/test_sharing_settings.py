@@ -1,4 +1,5 @@
-"""What is set for tenants, queues and limits: kept, replaced, paused, forgotten; who holds a limit; what `why` says of it."""
+"""The settings of tenants, queues and limits: stored, replaced, paused, deleted; the holders of a limit; and its explanation by
+`why`."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ from sexton.operations.caller import Caller
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.explain import explain
 from sexton.operations.explain.link import Link
-from sexton.store.database import _SERVER_SETTINGS, translated_errors
+from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.fleet import workers
+from sexton.store.postgres.driver_errors import translated_errors
 from sexton.store.sharing import limits as limit_rows
 from sexton.store.sharing import parked_runs
 from sexton.store.sharing import queues as queue_rows
@@ -39,17 +41,17 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def heard(database_url: str) -> AsyncIterator[list[tuple[str, str]]]:
-    """What was announced, as (channel, payload)."""
-    said: list[tuple[str, str]] = []
+    """The notifications, as (channel, payload)."""
+    notified: list[tuple[str, str]] = []
     listener = await asyncpg.connect(database_url)
     for channel in ("sexton_ready", "sexton_due"):
-        await listener.add_listener(channel, lambda _c, _p, name, payload: said.append((str(name), str(payload))))
-    yield said
+        await listener.add_listener(channel, lambda _c, _p, name, payload: notified.append((str(name), str(payload))))
+    yield notified
     await listener.close()
 
 
 async def _told(connection: Conn, heard: list[tuple[str, str]]) -> set[tuple[str, str]]:
-    """A notification of our own comes after all that were sent before it."""
+    """A notification of this connection arrives after all that were sent before it."""
     await connection.execute("SELECT pg_notify('sexton_due', 'end')")
     while ("sexton_due", "end") not in heard:
         await connection.execute("SELECT pg_sleep(0.002)")
@@ -83,7 +85,7 @@ class TestTenants:
         assert (found.weight, found.running_max, found.submit_rate, found.submit_burst) == (1, None, None, None)
         assert (found.paused_at, found.paused_by, found.note) == (after(seconds=1), "ann", "unpaid")
 
-    async def test_a_pause_is_of_whoever_came_first_and_the_note_is_the_last(self, connection: Conn) -> None:
+    async def test_a_pause_keeps_its_first_caller_and_its_last_note(self, connection: Conn) -> None:
         """C11."""
         await tenants.pause(connection, Caller("ann"), "acme", note="a", now=NOW)
         await tenants.pause(connection, Caller("bob"), "acme", note="b", now=after(hours=1))
@@ -98,10 +100,10 @@ class TestTenants:
         assert not await tenants.remove(connection, TESTER, "acme")
         assert await tenant_rows.get(connection, "acme") is None
 
-    async def test_what_lets_more_start_wakes_workers_and_schedulers(
+    async def test_a_change_that_lets_more_start_wakes_workers_and_schedulers(
         self, connection: Conn, heard: list[tuple[str, str]]
     ) -> None:
-        """C8, C11: or it would take a poll to notice."""
+        """C8, C11: otherwise only a poll would notice it."""
         await submit(connection, tenant="acme", queue="mail")
         await _told(connection, heard)
         await tenants.pause(connection, TESTER, "acme", now=NOW)
@@ -118,8 +120,8 @@ class TestTenants:
         await limits.put(connection, TESTER, standing_limit("a", running=1), now=NOW)
         assert await _told(connection, heard) == {("sexton_due", "")}
 
-    async def test_what_waits_already_counts_when_the_waiting_are_limited_first(self, connection: Conn) -> None:
-        """C9: ready and waiting ones alike; what runs does not wait."""
+    async def test_runs_that_wait_already_count_when_the_number_of_waiting_is_first_limited(self, connection: Conn) -> None:
+        """C9: ready and waiting ones; running ones do not count."""
         worker_id = await enlist(connection)
         await submit(connection, tenant="acme")
         (running,) = await claim(connection, worker_id)
@@ -137,8 +139,8 @@ class TestTenants:
         assert (error.limit, error.tenant, error.max, error.retry_after_s) == ("waiting", "acme", 3, 1)
         await submit(connection, tenant="other", now=after(seconds=10))
 
-    async def test_a_change_of_the_rate_gives_nobody_a_wave(self, connection: Conn) -> None:
-        """C9: the tokens that are there stay, and no more."""
+    async def test_a_change_of_the_rate_causes_no_burst(self, connection: Conn) -> None:
+        """C9: the present tokens stay, and no more are added."""
         await tenants.put(connection, TESTER, "acme", tenant_settings(submit_rate=1, submit_burst=5), now=NOW)
         for _ in range(5):
             await submit(connection, tenant="acme")
@@ -157,7 +159,7 @@ class TestTenants:
         assert set(await tenant_rows.get_many(connection, ["a", "x"])) == {"a"}
 
     async def test_one_tenant_is_counted_beside_a_large_one(self, connection: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
-        """E6: what it has ready is found by index, however much others have."""
+        """E6: its ready runs are found by index, however many others have."""
         monkeypatch.setattr(overview, "COUNT_LIMIT", 4)
         for _ in range(10):
             await submit(connection, tenant="big")
@@ -189,16 +191,16 @@ class TestQueues:
         assert await queues.remove(connection, TESTER, "mail")
         assert not await queues.remove(connection, TESTER, "mail")
 
-    async def test_defaults_of_a_queue_are_those_of_its_jobs_that_say_nothing(self, connection: Conn) -> None:
+    async def test_defaults_of_a_queue_apply_to_jobs_without_own_values(self, connection: Conn) -> None:
         """C11."""
         await queues.put(connection, TESTER, "mail", queue_settings(timeout="7s", retry=Retry.never()), now=NOW)
         plain = await jobs.show(connection, await submit(connection, queue="mail"))
-        said = await jobs.show(connection, await submit(connection, queue="mail", timeout="1s", retry=Retry(max_attempts=9)))
-        assert (plain.timeout_s, said.timeout_s) == (7.0, 1.0)
+        own = await jobs.show(connection, await submit(connection, queue="mail", timeout="1s", retry=Retry(max_attempts=9)))
+        assert (plain.timeout_s, own.timeout_s) == (7.0, 1.0)
         assert '"max_attempts": 1' in str(plain.policy_json)
-        assert '"max_attempts": 9' in str(said.policy_json)
+        assert '"max_attempts": 9' in str(own.policy_json)
 
-    async def test_nothing_starts_from_a_paused_queue_or_for_a_paused_tenant(self, connection: Conn) -> None:
+    async def test_no_run_starts_from_a_paused_queue_or_for_a_paused_tenant(self, connection: Conn) -> None:
         """C11."""
         worker_id = await enlist(connection)
         await submit(connection, tenant="acme")
@@ -212,7 +214,7 @@ class TestQueues:
 
 
 class TestLimits:
-    async def test_a_limit_tells_who_holds_it_and_how_many_wait(self, connection: Conn) -> None:
+    async def test_a_limit_shows_its_holders_and_how_many_wait(self, connection: Conn) -> None:
         """C10, E6."""
         worker_id = await enlist(connection)
         ids = await limited(connection, "stripe", 3, running=1)
@@ -230,7 +232,7 @@ class TestLimits:
         assert await limit_rows.get(connection, "none", now=NOW) is None
 
     async def test_the_numbers_in_a_job_only_create_a_limit(self, connection: Conn) -> None:
-        """C10: whoever sets it afterwards has the last word."""
+        """C10: later settings override them."""
         await limited(connection, "stripe", running=5)
         await limits.put(connection, Caller("ann"), standing_limit("stripe", running=2), now=NOW)
         await limited(connection, "stripe", running=9)
@@ -250,11 +252,11 @@ class TestLimits:
         assert [one.key for one in await limit_rows.find(connection, prefix="b:")] == ["b:1", "b:2"]
 
     async def test_a_limit_that_runs_wait_for_is_not_removed(self, connection: Conn) -> None:
-        """C10: what would hold them back?"""
+        """C10: otherwise nothing would hold them back."""
         ids = await limited(connection, "stripe", 2, running=1)
         with pytest.raises(NotAllowedIn, match="2 runs wait"):
             await limits.remove(connection, TESTER, "stripe")
-        await parked_runs.release(connection, now=NOW)  # one is let through, and waits for a worker
+        await parked_runs.release(connection, now=NOW)  # one is released, and waits for a worker
         with pytest.raises(NotAllowedIn, match="2 runs wait"):
             await limits.remove(connection, TESTER, "stripe")
         async with connection.transaction():
@@ -267,7 +269,7 @@ class TestLimits:
         assert not await limits.remove(connection, TESTER, "stripe")
         assert await connection.fetch("SELECT FROM sexton.slots") == []
 
-    async def test_who_holds_a_limit_keeps_it_when_the_number_is_lowered(self, connection: Conn) -> None:
+    async def test_the_holders_of_a_limit_keep_it_when_the_number_is_lowered(self, connection: Conn) -> None:
         """C10."""
         worker_id = await enlist(connection)
         await limited(connection, "stripe", 4, running=3)
@@ -283,7 +285,7 @@ class TestLimits:
         await finish(connection, held[2].lease, Succeeded())
         assert len(await start(connection, worker_id)) == 1
 
-    async def test_a_change_of_the_rate_brings_no_wave(self, connection: Conn) -> None:
+    async def test_a_change_of_the_rate_leaves_an_empty_bucket_empty(self, connection: Conn) -> None:
         """C10: an empty bucket stays empty."""
         worker_id = await enlist(connection)
         await limited(connection, "api", 12, count=10, per="10s", burst=2)
@@ -310,7 +312,7 @@ class TestWhy:
         explained = await explain(connection, TESTER, job_id, now=now)
         return explained.answer, {link.check: link for link in explained.chain}
 
-    async def test_a_paused_queue_is_named_with_who_paused_it(self, connection: Conn) -> None:
+    async def test_a_paused_queue_is_named_with_the_caller_who_paused_it(self, connection: Conn) -> None:
         """B7, C11."""
         await enlist(connection)
         job_id = await submit(connection)
@@ -337,7 +339,7 @@ class TestWhy:
     async def test_a_run_that_waits_for_a_limit_names_it_and_its_holders(self, connection: Conn) -> None:
         """B7, C10."""
         worker_id = await enlist(connection)
-        await workers.node_beat(connection, UUID(int=9), name="n1", partitions=list(ALL), alive_s=6.0, now=NOW)
+        await workers.node_beat(connection, UUID(int=9), name="n1", partitions=list(ALL), now=NOW)
         *_, job_id = await limited(connection, "stripe", 2, running=1)
         (held,) = await start(connection, worker_id)
         answer, links = await self.told(connection, job_id)
@@ -348,16 +350,16 @@ class TestWhy:
         answer, links = await self.told(connection, job_id)
         assert (links["limit"].ok, links["limit"].detail) == (True, "Its limit 'stripe' has room.")
 
-    async def test_a_rate_says_when_the_next_start_is(self, connection: Conn) -> None:
+    async def test_a_rate_shows_when_the_next_start_is(self, connection: Conn) -> None:
         """B7, C10."""
         worker_id = await enlist(connection)
-        await workers.node_beat(connection, UUID(int=9), name="n1", partitions=list(ALL), alive_s=6.0, now=NOW)
+        await workers.node_beat(connection, UUID(int=9), name="n1", partitions=list(ALL), now=NOW)
         *_, job_id = await limited(connection, "api", 2, count=1, per="10s", burst=1)
         assert len(await start(connection, worker_id)) == 1
         answer, _ = await self.told(connection, job_id, after(seconds=4))
         assert answer == "It waits for the limit 'api' of 1 per 10 s; the next start is in 6 s."
 
-    async def test_the_pace_of_a_queue_is_named(self, connection: Conn) -> None:
+    async def test_the_release_rate_of_a_queue_is_named(self, connection: Conn) -> None:
         """B7, C11."""
         worker_id = await enlist(connection)
         await queues.put(connection, TESTER, "default", queue_settings(release_rate=0.1), now=NOW)
@@ -369,7 +371,7 @@ class TestWhy:
 
 
 @pytest.mark.made_up_rows
-async def test_a_look_at_a_limit_costs_the_same_beside_much_work(database_url: str) -> None:
+async def test_an_explanation_of_a_limit_costs_the_same_beside_many_runs(database_url: str) -> None:
     """B8: by index, and bounded; planned on empty tables."""
     connection = await asyncpg.connect(database_url, server_settings={**_SERVER_SETTINGS, "statement_timeout": "120s"})
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER USER")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.store.support import Conn
 
 STORE = Path(sexton.store.__file__).parent
-# Those beside a module; functions and migrations are the schema's.
+# Statements beside a module; functions and migrations belong to the schema.
 MODULES = sorted(path for path in STORE.rglob("*.py") if path.with_suffix(".sql").exists())
 NOUNS = [".".join(("sexton.store", *path.relative_to(STORE).with_suffix("").parts)) for path in MODULES]
 NAMED = [(noun, name) for noun in NOUNS for name in statements(noun)]
@@ -24,7 +24,7 @@ USE = re.compile(r'_SQL\["(\w+)"\]')
 
 @pytest.mark.parametrize("noun", NOUNS)
 async def test_every_statement_can_be_prepared(connection: Conn, noun: str) -> None:
-    """D7: a column renamed in a migration is found here and not in production."""
+    """D7: a column renamed in a migration is found by this test and not in production."""
     for name, sql in statements(noun).items():
         prepared = await connection.prepare(sql)
         assert prepared is not None, name
@@ -32,7 +32,7 @@ async def test_every_statement_can_be_prepared(connection: Conn, noun: str) -> N
 
 @pytest.mark.parametrize("noun", NOUNS)
 def test_every_statement_has_one_caller_in_the_module_beside_it(noun: str) -> None:
-    """So a change of a statement has one caller to look at."""
+    """So a change of a statement affects one caller."""
     used = USE.findall(MODULES[NOUNS.index(noun)].read_text())
     assert sorted(used) == sorted(statements(noun))
 
@@ -46,8 +46,7 @@ def test_no_module_reads_the_statements_of_another() -> None:
 
 @pytest.mark.parametrize(("noun", "name"), [pair for pair in NAMED if "clock_timestamp()" in statements(pair[0])[pair[1]]])
 def test_every_statement_that_asks_for_the_time_takes_it_as_an_argument(noun: str, name: str) -> None:
-    """B9, rule "one clock reading per statement": once per statement, and movable by tests. Adoption is a fact of the real
-    world."""
+    """B9, rule "one clock reading per statement": once per statement, and tests can set it. Adoption uses the real time."""
     sql = re.sub(r"--.*", "", statements(noun)[name])
     if (noun, name) == ("sexton.store.fleet.cluster", "adopt"):
         return
@@ -67,7 +66,7 @@ def test_nothing_but_clock_timestamp_reads_the_clock() -> None:
     )
 
 
-def test_a_name_given_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_duplicate_name_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One name, one statement."""
     (tmp_path / "twice.sql").write_text("-- name: x\nSELECT 1\n-- name: x\nSELECT 2\n")
     monkeypatch.setattr("sexton.store.sql.resources.files", lambda _package: tmp_path)

@@ -1,4 +1,4 @@
-"""Submission: what becomes of a document, idempotency keys, uniqueness by content, batches."""
+"""Submission: what is stored of a document, idempotency keys, uniqueness by content, batches."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sexton.domain.job import PAYLOAD_BYTES_LIMIT, Policy, Unique, submission
-from sexton.domain.outcome import Succeeded
+from sexton.domain.outcome import Snoozed, Succeeded
+from sexton.domain.partition import ALL
 from sexton.domain.retry import Retry
 from sexton.errors import KeyBusy, KeyReused
-from sexton.store.database import translate, translated_errors
 from sexton.store.fleet import workers
+from sexton.store.postgres.driver_errors import translate, translated_errors
 from sexton.store.work import jobs, runs
 from tests.store.support import (
     BROKEN,
@@ -66,15 +67,35 @@ async def test_a_job_due_later_waits(connection: Conn, when: dict[str, Any]) -> 
     assert (await jobs.show(connection, job_id)).next_fire_at == after(hours=1)
 
 
+@pytest.mark.parametrize("at", [after(hours=-2), after(hours=1)], ids=["past", "future"])
+async def test_the_submitted_instant_is_shown_while_the_job_lives_and_after_its_end(connection: Conn, at: datetime) -> None:
+    """A1, A8: `next_fire_at` is the time of the retry after a failed attempt, and null after the end."""
+    ((answer, new),) = await jobs.submit_and_show(connection, [submission("a", {}, run_at=at)], now=NOW)
+    assert new is not None
+    assert (new.run_at, new.next_fire_at) == (at, max(at, NOW))
+    worker_id = await enlist(connection)
+    await runs.promote(connection, partitions=ALL, limit=10, now=after(hours=1))
+    (claimed,) = await claim(connection, worker_id, now=after(hours=1))
+    assert (await jobs.show(connection, answer.id)).run_at == at
+    await finish(connection, claimed.lease, Snoozed(60.0, "later"), now=after(hours=1))
+    shown = await jobs.show(connection, answer.id)
+    assert (shown.run_at, shown.next_fire_at) == (at, after(hours=1, minutes=1))
+    await runs.promote(connection, partitions=ALL, limit=10, now=after(hours=2))
+    (claimed,) = await claim(connection, worker_id, now=after(hours=2))
+    await finish(connection, claimed.lease, Succeeded(), now=after(hours=2))
+    shown = await jobs.show(connection, answer.id)
+    assert (shown.status, shown.run_at, shown.next_fire_at) == ("completed", at, None)
+
+
 async def test_an_instant_of_the_past_is_due_now_and_keeps_its_nominal_time(connection: Conn) -> None:
-    """A1: a late submission neither jumps the queue nor forgets what it was for."""
+    """A1: a late submission neither overtakes others nor loses its nominal time."""
     row = await run_row(connection, await submit(connection, run_at=after(hours=-1)))
     assert row is not None
     assert (row["state"], row["due_at"], row["fire_at"]) == ("ready", NOW, after(hours=-1))
 
 
-async def test_defaults_are_those_of_the_design(connection: Conn) -> None:
-    """A1: queue, lane, tenant, timeout and delivery where nobody says otherwise."""
+async def test_defaults_are_as_documented(connection: Conn) -> None:
+    """A1: queue, lane, tenant, timeout and delivery without other values."""
     row = await run_row(connection, await submit(connection))
     assert row is not None
     found = (row["queue"], row["lane"], row["tenant"], row["timeout_s"], row["at_most_once"], row["lease_s"])
@@ -82,8 +103,8 @@ async def test_defaults_are_those_of_the_design(connection: Conn) -> None:
     assert (row["start_by"], row["deadline_at"], row["token"], row["attempt"]) == (None, None, 0, 0)
 
 
-async def test_every_option_arrives(connection: Conn) -> None:
-    """A1, C3, C5, C6, C8, C11: what is submitted is what is kept."""
+async def test_every_option_is_stored(connection: Conn) -> None:
+    """A1, C3, C5, C6, C8, C11: as submitted."""
     retry = Retry.linear(base="5s", max_attempts=9)
     job_id = await submit(
         connection,
@@ -116,7 +137,7 @@ async def test_every_option_arrives(connection: Conn) -> None:
 
 
 async def test_a_timeout_of_zero_means_no_limit(connection: Conn) -> None:
-    """C3: jobs of hours are at home."""
+    """C3: jobs may take hours."""
     worker_id = await enlist(connection)
     await submit(connection, timeout=0)
     (claimed,) = await claim(connection, worker_id)
@@ -124,14 +145,14 @@ async def test_a_timeout_of_zero_means_no_limit(connection: Conn) -> None:
     assert await runs.overrunning(connection, limit=10, now=after(days=300)) == []
 
 
-async def test_the_submitter_is_the_database_role_where_nobody_is_named(connection: Conn) -> None:
-    """A1: who submitted it is kept."""
+async def test_the_submitter_is_the_database_role_by_default(connection: Conn) -> None:
+    """A1: it is stored."""
     shown = await jobs.show(connection, await submit(connection))
     assert shown.submitted_by == await connection.fetchval("SELECT session_user::text")
 
 
-async def test_jobs_of_one_batch_are_answered_and_claimed_in_their_order(connection: Conn) -> None:
-    """A11: order is kept, also beyond a millisecond's worth of ids."""
+async def test_jobs_of_one_batch_are_returned_and_claimed_in_their_order(connection: Conn) -> None:
+    """A11: the order is kept, also beyond the ids of one millisecond."""
     worker_id = await enlist(connection)
     ids = await submit_many(connection, [submission("a", {"i": i}) for i in range(3000)])
     assert ids == sorted(ids)
@@ -140,7 +161,7 @@ async def test_jobs_of_one_batch_are_answered_and_claimed_in_their_order(connect
     assert [plain(one.payload_json)["i"] for one in claimed] == list(range(3000))
 
 
-async def test_an_empty_batch_is_answered_with_nothing(connection: Conn) -> None:
+async def test_an_empty_batch_returns_nothing(connection: Conn) -> None:
     """A11."""
     assert await jobs.submit(connection, [], now=NOW) == []
 
@@ -156,7 +177,7 @@ async def test_a_batch_is_all_or_nothing(connection: Conn) -> None:
 
 @pytest.mark.made_up_rows
 async def test_task_options_become_the_defaults_of_its_jobs(connection: Conn) -> None:
-    """A12: a job in plain SQL gets what the decorator says; what the submitter says wins."""
+    """A12: a job in plain SQL gets the decorator's options; the submitter's options override them."""
     options = {
         "queue": "mail",
         "lane": 1,
@@ -206,15 +227,14 @@ async def test_the_time_zone_of_the_session_does_not_matter(connection: Conn, zo
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
-async def test_whoever_misses_a_partition_makes_it(connection: Conn, zone: str) -> None:
-    """D5, rule "lock in id order": submission and finish years ahead of the janitor, in sessions that disagree about the
-    date."""
+async def test_a_statement_that_misses_a_partition_creates_it(connection: Conn, zone: str) -> None:
+    """D5, rule "lock in id order": submission and finish years ahead of the janitor, in sessions with different dates."""
     await connection.execute(f"SET timezone = '{zone}'")
     worker_id = await enlist(connection)
     far = datetime(2031, 12, 31, 23, 30, tzinfo=NOW.tzinfo)
     job_id = await submit(connection, now=far)
     (claimed,) = await claim(connection, worker_id, now=far)
-    # Two weeks on, its own week has partitions but the day of its end has none yet.
+    # Two weeks later, its own week has partitions but the day of its end has none yet.
     assert await finish(connection, claimed.lease, Succeeded(), now=far + timedelta(days=14)) is not None
     assert await status(connection, job_id) == "completed"
     for table in ("jobs", "endings", "executions"):
@@ -234,7 +254,7 @@ async def test_a_batch_that_crosses_the_end_of_a_week_finds_its_partitions(conne
 
 
 async def test_two_submitters_may_miss_the_same_partition(connection: Conn, rival: Conn) -> None:
-    """D5, rule "lock in id order": the second waits for the first and finds it made."""
+    """D5, rule "lock in id order": the second waits for the first and finds it created."""
     far = datetime(2032, 5, 5, tzinfo=NOW.tzinfo)
     async with connection.transaction():
         await submit(connection, now=far)
@@ -286,7 +306,7 @@ async def submit_payload(connection: Conn, payload: Any) -> UUID:
     ],
     ids=repr,
 )
-async def test_a_payload_comes_back_as_it_was(connection: Conn, payload: Any) -> None:
+async def test_a_payload_is_returned_unchanged(connection: Conn, payload: Any) -> None:
     """A1: any JSON value, null included."""
     shown = await jobs.show(connection, await submit_payload(connection, payload))
     assert plain(shown.payload_json) == payload
@@ -294,8 +314,8 @@ async def test_a_payload_comes_back_as_it_was(connection: Conn, payload: Any) ->
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(payload=_JSON)
-async def test_any_payload_survives_the_way_through_postgres(connection: Conn, payload: Any) -> None:
-    """A1: what `submission` accepts, PostgreSQL keeps."""
+async def test_any_payload_can_be_stored_in_postgresql(connection: Conn, payload: Any) -> None:
+    """A1: PostgreSQL stores what `submission` accepts."""
     document = submission("a", payload)
     assert plain(await connection.fetchval("SELECT $1::jsonb", bytes(document.payload).decode())) == payload
 
@@ -303,12 +323,12 @@ async def test_any_payload_survives_the_way_through_postgres(connection: Conn, p
 @pytest.mark.parametrize(
     "payload", ["x" * (PAYLOAD_BYTES_LIMIT - 2), [1] * (PAYLOAD_BYTES_LIMIT // 2 - 1)], ids=["text", "list"]
 )
-async def test_the_database_takes_every_payload_that_the_domain_takes(connection: Conn, payload: Any) -> None:
+async def test_the_database_accepts_every_payload_that_the_domain_accepts(connection: Conn, payload: Any) -> None:
     """F4: one limit, not two: 262,144 bytes of JSON as the client writes it."""
     assert await status(connection, await submit_payload(connection, payload)) == "pending"
 
 
-async def test_a_payload_beyond_the_limit_is_refused_even_when_the_domain_was_bypassed(connection: Conn) -> None:
+async def test_a_payload_beyond_the_limit_is_rejected_even_without_the_domains_check(connection: Conn) -> None:
     """F4: the schema is the backstop."""
     document = msgspec.structs.replace(
         submission("a", {}), payload=msgspec.Raw(msgspec.json.encode([str(i) for i in range(100_000)]))
@@ -320,7 +340,7 @@ async def test_a_payload_beyond_the_limit_is_refused_even_when_the_domain_was_by
 # Idempotency keys.
 
 
-async def test_the_same_key_and_body_gives_the_first_answer_again(connection: Conn) -> None:
+async def test_the_same_key_and_body_returns_the_first_job_again(connection: Conn) -> None:
     """A10."""
     document = submission("a", {"n": 1}, key="k", delay="1m")
     first, second = [(await jobs.submit(connection, [document], now=NOW))[0] for _ in range(2)]
@@ -328,7 +348,7 @@ async def test_the_same_key_and_body_gives_the_first_answer_again(connection: Co
     assert await connection.fetchval("SELECT count(*) FROM sexton.runs") == 1
 
 
-async def test_the_same_answer_comes_after_the_job_has_ended(connection: Conn) -> None:
+async def test_the_same_job_is_returned_after_it_has_ended(connection: Conn) -> None:
     """A10: pending, running or ended makes no difference."""
     worker_id = await enlist(connection)
     first = await submit(connection, key="k")
@@ -351,7 +371,7 @@ async def test_the_same_answer_comes_after_the_job_has_ended(connection: Conn) -
         {"tags": ["t"]},
     ],
 )
-async def test_the_same_key_with_another_body_is_refused_and_changes_nothing(connection: Conn, other: dict[str, Any]) -> None:
+async def test_the_same_key_with_another_body_is_rejected_and_changes_nothing(connection: Conn, other: dict[str, Any]) -> None:
     """A10: 422 at the API."""
     await submit(connection, payload={"n": 1}, key="k")
     before = await snapshot(connection)
@@ -360,14 +380,14 @@ async def test_the_same_key_with_another_body_is_refused_and_changes_nothing(con
     assert await snapshot(connection) == before
 
 
-async def test_who_submits_and_under_which_trace_is_no_part_of_the_body(connection: Conn) -> None:
-    """A10: a retry of the request has a trace of its own."""
+async def test_submitter_and_trace_are_not_part_of_the_body(connection: Conn) -> None:
+    """A10: a repeated request has a trace of its own."""
     first = await submit(connection, key="k", trace="one", submitted_by="x")
     assert await submit(connection, key="k", trace="two", submitted_by="y", key_ttl="1h") == first
 
 
-async def test_a_fingerprint_stands_for_the_body(connection: Conn) -> None:
-    """A10: the API hashes what the caller sent, so that a default that changes between releases does not matter."""
+async def test_a_fingerprint_may_replace_the_body(connection: Conn) -> None:
+    """A10: the API hashes the caller's request, so that a default that changes between releases does not matter."""
     one, other = (msgspec.structs.replace(submission("a", {"n": n}, key="k"), fingerprint="same") for n in (1, 2))
     first = await submit_many(connection, [one])
     assert await submit_many(connection, [other]) == first
@@ -375,8 +395,8 @@ async def test_a_fingerprint_stands_for_the_body(connection: Conn) -> None:
         await submit_many(connection, [msgspec.structs.replace(one, fingerprint="different")])
 
 
-async def test_a_key_lives_for_its_time(connection: Conn) -> None:
-    """A10: seven days by default, to the microsecond; then it is new again, for any body."""
+async def test_a_key_is_kept_for_its_time(connection: Conn) -> None:
+    """A10: seven days by default, to the microsecond; then it can be used again, for any body."""
     first = await submit(connection, key="k")
     almost = after(days=7) - timedelta(microseconds=1)
     assert await submit(connection, key="k", now=almost) == first
@@ -385,15 +405,15 @@ async def test_a_key_lives_for_its_time(connection: Conn) -> None:
     assert await submit(connection, key="k", payload={"other": True}, now=after(days=13)) == second
 
 
-async def test_a_key_may_live_shorter(connection: Conn) -> None:
-    """A10: the set time is the caller's."""
+async def test_a_key_may_be_kept_for_a_shorter_time(connection: Conn) -> None:
+    """A10: the caller may set the time."""
     first = await submit(connection, key="k", key_ttl="1h")
     assert await submit(connection, key="k", now=after(minutes=59)) == first
     assert await submit(connection, key="k", now=after(minutes=60)) != first
 
 
 async def test_an_expired_key_forgets_the_completion_of_its_former_job(connection: Conn) -> None:
-    """A10, C6: the new job must not be taken for done."""
+    """A10, C6: the new job must not count as completed."""
     worker_id = await enlist(connection)
     await submit(connection, key="k")
     (claimed,) = await claim(connection, worker_id)
@@ -420,7 +440,7 @@ async def test_the_same_key_twice_in_one_batch_is_one_job(connection: Conn) -> N
     assert await connection.fetchval("SELECT count(*) FROM sexton.runs") == 3
 
 
-async def test_the_same_key_for_two_bodies_in_one_batch_is_refused(connection: Conn) -> None:
+async def test_the_same_key_for_two_bodies_in_one_batch_is_rejected(connection: Conn) -> None:
     """A10, A11: nothing changed."""
     before = await snapshot(connection)
     with pytest.raises(KeyReused), translated_errors():
@@ -428,7 +448,7 @@ async def test_the_same_key_for_two_bodies_in_one_batch_is_refused(connection: C
     assert await snapshot(connection) == before
 
 
-async def test_a_concurrent_duplicate_waits_for_the_first_and_gives_its_answer(connection: Conn, rival: Conn) -> None:
+async def test_a_concurrent_duplicate_waits_for_the_first_and_returns_its_job(connection: Conn, rival: Conn) -> None:
     """A10: two requests at once, one job."""
     async with connection.transaction():
         first = await submit(connection, key="k")
@@ -438,7 +458,7 @@ async def test_a_concurrent_duplicate_waits_for_the_first_and_gives_its_answer(c
 
 
 async def test_a_concurrent_duplicate_creates_the_job_if_the_first_rolls_back(connection: Conn, rival: Conn) -> None:
-    """A10, A12: an answer that never committed is no answer."""
+    """A10, A12: an uncommitted job does not count."""
     transaction = connection.transaction()
     await transaction.start()
     first = await submit(connection, key="k")
@@ -448,7 +468,7 @@ async def test_a_concurrent_duplicate_creates_the_job_if_the_first_rolls_back(co
     assert await connection.fetchval("SELECT count(*) FROM sexton.jobs") == 1
 
 
-async def test_a_concurrent_other_body_is_refused_once_the_first_commits(connection: Conn, rival: Conn) -> None:
+async def test_a_concurrent_other_body_is_rejected_once_the_first_commits(connection: Conn, rival: Conn) -> None:
     """A10."""
     async with connection.transaction():
         await submit(connection, key="k")
@@ -457,7 +477,7 @@ async def test_a_concurrent_other_body_is_refused_once_the_first_commits(connect
         await second
 
 
-async def test_a_duplicate_of_a_first_that_stays_open_is_told_that_the_key_is_busy(connection: Conn, rival: Conn) -> None:
+async def test_a_duplicate_of_an_uncommitted_submission_gets_a_busy_key(connection: Conn, rival: Conn) -> None:
     """A10: 409 at the API after the lock timeout; nothing changed."""
     await rival.execute("SET lock_timeout = '50ms'")
     async with connection.transaction():
@@ -466,8 +486,8 @@ async def test_a_duplicate_of_a_first_that_stays_open_is_told_that_the_key_is_bu
             await submit(rival, key="k")
 
 
-async def test_a_lock_timeout_elsewhere_is_not_taken_for_a_busy_key(connection: Conn, rival: Conn) -> None:
-    """A10: a finish that waits too long for its run says contention, whatever else its statement mentions."""
+async def test_a_lock_timeout_of_another_lock_is_not_taken_for_a_busy_key(connection: Conn, rival: Conn) -> None:
+    """A10: a finish that waits too long for its run raises Contention, whatever else its statement mentions."""
     worker_id = await enlist(connection)
     await submit(connection, key="k")
     (claimed,) = await claim(connection, worker_id)
@@ -504,8 +524,8 @@ async def test_many_concurrent_duplicates_give_one_job(database_url: str) -> Non
 # Uniqueness by content.
 
 
-async def test_the_key_of_a_job_that_gave_way_to_an_equal_one_leads_to_that(connection: Conn) -> None:
-    """A10: the job it was taken for was never made, alone or twice in one batch."""
+async def test_the_key_of_a_job_that_was_replaced_by_an_equal_one_leads_to_that(connection: Conn) -> None:
+    """A10: the job it was taken for was never created, in one call or twice in one batch."""
     first = await submit(connection, payload={"n": 1}, unique=True, delay="1h")
     again = submission("a", {"n": 1}, unique=True, delay="1h", key="k")
     for _ in range(2):
@@ -527,7 +547,7 @@ async def test_equal_jobs_are_one_while_the_first_is_pending(connection: Conn) -
 
 
 async def test_an_equal_job_that_runs_or_has_ended_does_not_count(connection: Conn) -> None:
-    """A10: only pending ones stand for the new one."""
+    """A10: only pending ones replace the new one"""
     worker_id = await enlist(connection)
     first = await submit(connection, unique=True)
     (claimed,) = await claim(connection, worker_id)
@@ -576,7 +596,7 @@ async def test_a_replacement_ends_the_pending_one(connection: Conn) -> None:
 
 
 async def test_a_replacement_leaves_a_running_one_alone(connection: Conn) -> None:
-    """A10: what has started goes on; the new one follows."""
+    """A10: a started job continues; the new one follows."""
     worker_id = await enlist(connection)
     unique = Unique.of(on_conflict="replace")
     first = await submit(connection, unique=unique)
@@ -597,11 +617,11 @@ async def test_equal_jobs_of_one_batch_are_one(connection: Conn, replace: Any) -
     assert await connection.fetchval("SELECT count(*) FROM sexton.runs") == 1
 
 
-async def test_equal_jobs_of_one_batch_follow_the_one_that_stands(connection: Conn) -> None:
+async def test_equal_jobs_of_one_batch_are_the_existing_one(connection: Conn) -> None:
     """A10, A11."""
-    standing = await submit(connection, unique=True)
+    held = await submit(connection, unique=True)
     ids = await submit_many(connection, [submission("a", {}, unique=True)] * 2)
-    assert ids == [standing, standing]
+    assert ids == [held, held]
 
 
 async def test_a_concurrent_equal_job_waits_and_then_is_the_same(connection: Conn, rival: Conn) -> None:
@@ -622,7 +642,7 @@ async def test_a_concurrent_equal_job_is_created_if_the_first_rolls_back(connect
     assert await status(connection, await second) == "pending"
 
 
-async def test_a_replacement_of_a_job_just_being_claimed_does_not_end_it(connection: Conn, rival: Conn) -> None:
+async def test_a_replacement_does_not_end_a_job_that_is_being_claimed(connection: Conn, rival: Conn) -> None:
     """A10, B1: the claim wins; the replacement is a second job."""
     worker_id = await enlist(connection)
     unique = Unique.of(on_conflict="replace")
@@ -648,7 +668,7 @@ async def test_two_concurrent_replacements_leave_one_job(connection: Conn, rival
 
 
 async def test_a_key_that_finds_its_job_neither_takes_nor_replaces_a_unique_one(connection: Conn) -> None:
-    """A10: the first answer again, and no side effect."""
+    """A10: the first job again, and no side effect."""
     unique = Unique.of(on_conflict="replace")
     first = await submit(connection, key="k", unique=unique, delay="1h")
     before = await snapshot(connection)
@@ -658,7 +678,7 @@ async def test_a_key_that_finds_its_job_neither_takes_nor_replaces_a_unique_one(
 
 
 async def test_a_retry_wait_counts_as_pending(connection: Conn) -> None:
-    """A10: a job between two attempts is still to come."""
+    """A10: a job between two attempts will run again."""
     worker_id = await enlist(connection)
     first = await submit(connection, unique=True)
     (claimed,) = await claim(connection, worker_id)

@@ -1,4 +1,4 @@
-"""A submission that is shown what became of it in the same round trip, and the ids of all submissions."""
+"""A submission that returns the stored job in the same round trip, and the ids of all submissions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sexton.domain.job import submission
 from sexton.domain.limit import Limit
 from sexton.domain.retry import Retry
 from sexton.errors import KeyReused
-from sexton.store.database import translated_errors
 from sexton.store.fleet import workers
+from sexton.store.postgres.driver_errors import translated_errors
 from sexton.store.work import jobs
 from tests.store.support import NOW, after, submit, submit_many
 
@@ -39,7 +39,7 @@ ALL = {
 @pytest.mark.parametrize(
     "options", [{}, {"delay": "1h"}, {"run_at": after(days=-1)}, {"unique": True}, ALL], ids=lambda options: "-".join(options)
 )
-async def test_a_new_job_is_shown_as_a_look_at_it_would_show_it(connection: Conn, options: dict[str, Any]) -> None:
+async def test_a_new_job_is_returned_as_a_query_would_show_it(connection: Conn, options: dict[str, Any]) -> None:
     """A1, A8."""
     document = submission("a", {"b": [1, None], "a": "ü"}, **options)
     ((answer, shown),) = await jobs.submit_and_show(connection, [document], now=NOW)
@@ -47,7 +47,7 @@ async def test_a_new_job_is_shown_as_a_look_at_it_would_show_it(connection: Conn
     assert shown == await jobs.show(connection, answer.id)
 
 
-async def test_a_new_job_is_shown_with_what_its_task_and_its_queue_say(connection: Conn) -> None:
+async def test_a_new_job_is_returned_with_the_options_of_its_task_and_its_queue(connection: Conn) -> None:
     await workers.register_tasks(connection, {"a": {"queue": "mail", "lane": 0, "timeout_s": 7, "policy": {"max_lost": 9}}})
     await connection.execute(
         """INSERT INTO sexton.queues (name, policy, updated_at) VALUES ('mail', '{"grace_s": 3}', now())"""
@@ -58,7 +58,7 @@ async def test_a_new_job_is_shown_with_what_its_task_and_its_queue_say(connectio
     assert shown == await jobs.show(connection, answer.id)
 
 
-async def test_answers_come_in_order_and_what_stood_already_has_no_view(connection: Conn) -> None:
+async def test_jobs_are_returned_in_order_and_existing_ones_without_a_view(connection: Conn) -> None:
     """A10."""
     first = await submit(connection, key="k")
     documents = [submission("a", n) for n in range(5)]
@@ -70,7 +70,7 @@ async def test_answers_come_in_order_and_what_stood_already_has_no_view(connecti
     assert [view.payload_json for _, view in answers if view is not None] == ["0", "1", "{}", "2", "3", "4"]
 
 
-async def test_a_refused_submission_shows_nothing_and_leaves_nothing(connection: Conn) -> None:
+async def test_a_rejected_submission_returns_nothing_and_stores_nothing(connection: Conn) -> None:
     await submit(connection, key="k")
     with pytest.raises(KeyReused), translated_errors():
         await jobs.submit_and_show(connection, [submission("a", 1), submission("a", 2, key="k")], now=NOW)
@@ -84,7 +84,7 @@ async def test_ids_of_one_call_are_version_7_in_order_and_spread_over_all_partit
     assert {(one.version, one.variant) for one in ids} == {(7, "specified in RFC 4122")}
     sizes = Counter(one.int & 63 for one in ids)
     assert len(sizes) == 64
-    assert max(sizes.values()) < 100  # of 47 on average
+    assert max(sizes.values()) < 100  # the average is 47
     assert len({one.int & (2**62 - 1) for one in ids}) == 3_000
 
 

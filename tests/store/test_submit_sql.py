@@ -1,5 +1,5 @@
-"""`sexton.submit` and `sexton.submit_schedule`: from any language, inside any transaction, by a role that may do nothing else;
-and the hints they send."""
+"""`sexton.submit` and `sexton.submit_schedule`: from any language, inside any transaction, by a role without other rights; and
+their notifications."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sexton.domain.partition import ALL
 from sexton.errors import KeyReused
 from sexton.operations import plan
 from sexton.operations.caller import SCHEDULER
-from sexton.store.database import translated_errors
+from sexton.store.postgres.driver_errors import translated_errors
 from sexton.store.work import jobs, runs, schedules
 from tests.store.support import FLAKY, NOW, claim, enlist, finish, plain, run_row, snapshot, status, submit
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.store.support import Conn
 
 
-async def test_every_argument_of_the_function_arrives(connection: Conn) -> None:
+async def test_every_argument_of_the_function_is_stored(connection: Conn) -> None:
     """A12: the whole of a job in one SELECT."""
     before = await connection.fetchval("SELECT clock_timestamp()")
     job_id = await connection.fetchval(
@@ -51,8 +51,8 @@ async def test_every_argument_of_the_function_arrives(connection: Conn) -> None:
     assert (ttl, held) == (timedelta(days=1), timedelta(hours=3))
 
 
-async def test_every_policy_and_the_limit_arrive(connection: Conn) -> None:
-    """A12: what a job says of its own running, in SQL as over HTTP."""
+async def test_every_policy_and_the_limit_are_stored(connection: Conn) -> None:
+    """A12: the execution options of a job, in SQL as over HTTP."""
     for function in ("submit('a', delay => '1 hour', ", "submit_schedule('a', every => '1 hour', "):
         job_id = await connection.fetchval(
             f"""SELECT sexton.{function} deadline => '2 hours', start_within => '5 min', lease => '10 s',
@@ -80,11 +80,11 @@ async def test_every_policy_and_the_limit_arrive(connection: Conn) -> None:
 
 
 @pytest.mark.parametrize(("function", "jobs_of"), [("submit", "one-time"), ("submit_schedule", "recurring")])
-async def test_sql_takes_every_option_of_the_table_and_no_other(connection: Conn, function: str, jobs_of: str) -> None:
-    """An option has arguments, or a reason why it has none."""
+async def test_sql_accepts_every_option_of_the_table_and_no_other(connection: Conn, function: str, jobs_of: str) -> None:
+    """Every option has arguments in SQL; what they do not offer of it, the row says."""
     names = await connection.fetchval("SELECT proargnames FROM pg_proc WHERE proname = $1", function)
-    said = [name for option in OPTIONS if option.jobs in ("any", jobs_of) for name in option.arguments]
-    assert sorted(names) == sorted([*said, "trace"])
+    expected = [name for option in OPTIONS if option.jobs in ("any", jobs_of) for name in option.arguments]
+    assert sorted(names) == sorted([*expected, "trace"])
 
 
 async def test_an_instant_and_the_defaults(connection: Conn) -> None:
@@ -98,7 +98,7 @@ async def test_an_instant_and_the_defaults(connection: Conn) -> None:
     assert plain((await jobs.show(connection, nothing)).payload_json) == {}
 
 
-async def test_a_job_comes_and_goes_with_the_transaction_of_its_submitter(connection: Conn, rival: Conn) -> None:
+async def test_a_job_commits_and_rolls_back_with_its_submitters_transaction(connection: Conn, rival: Conn) -> None:
     """A12: transactional submission."""
     transaction = connection.transaction()
     await transaction.start()
@@ -127,20 +127,25 @@ async def test_a_job_comes_and_goes_with_the_transaction_of_its_submitter(connec
         ("'a', unique_by => '{task,secret}'", 'unique_by: "secret" is not a part of a job'),
         ("'a', unique_by => '{}'", "unique_by: name at least one part"),
         ("'a', grace => '-1 s'", "grace: -00:00:01 is negative"),
-        ("'a', max_lost => 0", "max_lost: 0 must lie between 1 and 1000"),
-        ("'a', max_attempts => 0", "max_attempts: 0 must lie between 1 and 1000"),
+        ("'a', max_lost => 0", "max_lost: 0 must be between 1 and 1000"),
+        ("'a', max_attempts => 0", "max_attempts: 0 must be between 1 and 1000"),
         ("'a', delivery => 'twice'", 'delivery: "twice" is unknown'),
-        ("'a', limit_running => 5", "limit_key: name the limit"),
-        ("'a', limit_key => 'x', limit_running => 0", "limit_running: 0 must lie between 1 and 10000"),
-        ("'a', limit_key => 'x', limit_running => 2, limit_ordered => true", "limit_running: 2 at once cannot be in order"),
-        ("'a', limit_key => 'x', limit_count => 2", "limit_count and limit_per: they go together"),
-        ("'a', limit_key => 'x', limit_count => 0, limit_per => '1 s'", "limit_count, limit_burst: they must lie"),
-        ("'a', limit_key => 'x', limit_count => 1, limit_per => '2 days'", "limit_per: 2 days must lie between"),
+        ("'a', limit_running => 5", "limit_key: is required with the other limit arguments"),
+        ("'a', limit_key => 'x', limit_running => 0", "limit_running: 0 must be between 1 and 10000"),
+        (
+            "'a', limit_key => 'x', limit_running => 2, limit_ordered => true",
+            "limit_running: an ordered limit allows 1 run at once",
+        ),
+        ("'a', limit_key => 'x', limit_count => 2", "limit_count, limit_per: each needs the other"),
+        ("'a', limit_key => 'x', limit_burst => 2", "limit_burst: needs limit_count and limit_per"),
+        ("'a', limit_key => 'x', limit_count => 0, limit_per => '1 s'", "limit_count: 0 must be between 1 and 1000000"),
+        ("'a', limit_key => 'x', limit_count => 1, limit_per => '1 s', limit_burst => 0", "limit_burst: 0 must be between"),
+        ("'a', limit_key => 'x', limit_count => 1, limit_per => '2 days'", "limit_per: 2 days must be between"),
         ("'a', limit_key => 'nobody'", 'limit.key: there is no limit named "nobody"'),
     ],
 )
-async def test_a_bad_argument_is_refused_by_name(connection: Conn, call: str, message: str) -> None:
-    """F2, A12: the message names the argument and changes nothing."""
+async def test_an_invalid_argument_is_rejected_by_name(connection: Conn, call: str, message: str) -> None:
+    """F2, A12: the message names the argument, and nothing changes."""
     before = await snapshot(connection)
     with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
         await connection.execute(f"SELECT sexton.submit({call})")
@@ -148,7 +153,7 @@ async def test_a_bad_argument_is_refused_by_name(connection: Conn, call: str, me
     assert await snapshot(connection) == before
 
 
-async def test_a_key_used_for_another_body_is_refused_with_a_hint(connection: Conn) -> None:
+async def test_a_key_used_for_another_body_is_rejected_with_a_hint(connection: Conn) -> None:
     """A10, A12."""
     await connection.execute("SELECT sexton.submit('a', key => 'k')")
     with pytest.raises(KeyReused) as refused, translated_errors():
@@ -157,7 +162,7 @@ async def test_a_key_used_for_another_body_is_refused_with_a_hint(connection: Co
 
 
 async def test_the_same_call_from_another_time_zone_is_the_same_body(connection: Conn) -> None:
-    """A10, B9: the fingerprint is of the instant, not of how the session would write it."""
+    """A10, B9: the fingerprint is of the instant, not of its text in the session's zone."""
     call = "SELECT sexton.submit('a', key => 'k', run_at => '2036-01-01 12:00+00')"
     ids = set()
     for zone in ("UTC", "America/New_York", "Asia/Kathmandu"):
@@ -175,7 +180,7 @@ async def clerk(connection: Conn, database_url: str) -> AsyncIterator[Conn]:
         GRANT USAGE ON SCHEMA sexton TO {name};
         GRANT EXECUTE ON FUNCTION sexton.submit TO {name}""")
     clerk = await asyncpg.connect(database_url)
-    # Like SET SESSION AUTHORIZATION at login; a local socket may not let another role in.
+    # Like SET SESSION AUTHORIZATION at login; a local socket may reject another role.
     await clerk.execute(f"SET SESSION AUTHORIZATION {name}")
     yield clerk
     await clerk.close()
@@ -189,7 +194,7 @@ async def test_a_role_with_two_grants_may_submit(clerk: Conn, connection: Conn) 
     assert shown.submitted_by == await clerk.fetchval("SELECT session_user::text")
 
 
-async def test_a_role_that_may_submit_makes_missing_partitions_too(clerk: Conn, connection: Conn) -> None:
+async def test_a_role_that_may_submit_creates_missing_partitions_too(clerk: Conn, connection: Conn) -> None:
     """A12, rule "lock in id order"."""
     for row in await connection.fetch(
         "SELECT inhrelid::regclass::text AS child FROM pg_inherits WHERE inhrelid::regclass::text LIKE '%\\_2%'"
@@ -200,7 +205,7 @@ async def test_a_role_that_may_submit_makes_missing_partitions_too(clerk: Conn, 
 
 
 async def test_a_role_that_may_submit_can_do_nothing_else(clerk: Conn, connection: Conn) -> None:
-    """F1: no table can be read or changed, no other function called that does anything."""
+    """F1: it can read or change no table, and call no other function with an effect."""
     await submit(connection)
     for row in await connection.fetch(
         "SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relkind IN ('r', 'p')"
@@ -218,7 +223,7 @@ async def test_a_role_that_may_submit_can_do_nothing_else(clerk: Conn, connectio
     assert [row["proname"] for row in callable_] == ["submit", "uuid7_floor"]
 
 
-async def test_no_function_of_the_schema_is_open_to_everybody(connection: Conn) -> None:
+async def test_no_function_of_the_schema_is_granted_to_public(connection: Conn) -> None:
     """F1: a later migration that adds a function must revoke it; pure ones are listed here by name."""
     rows = await connection.fetch(
         """SELECT proname FROM pg_proc WHERE pronamespace = 'sexton'::regnamespace AND proname NOT LIKE 'test_only%'
@@ -228,7 +233,7 @@ async def test_no_function_of_the_schema_is_open_to_everybody(connection: Conn) 
 
 
 async def test_every_function_that_runs_as_its_owner_has_a_fixed_search_path(connection: Conn) -> None:
-    """F1: with pg_temp last, so that nobody's temporary objects come first."""
+    """F1: with pg_temp last, so that temporary objects of a caller do not come first."""
     rows = await connection.fetch(
         "SELECT proname, proconfig FROM pg_proc WHERE pronamespace = 'sexton'::regnamespace AND prosecdef"
     )
@@ -237,7 +242,7 @@ async def test_every_function_that_runs_as_its_owner_has_a_fixed_search_path(con
 
 
 async def test_temporary_objects_and_search_paths_cannot_hijack_a_submission(clerk: Conn, connection: Conn) -> None:
-    """F1: nothing of the caller's is called or written as the owner."""
+    """F1: no object of the caller is called or written as the owner."""
     database = await connection.fetchval("SELECT current_database()")
     name = await clerk.fetchval("SELECT session_user::text")
     await connection.execute(f'GRANT CREATE, TEMPORARY ON DATABASE "{database}" TO {name}')
@@ -259,12 +264,12 @@ async def test_temporary_objects_and_search_paths_cannot_hijack_a_submission(cle
     await connection.execute(f'DROP SCHEMA evil CASCADE; REVOKE ALL ON DATABASE "{database}" FROM {name}')
 
 
-# Hints.
+# Notifications
 
 
 @asynccontextmanager
 async def _heard(listener: Conn) -> AsyncIterator[list[tuple[str, str]]]:
-    """What was announced inside the block, read at its end without waiting: PostgreSQL delivers before it answers."""
+    """The notifications of the block, read at its end without waiting: PostgreSQL delivers them before it answers."""
     heard: list[tuple[str, str]] = []
 
     def hear(_connection: object, _pid: int, channel: str, payload: object) -> None:
@@ -289,10 +294,10 @@ async def _heard(listener: Conn) -> AsyncIterator[list[tuple[str, str]]]:
         ({"delay": "1h"}, []),
     ],
 )
-async def test_a_submission_announces_only_what_a_sleeper_would_miss(
+async def test_a_submission_announces_only_what_a_sleeping_service_would_miss(
     connection: Conn, rival: Conn, options: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
-    """B10: due now wakes workers of that queue, due soon wakes schedulers, later wakes nobody."""
+    """B10: due now wakes workers of that queue, due soon wakes schedulers, due later wakes none."""
     async with _heard(rival) as heard:
         await submit(connection, **options)
     assert heard == expected
@@ -323,7 +328,9 @@ async def test_a_rolled_back_submission_announces_nothing(connection: Conn, riva
     assert heard == []
 
 
-async def test_hints_can_be_silenced_per_call_and_per_database(connection: Conn, rival: Conn, database_url: str) -> None:
+async def test_notifications_can_be_turned_off_per_call_and_per_database(
+    connection: Conn, rival: Conn, database_url: str
+) -> None:
     """B10: everything still runs, on polling."""
     async with _heard(rival) as heard:
         await jobs.submit(connection, [submission("a", {})], notify=False, now=NOW)
@@ -340,8 +347,8 @@ async def test_hints_can_be_silenced_per_call_and_per_database(connection: Conn,
     assert heard == []
 
 
-async def test_a_run_that_comes_back_is_announced_when_somebody_could_miss_it(connection: Conn, rival: Conn) -> None:
-    """B10, C12: a hand-back wakes workers, a short snooze wakes schedulers, a long retry or an end nobody."""
+async def test_a_run_that_is_handed_back_is_announced_if_a_service_could_miss_it(connection: Conn, rival: Conn) -> None:
+    """B10, C12: a hand-back wakes workers, a short snooze wakes schedulers, a long retry or an end wakes none."""
     worker_id = await enlist(connection)
     cases: list[tuple[Any, list[tuple[str, str]]]] = [
         (Released("drain"), [("sexton_ready", "default")]),
@@ -372,8 +379,8 @@ async def _plan(connection: Conn) -> None:
     await plan.write(connection, SCHEDULER, seen)
 
 
-async def test_every_argument_of_a_schedule_arrives(connection: Conn, rival: Conn) -> None:
-    """A12, A4: the whole of a recurring job in one SELECT, and a planner hears of it."""
+async def test_every_argument_of_a_schedule_is_stored(connection: Conn, rival: Conn) -> None:
+    """A12, A4: a complete recurring job in one SELECT, and a planner is notified."""
     async with _heard(rival) as heard:
         job_id = await connection.fetchval(SCHEDULE)
     assert heard == [("sexton_plan", "")]
@@ -399,7 +406,42 @@ async def test_every_argument_of_a_schedule_arrives(connection: Conn, rival: Con
     assert timedelta(0) < row["jitter"] < timedelta(seconds=30)
 
 
-async def test_the_same_schedule_again_changes_nothing_planned_or_not(connection: Conn) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (
+            "every => '1 h', anchor_at => '2099-03-05 00:20+01', dst_gap => 'after', dst_overlap => 'first'",
+            {"every": 3600.0, "anchor_at": "2099-03-04T23:20:00Z"},
+        ),
+        (
+            "cron => '0 0 12 ? * 2', dialect => 'quartz', dst_gap => 'skip', dst_overlap => 'both'",
+            {"cron": "0 0 12 ? * 2", "dialect": "quartz", "dst": {"gap": "skip", "overlap": "both"}},
+        ),
+        ("cron => '0 9 * * *', dialect => 'strict', anchor_at => now()", {"cron": "0 9 * * *", "dialect": "cron"}),
+        (
+            "rrule => 'DTSTART:20990305T090000Z RRULE:FREQ=DAILY', anchor_at => now(), dst_overlap => 'last'",
+            {"rrule": "DTSTART:20990305T090000Z RRULE:FREQ=DAILY", "dst": {"overlap": "last"}},
+        ),
+    ],
+    ids=["every", "quartz", "strict", "rrule"],
+)
+async def test_the_reading_of_a_rule_is_stored_and_the_same_call_again_changes_nothing(
+    connection: Conn, arguments: str, kept: dict[str, Any]
+) -> None:
+    """A12, A14: the dialect, the wall times that a change of the clocks skips or repeats, and the starting point."""
+    call = f"SELECT sexton.submit_schedule('a', name => 'n', {arguments})"
+    job_id = await connection.fetchval(call)
+    assert await connection.fetchval(call) == job_id
+    await _plan(connection)
+    assert await connection.fetchval(call) == job_id
+    view = await jobs.show(connection, job_id)
+    stored = plain(view.schedule_json)
+    assert {name: stored[name] for name in kept} == kept
+    assert stored.keys() - kept.keys() <= {"timezone"}
+    assert (view.version, view.status) == (1, "pending")
+
+
+async def test_submitting_the_same_schedule_again_changes_nothing_planned_or_not(connection: Conn) -> None:
     """A14: create or update by name."""
     job_id = await connection.fetchval(SCHEDULE)
     assert await connection.fetchval(SCHEDULE) == job_id
@@ -427,7 +469,7 @@ async def test_the_same_schedule_again_changes_nothing_planned_or_not(connection
     ],
 )
 async def test_a_rule_that_a_planner_cannot_read_ends_with_the_reason(connection: Conn, arguments: str, reason: str) -> None:
-    """A4: nobody is there to be answered, so the job says it; under a name that stands as well."""
+    """A4: there is no caller to answer, so the job has the reason; also for an existing name."""
     fresh = await connection.fetchval(f"SELECT sexton.submit_schedule('a', {arguments})")
     await connection.fetchval("SELECT sexton.submit_schedule('a', name => 'n', every => '1 h')")
     await _plan(connection)
@@ -440,8 +482,8 @@ async def test_a_rule_that_a_planner_cannot_read_ends_with_the_reason(connection
     assert await connection.fetchval("SELECT count(*) FROM sexton.runs") == 0
 
 
-async def test_a_zone_in_the_text_of_an_edited_rule_is_understood(connection: Conn) -> None:
-    """A4: as at the first time."""
+async def test_a_zone_in_the_text_of_an_edited_rule_is_parsed(connection: Conn) -> None:
+    """A4: as in the first submission."""
     job_id = await connection.fetchval("SELECT sexton.submit_schedule('a', name => 'n', every => '1 h')")
     await _plan(connection)
     for rule in ("cron => 'TZ=Asia/Tokyo 0 9 * * *'", "rrule => 'DTSTART;TZID=Asia/Tokyo:20260302T090000 RRULE:FREQ=DAILY'"):
@@ -459,14 +501,21 @@ async def test_a_zone_in_the_text_of_an_edited_rule_is_understood(connection: Co
         ("''", "task: name the task"),
         ("'a'", "exactly one of them"),
         ("'a', cron => '@daily', every => '1 h'", "exactly one of them"),
-        ("'a', every => '-1 h'", "a span is not negative"),
+        ("'a', every => '0'", "every: 00:00:00 must be greater than zero"),
+        ("'a', every => '-1 h'", "every: -01:00:00 must be greater than zero"),
+        ("'a', every => '1 h', jitter => '-1 s'", "jitter: -00:00:01 is negative"),
+        ("'a', every => '1 h', timeout => '-1 s'", "timeout: -00:00:01 is negative"),
+        ("'a', every => '1 h', catch_up_window => '-1 s'", "catch_up_window: -00:00:01 is negative"),
         ("'a', every => '1 h', priority => 'urgent'", "is not a lane"),
         ("'a', every => '1 h', overlap => 'pile'", "overlap: "),
         ("'a', every => '1 h', catch_up => 'some'", "catch_up: "),
+        ("'a', every => '1 h', dst_gap => 'before'", 'dst_gap: "before" is unknown'),
+        ("'a', every => '1 h', dst_overlap => 'second'", 'dst_overlap: "second" is unknown'),
+        ("'a', cron => '@daily', dialect => 'vixie'", 'dialect: "vixie" is unknown'),
         ("'a', jsonb_build_object('x', repeat('x', 400000)), every => '1 h'", "the limit is 262144"),
     ],
 )
-async def test_a_wrong_argument_of_a_schedule_is_named(connection: Conn, arguments: str, words: str) -> None:
+async def test_an_invalid_argument_of_a_schedule_is_named(connection: Conn, arguments: str, words: str) -> None:
     """F2."""
     with pytest.raises(asyncpg.DataError, match=words):
         await connection.fetchval(f"SELECT sexton.submit_schedule({arguments})")

@@ -1,7 +1,8 @@
-"""C15: who subscribed is told what became of runs, by jobs that the transaction which ended the run submits."""
+"""C15: subscribers get events about runs, as jobs that the transaction which ends the run submits."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from sexton.store.views.search import JobFilter
 from sexton.store.work import dead_letters, jobs, runs, schedules
 from sexton.store.work import subscriptions as subscription_rows
 from tests.callers import TESTER
+from tests.rig import LONG_S
 from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, submit, submit_many
 
 if TYPE_CHECKING:
@@ -40,9 +42,9 @@ HOOK = HttpTarget("https://hooks.example/sexton", signed_with=("hooks",), retrie
 DONE = Succeeded()
 
 
-async def listen(connection: Conn, name: str = "all", *, now: datetime = NOW, **said: Any) -> None:
-    runs_of = Runs(**{field: said.pop(field) for field in ("tenant", "queue", "job_id") if field in said})
-    await subscriptions.put(connection, TESTER, subscription(name, said.pop("target", HOOK), runs=runs_of, **said), now=now)
+async def listen(connection: Conn, name: str = "all", *, now: datetime = NOW, **given: Any) -> None:
+    runs_of = Runs(**{field: given.pop(field) for field in ("tenant", "queue", "job_id") if field in given})
+    await subscriptions.put(connection, TESTER, subscription(name, given.pop("target", HOOK), runs=runs_of, **given), now=now)
 
 
 async def told(connection: Conn, name: str = "all") -> list[dict[str, Any]]:
@@ -65,7 +67,7 @@ async def ended(connection: Conn, outcome: Outcome, *, now: datetime = NOW, resu
     return job_id
 
 
-async def test_a_run_that_ends_well_is_told_in_full(connection: Conn) -> None:
+async def test_the_event_of_a_successful_run_is_complete(connection: Conn) -> None:
     """C15."""
     await listen(connection)
     job_id = await ended(connection, DONE, name="invoice", tenant="acme", result={"sent": 3})
@@ -94,7 +96,7 @@ async def test_a_run_that_ends_well_is_told_in_full(connection: Conn) -> None:
 
 
 async def test_a_delivery_is_a_job_with_the_subscribers_target_and_retries(connection: Conn) -> None:
-    """C2, C15: it runs in the tenant whose run it tells of, at once, and is signed by the worker that sends it."""
+    """C2, C15: it runs in the tenant of the run, at once, and the worker that sends it signs it."""
     await listen(connection, queue=None, priority="low", retry=Retry.after("1s", "2s"), timeout="7s")
     await ended(connection, DONE, tenant="acme")
     (row,) = await connection.fetch("SELECT id FROM sexton.jobs WHERE task = $1", HTTP_TASK)
@@ -125,7 +127,7 @@ async def test_a_delivery_is_a_job_with_the_subscribers_target_and_retries(conne
 async def test_each_outcome_has_its_events(
     connection: Conn, outcome: Outcome, status: str, will_retry: bool | None, expected: list[str]
 ) -> None:
-    """C15: failed is of a try and says whether another follows; dead_lettered is of the run."""
+    """C15: `failed` is about a try and says whether another follows; `dead_lettered` is about the run."""
     await listen(connection)
     await ended(connection, outcome)
     assert await kinds(connection) == expected
@@ -134,8 +136,8 @@ async def test_each_outcome_has_its_events(
         assert event["data"].get("will_retry") == (will_retry if event["type"] == "run.failed" else None)
 
 
-async def test_an_error_is_told_by_type_and_message_without_its_traceback(connection: Conn) -> None:
-    """C15: and what is told has an end."""
+async def test_an_error_is_sent_with_type_and_message_without_its_traceback(connection: Conn) -> None:
+    """C15: and with a bounded size."""
     await listen(connection, kinds=["failed"])
     error = ErrorInfo("ValueError", "x" * 5_000, traceback="File …", kinds=("ValueError", "Exception"))
     await ended(connection, Failed(error))
@@ -143,7 +145,7 @@ async def test_an_error_is_told_by_type_and_message_without_its_traceback(connec
     assert event["data"]["error"] == {"type": "ValueError", "message": "x" * 2_000}
 
 
-async def test_a_large_result_is_left_out_and_that_is_said(connection: Conn) -> None:
+async def test_a_large_result_is_left_out_and_marked(connection: Conn) -> None:
     await listen(connection)
     await ended(connection, DONE, result="x" * 16_000)
     await ended(connection, DONE, result="x" * 17_000, now=after(seconds=1))
@@ -154,13 +156,13 @@ async def test_a_large_result_is_left_out_and_that_is_said(connection: Conn) -> 
     assert large["result_omitted"] is True
 
 
-async def test_a_snooze_that_ends_in_the_dead_letters_is_told(connection: Conn) -> None:
+async def test_a_snooze_that_ends_in_the_dead_letters_is_sent(connection: Conn) -> None:
     await listen(connection)
     await ended(connection, Snoozed(60.0), deadline="10s")
     assert await kinds(connection) == ["dead_lettered"]
 
 
-async def test_what_was_rolled_back_is_not_told(connection: Conn) -> None:
+async def test_a_rolled_back_end_is_not_sent(connection: Conn) -> None:
     """C15: written in the transaction that ends the run."""
     await listen(connection)
     transaction = connection.transaction()
@@ -171,7 +173,7 @@ async def test_what_was_rolled_back_is_not_told(connection: Conn) -> None:
     assert await kinds(connection) == []
 
 
-async def test_a_report_under_a_lost_lease_tells_nothing(connection: Conn) -> None:
+async def test_a_report_under_a_lost_lease_sends_nothing(connection: Conn) -> None:
     await listen(connection)
     worker_id = await enlist(connection)
     await submit(connection)
@@ -182,7 +184,7 @@ async def test_a_report_under_a_lost_lease_tells_nothing(connection: Conn) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("given", "expected"),
     [
         ({}, 3),
         ({"tenant": "acme"}, 2),
@@ -196,9 +198,9 @@ async def test_a_report_under_a_lost_lease_tells_nothing(connection: Conn) -> No
         ({"paused": True}, 0),
     ],
 )
-async def test_a_subscriber_hears_of_the_runs_it_asked_for(connection: Conn, said: dict[str, Any], expected: int) -> None:
+async def test_a_subscriber_gets_events_of_the_runs_it_chose(connection: Conn, given: dict[str, Any], expected: int) -> None:
     """C15: per tenant, queue or job, in any combination; none: all."""
-    await listen(connection, **said)
+    await listen(connection, **given)
     await listen(connection, "another", job_id=UUID(int=2))
     await ended(connection, DONE, tenant="acme")
     await ended(connection, DONE, tenant="acme", queue="mail")
@@ -206,7 +208,7 @@ async def test_a_subscriber_hears_of_the_runs_it_asked_for(connection: Conn, sai
     assert len(await told(connection)) == expected
 
 
-async def test_a_subscriber_hears_of_one_job_and_only_in_its_tenant(connection: Conn) -> None:
+async def test_a_subscriber_gets_events_of_one_job_and_only_in_its_tenant(connection: Conn) -> None:
     worker_id = await enlist(connection)
     wanted, other = await submit_many(connection, [submission("a", {}, tenant="acme"), submission("a", {}, tenant="acme")])
     await listen(connection, "one", job_id=wanted)
@@ -225,8 +227,8 @@ async def test_each_subscriber_gets_a_delivery_of_its_own(connection: Conn) -> N
     assert [len(await told(connection, name)) for name in ("a", "b", "c")] == [1, 1, 1]
 
 
-async def test_a_delivery_raises_no_events_however_it_ends(connection: Conn) -> None:
-    """C15: or one that fails would tell of itself for ever."""
+async def test_a_delivery_causes_no_events_however_it_ends(connection: Conn) -> None:
+    """C15: otherwise a failed one would send events about itself for ever."""
     await listen(connection, retry=Retry.after("1s"))
     await ended(connection, DONE)
     worker_id = await enlist(connection, tasks=[HTTP_TASK])
@@ -239,8 +241,8 @@ async def test_a_delivery_raises_no_events_however_it_ends(connection: Conn) -> 
     assert await kinds(connection) == ["completed"]
 
 
-async def test_a_plain_http_job_is_told_like_any_other(connection: Conn) -> None:
-    """What makes a delivery is that its policy says so, neither its task nor its name."""
+async def test_a_plain_http_job_causes_events_like_any_other(connection: Conn) -> None:
+    """Its policy makes a job a delivery, neither its task nor its name."""
     await listen(connection)
     worker_id = await enlist(connection, tasks=[HTTP_TASK])
     (answer,) = await jobs.submit(connection, [submission(HOOK, {}, name="webhook:all")], now=NOW)
@@ -271,13 +273,13 @@ async def test_a_gap_of_a_schedule_is_one_event_with_its_count(connection: Conn)
 
 
 async def test_a_delivery_is_submitted_at_the_moment_its_run_ended(connection: Conn) -> None:
-    """B9: the trigger reads that from the id of the execution, for the statement's own clock may have been moved."""
+    """B9: the trigger reads it from the id of the execution, because the statement's clock may have been moved."""
     (row,) = await connection.fetch("SELECT sexton.uuid7($1) AS id", int(after(microseconds=123_457).timestamp() * 1_000_000))
     (found,) = await connection.fetch("SELECT sexton.instant_of($1) AS at", row["id"])
     assert found["at"] == uuid7.instant(row["id"]) == after(microseconds=123_457)
 
 
-async def test_a_fire_of_a_recurring_job_is_told_by_its_run(connection: Conn) -> None:
+async def test_a_fire_of_a_recurring_job_is_sent_by_its_run(connection: Conn) -> None:
     """C15: per run."""
     await listen(connection)
     async with connection.transaction():
@@ -291,8 +293,8 @@ async def test_a_fire_of_a_recurring_job_is_told_by_its_run(connection: Conn) ->
     assert event["data"]["fire_at"] == "2026-03-04T12:15:00+00:00"
 
 
-async def test_what_ends_together_is_told_together_however_much_it_is(connection: Conn) -> None:
-    """C15: 2,500 runs in one statement, more than one part of deliveries holds."""
+async def test_runs_that_end_together_are_sent_together_however_many_they_are(connection: Conn) -> None:
+    """C15: 2,500 runs in one statement, more than one part of deliveries contains."""
     await listen(connection)
     worker_id = await enlist(connection)
     await submit_many(connection, [submission("a", {})] * 2_500)
@@ -303,8 +305,8 @@ async def test_what_ends_together_is_told_together_however_much_it_is(connection
     assert len(events) == 2_500
 
 
-async def test_no_limit_of_its_tenant_holds_for_a_delivery(connection: Conn) -> None:
-    """C15, C9: else a full backlog would keep runs from ending. And deliveries take nothing of what the tenant may submit."""
+async def test_the_limits_of_a_tenant_do_not_apply_to_deliveries(connection: Conn) -> None:
+    """C15, C9: otherwise a full backlog would keep runs from ending. Deliveries do not count against the tenant's limits."""
     await listen(connection)
     limits = tenant_settings(waiting_max=1, submit_rate=0.001, submit_burst=1)
     await tenants.put(connection, TESTER, "acme", limits, now=NOW)
@@ -319,7 +321,7 @@ async def test_no_limit_of_its_tenant_holds_for_a_delivery(connection: Conn) -> 
 
 
 async def test_a_delivery_that_cannot_be_submitted_keeps_no_run_from_ending_and_is_not_lost(connection: Conn) -> None:
-    """C15: it is held, and handed on when it can be."""
+    """C15: it is held, and submitted when that is possible."""
     await listen(connection)
     await connection.execute(f"ALTER TABLE sexton.jobs ADD CONSTRAINT broken CHECK (task <> '{HTTP_TASK}') NOT VALID")
     job_id = await ended(connection, BROKEN)
@@ -332,7 +334,7 @@ async def test_a_delivery_that_cannot_be_submitted_keeps_no_run_from_ending_and_
     assert await subscription_rows.submit_held(connection, limit=10, now=after(minutes=3)) == (0, 0)
 
 
-async def test_nobody_hears_of_what_ended_before_or_after(connection: Conn) -> None:
+async def test_only_runs_that_end_during_the_subscription_are_sent(connection: Conn) -> None:
     await ended(connection, DONE)
     await listen(connection)
     await ended(connection, DONE)
@@ -342,7 +344,7 @@ async def test_nobody_hears_of_what_ended_before_or_after(connection: Conn) -> N
     assert len(await told(connection)) == 1
 
 
-async def test_it_comes_back_as_it_was_put_and_is_replaced_whole(connection: Conn) -> None:
+async def test_a_subscription_is_returned_unchanged_and_replaced_as_a_whole(connection: Conn) -> None:
     await listen(connection, tenant="acme", kinds=["missed", "failed"], paused=True)
     await listen(connection, now=after(seconds=5), queue="mail", paused=True)
     known = await subscription_rows.get(connection, "all")
@@ -357,7 +359,7 @@ async def test_it_comes_back_as_it_was_put_and_is_replaced_whole(connection: Con
     assert await subscription_rows.get(connection, "c") is None
 
 
-async def test_the_database_itself_refuses_a_kind_it_does_not_know(connection: Conn) -> None:
+async def test_the_database_rejects_an_unknown_kind(connection: Conn) -> None:
     await listen(connection)
     with pytest.raises(asyncpg.CheckViolationError):
         await connection.execute("UPDATE sexton.subscriptions SET kinds = '{started}'")
@@ -366,7 +368,7 @@ async def test_the_database_itself_refuses_a_kind_it_does_not_know(connection: C
 
 
 async def delivered(connection: Conn, *outcomes: Outcome, now: datetime = NOW) -> list[UUID]:
-    """Deliveries whose first try ended so, oldest first; their job ids."""
+    """Deliveries whose first try had this outcome, oldest first; their job ids."""
     for _ in outcomes:
         await ended(connection, DONE, now=now)
     worker_id = await enlist(connection, tasks=[HTTP_TASK], now=now)
@@ -377,7 +379,7 @@ async def delivered(connection: Conn, *outcomes: Outcome, now: datetime = NOW) -
 
 
 async def test_a_replay_sends_the_same_message_again_whether_it_was_delivered_or_buried(connection: Conn) -> None:
-    """C15: the job and its fire are what the message's id is made of; both stay."""
+    """C15: the message's id is made from the job and its fire; both stay."""
     await listen(connection)
     ids = await delivered(connection, DONE, BROKEN, FLAKY)
     before = {row["job_id"]: row["fire_at"] for row in await connection.fetch("SELECT job_id, fire_at FROM sexton.executions")}
@@ -395,8 +397,8 @@ async def test_a_replay_sends_the_same_message_again_whether_it_was_delivered_or
     assert row["seq"] == 2
 
 
-async def test_a_replay_goes_where_the_subscription_points_now(connection: Conn) -> None:
-    """C15: or mending its address would not help what failed because of it."""
+async def test_a_replay_goes_to_the_current_target_of_the_subscription(connection: Conn) -> None:
+    """C15: otherwise a corrected address would not help failed deliveries."""
     await listen(connection)
     (job_id,) = await delivered(connection, BROKEN)
     elsewhere = msgspec.structs.replace(HOOK, url="https://new.example/hook")
@@ -448,8 +450,8 @@ async def test_undelivered_ones_are_found_and_cancelled(connection: Conn) -> Non
     assert row["id"] == running.run_id
 
 
-async def test_the_log_says_what_came_back(connection: Conn) -> None:
-    """C15: the status of the answer, from the result or from the words of the error."""
+async def test_the_log_shows_the_answer(connection: Conn) -> None:
+    """C15: the status of the answer, from the result or from the message of the error."""
     await listen(connection)
     refused = Failed(ErrorInfo("HttpError", "POST https://hooks.example/sexton answered 410: gone"), permanent=True)
     ids = await delivered(connection, DONE, refused, FLAKY)
@@ -465,8 +467,8 @@ async def test_the_log_says_what_came_back(connection: Conn) -> None:
     assert [one.job.id for one in (*page.rows, *rest.rows)] == sorted(ids, reverse=True)
 
 
-async def test_an_edited_delivery_stays_one(connection: Conn) -> None:
-    """Or whoever changes its timeout begins a loop."""
+async def test_an_edited_delivery_is_still_a_delivery(connection: Conn) -> None:
+    """Otherwise an edit of its timeout would start a loop of events."""
     await listen(connection)
     await ended(connection, DONE)
     (row,) = await connection.fetch("SELECT id FROM sexton.jobs WHERE task = $1", HTTP_TASK)
@@ -489,10 +491,29 @@ async def test_an_edited_delivery_stays_one(connection: Conn) -> None:
         ("reopen", "NULL, ARRAY['00000000-0000-7000-8000-000000000000'::uuid]"),
     ],
 )
-async def test_no_statement_reads_a_table_through(database_url: str, name: str, arguments: str) -> None:
-    """B10: planned while the tables were empty, as a service that started early has it."""
+async def test_no_statement_scans_a_table(database_url: str, name: str, arguments: str) -> None:
+    """B10: planned while the tables were empty, as in a service that started early."""
     service = await asyncpg.connect(database_url, server_settings=_SERVER_SETTINGS)
     await service.execute(f"PREPARE asked AS {statements('sexton.store.work.subscriptions')[name]}")
     plan = "\n".join(row[0] for row in await service.fetch(f"EXPLAIN EXECUTE asked ({arguments})"))
     await service.close()
     assert "Seq Scan" not in plan, plan
+
+
+async def test_a_run_ends_though_its_delivery_would_have_to_wait(connection: Conn, rival: Conn) -> None:
+    """C15, rule "never wait inside a batch": a session without a lock timeout does not wait, and the delivery is submitted
+    later."""
+    await listen(connection)
+    worker_id = await enlist(connection)
+    job_id = await submit(connection)
+    (claimed,) = await claim(connection, worker_id)
+    await connection.execute("SET lock_timeout = 0")
+    async with rival.transaction():
+        await rival.execute("LOCK TABLE sexton.jobs IN SHARE MODE")
+        async with asyncio.timeout(LONG_S):
+            await finish(connection, claimed.lease, DONE)
+            assert await connection.fetchval("SELECT status FROM sexton.endings WHERE job_id = $1", job_id) == "completed"
+            assert await subscription_rows.submit_held(connection, limit=10, now=NOW) == (0, 1)
+    assert await told(connection) == []
+    assert await subscription_rows.submit_held(connection, limit=10, now=NOW) == (1, 0)
+    assert [event["data"]["job_id"] for event in await told(connection)] == [str(job_id)]

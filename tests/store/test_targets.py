@@ -1,4 +1,4 @@
-"""C2: a job that calls a target keeps what it calls: from its submission to the claim, and through edits."""
+"""C2: a job with a target keeps it from its submission to the claim, and through edits."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ BILLING = HttpTarget("https://billing.example/send", headers={"Authorization": S
         (ScriptTarget("backup"), "sexton.script:backup"),
     ],
 )
-async def test_a_claim_brings_what_is_to_be_called(connection: Conn, target: Target, task: str) -> None:
-    """C2, rule "claim only known tasks": only a worker that knows how to reach it claims it."""
+async def test_a_claim_contains_the_target(connection: Conn, target: Target, task: str) -> None:
+    """C2, rule "claim only known tasks": only a worker that supports this kind of target claims it."""
     await submit(connection, target, {"user_id": 42})
     stranger, worker = await enlist(connection), await enlist(connection, tasks=[task])
     assert await claim(connection, stranger) == []
@@ -38,7 +38,7 @@ async def test_a_claim_brings_what_is_to_be_called(connection: Conn, target: Tar
     assert (claimed.task, claimed.lease.policy.target) == (task, target)
 
 
-async def test_an_edit_leaves_the_target_as_it_is(connection: Conn) -> None:
+async def test_an_edit_keeps_the_target(connection: Conn) -> None:
     job_id = await submit(connection, BILLING, retry=Retry(max_attempts=2))
     async with connection.transaction():
         await one_time_jobs.edit(connection, Caller("ada"), job_id, Changes(policy={"retry": Retry(max_attempts=9)}), now=NOW)
@@ -47,7 +47,7 @@ async def test_an_edit_leaves_the_target_as_it_is(connection: Conn) -> None:
 
 
 async def test_equal_payloads_for_different_urls_are_different_jobs(connection: Conn) -> None:
-    """A6: all calls of a kind have one task; what is called tells them apart."""
+    """A6: all calls of a kind have one task; their targets differ."""
     first = await submit(connection, BILLING, {"n": 1}, unique=True)
     assert await submit(connection, BILLING, {"n": 1}, unique=True) == first
     assert await submit(connection, HttpTarget("https://other.example/send"), {"n": 1}, unique=True) != first

@@ -1,4 +1,4 @@
-"""The table of legal transitions, held against the database: the trigger made from it, and the schema's own CHECKs."""
+"""The table of legal transitions compared with the database: the trigger made from it, and the schema's own CHECKs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sexton.operations.cancel import cancel as cancel_job
 from sexton.store.work import dead_letters, runs, schedules
 from tests import transitions
 from tests.callers import TESTER
-from tests.store.support import BROKEN, FLAKY, NOW, after, claim, enlist, finish, run_row, submit
+from tests.store.support import BROKEN, FLAKY, NOW, after, claim, claim_suspects, enlist, finish, run_row, submit
 
 if TYPE_CHECKING:
     from sexton.domain.run import Lease
@@ -33,7 +33,7 @@ CHANGES = [(before, target) for before in STATES for target in STATES if before 
 
 
 async def _put(connection: Conn, state: str) -> None:
-    """A run in any state, past the trigger."""
+    """A run in any state, written without the trigger."""
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
     lease = (uuid4(), NOW) if state == "running" else (None, None)
     await connection.execute(INSERT, uuid4(), NOW, state, *lease)
@@ -59,7 +59,7 @@ async def _move(connection: Conn, before: str | None, target: str | None) -> Non
 @pytest.mark.made_up_rows
 @pytest.mark.parametrize(("before", "target"), CHANGES, ids=lambda state: state or "nothing")
 async def test_only_the_changes_in_the_table_pass(connection: Conn, before: RunState | None, target: RunState | None) -> None:
-    """B1: the states of a run are one table; anything else is refused."""
+    """B1: the states of a run are one table; any other change is rejected."""
     if before is not None:
         await _put(connection, before)
     if any((source, goal) == (before, target) for _, source, goal in TRANSITIONS):
@@ -84,7 +84,7 @@ async def test_only_the_changes_in_the_table_pass(connection: Conn, before: RunS
         "job_version = job_version + 1, lane = 0",
     ],
 )
-async def test_a_change_that_cheats_on_fence_or_budget_is_refused(connection: Conn, change: str) -> None:
+async def test_an_illegal_change_of_fence_or_budget_is_rejected(connection: Conn, change: str) -> None:
     """C4: the token grows with a claim only and never shrinks; a lease never changes hands while it runs."""
     worker_id = await enlist(connection)
     await submit(connection)
@@ -94,7 +94,7 @@ async def test_a_change_that_cheats_on_fence_or_budget_is_refused(connection: Co
     assert refused.value.sqlstate == transitions.REJECTED
 
 
-async def test_the_schema_knows_exactly_the_states_of_the_domain(connection: Conn) -> None:
+async def test_the_schema_has_exactly_the_states_of_the_domain(connection: Conn) -> None:
     """B1: the CHECKs and the enums name the same words."""
     assert await _words(connection, "runs", "state_is_known") == set(RunState)
     assert await _words(connection, "executions", "status_is_known") == set(Status)
@@ -124,14 +124,14 @@ async def _words(connection: Conn, table: str, constraint: str) -> set[str]:
 async def test_a_run_has_a_lease_exactly_while_it_is_running(
     connection: Conn, state: str, worker_id: object, claimed_at: object
 ) -> None:
-    """B1: the schema itself refuses a running run without a lease and a lease without a running run."""
+    """B1: the schema itself rejects a running run without a lease and a lease without a running run."""
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
     with pytest.raises(asyncpg.CheckViolationError):
         await connection.execute(INSERT, uuid4(), NOW, state, worker_id, claimed_at)
 
 
 async def test_every_transition_of_the_table_happens_through_the_store(connection: Conn) -> None:
-    """B1: the table promises nothing that the store cannot do; the trigger records what passed."""
+    """B1: the store can make every transition of the table; the trigger records them."""
     await connection.execute("""
         CREATE TABLE sexton.test_only_seen (source text, target text);
         CREATE FUNCTION sexton.test_only_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -172,6 +172,7 @@ async def test_every_transition_of_the_table_happens_through_the_store(connectio
     await _cancel(connection, edited)
     await _recur(connection)
     await _limit(connection, worker_id)
+    await _suspect(connection)
 
     seen = {tuple(row) for row in await connection.fetch("SELECT DISTINCT source, target FROM sexton.test_only_seen")}
     legal = {(source, target) for _, source, target in TRANSITIONS}
@@ -180,7 +181,7 @@ async def test_every_transition_of_the_table_happens_through_the_store(connectio
 
 
 async def _recur(connection: Conn) -> None:
-    """A schedule each second, of which each fire finds the one before in the way."""
+    """A schedule that fires every second, in which each fire finds the previous one running."""
     (schedule,) = await recurring_jobs.submit(
         connection, TESTER, [{"task": "a", "schedule": {"every": 1}, "policy": {"start_within_s": 60}}], now=NOW
     )
@@ -206,7 +207,7 @@ async def _limit(connection: Conn, worker_id: UUID) -> None:
     """A limit of one, that each of these runs finds taken or passes."""
     limit = {"key": "stripe", "running": 1}
     first, second = [await submit(connection, limit=limit) for _ in range(2)]
-    await connection.execute("UPDATE sexton.runs SET state = 'ready' WHERE state = 'parked'")  # too many: the claim finds out
+    await connection.execute("UPDATE sexton.runs SET state = 'ready' WHERE state = 'parked'")  # too many: the claim parks them
     (claimed,) = [one for one in await claim(connection, worker_id) if one.lease.job_id in (first, second)]
     other = second if claimed.lease.job_id == first else first
     await finish(connection, claimed.lease, Snoozed(0))
@@ -223,6 +224,25 @@ async def _limit(connection: Conn, worker_id: UUID) -> None:
     await schedules.block(connection, [fires[0]["id"]])
     await schedules.admit(connection, [fires[0]["id"]])
     await recurring_jobs.pause(connection, TESTER, schedule.id, now=NOW)
+
+
+async def _suspect(connection: Conn) -> None:
+    """Lost twice in a row, given back, paused and resumed, and then too late; another one is cancelled."""
+    for cancelled in (False, True):
+        job_id = await submit(connection, deadline="1h")
+        worker_id = await enlist(connection)
+        for _ in range(2):
+            (claimed,) = await claim(connection, worker_id)
+            await finish(connection, claimed.lease, Lost("gone", held=2))
+        if cancelled:
+            await _cancel(connection, job_id)
+            return
+        (claimed,) = await claim_suspects(connection)
+        await finish(connection, claimed.lease, Released("drain"))
+        await one_time_jobs.pause(connection, TESTER, job_id, now=NOW)
+        await one_time_jobs.resume(connection, TESTER, job_id, now=NOW)
+        (overdue,) = await runs.expired(connection, limit=10, now=after(hours=2))
+        await finish(connection, overdue.lease, Missed("too late"), now=after(hours=2))
 
 
 async def _cancel(connection: Conn, job_id: object) -> None:

@@ -1,4 +1,4 @@
-"""The live view: every transition is told, told again with the same key within the overlap, and never without bound."""
+"""The live view: every transition is returned, again with the same key within the overlap, and never without a bound."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _types(connection: Conn, mark: datetime) -> list[str]:
     return [one.type for one in await transitions.since(connection, mark)]
 
 
-async def test_every_transition_is_told_in_order(connection: Conn) -> None:
+async def test_every_transition_is_returned_in_order(connection: Conn) -> None:
     """A13: submitted, started, and how the try ended."""
     worker_id = await enlist(connection)
     mark = await database_clock.now(connection, now=NOW)
@@ -54,7 +54,7 @@ async def test_every_transition_is_told_in_order(connection: Conn) -> None:
     assert (ended.type, ended.status, ended.ending, ended.attempt) == ("ended", "cancelled", "cancelled", 1)
 
 
-async def test_a_try_that_began_and_ended_between_two_looks_is_told_whole(connection: Conn) -> None:
+async def test_a_try_that_began_and_ended_between_two_looks_is_returned_completely(connection: Conn) -> None:
     """A13: short jobs are never seen running."""
     worker_id = await enlist(connection)
     await submit_many(connection, [submission("a", {})] * 2)
@@ -67,8 +67,8 @@ async def test_a_try_that_began_and_ended_between_two_looks_is_told_whole(connec
     assert [(one.ending, one.status) for one in told[-2:]] == [("completed", "succeeded"), ("failed", "failed")]
 
 
-async def test_what_commits_late_is_told_by_the_next_look(connection: Conn, rival: Conn) -> None:
-    """Rule "one clock reading per statement": a look after the mark alone would lose it for good."""
+async def test_a_transition_that_commits_late_is_returned_by_the_next_look(connection: Conn, rival: Conn) -> None:
+    """Rule "one clock reading per statement": a look only after the mark would miss it."""
     late = rival.transaction()
     await late.start()
     older = await submit(rival, now=after(seconds=1))
@@ -79,7 +79,7 @@ async def test_what_commits_late_is_told_by_the_next_look(connection: Conn, riva
     assert [one.job_id for one in await transitions.since(connection, told.at)] == [older, newer]
 
 
-async def test_what_is_older_than_the_overlap_is_not_told_again(connection: Conn) -> None:
+async def test_transitions_older_than_the_overlap_are_not_repeated(connection: Conn) -> None:
     """A13: a stream resumes where it left off."""
     worker_id = await enlist(connection)
     await submit(connection)
@@ -90,14 +90,14 @@ async def test_what_is_older_than_the_overlap_is_not_told_again(connection: Conn
     assert await _types(connection, after(seconds=60)) == ["ended"]
 
 
-async def test_of_very_many_the_newest_are_told(connection: Conn) -> None:
-    """A13: a watcher never costs more than its limit, and always gets on."""
+async def test_of_very_many_the_newest_are_returned(connection: Conn) -> None:
+    """A13: a listener never costs more than its limit, and always makes progress."""
     ids = await submit_many(connection, [submission("a", {}, delay="1h")] * 50)
     told = await transitions.since(connection, NOW, limit=10)
     assert [one.job_id for one in told] == ids[-10:]
 
 
-async def test_a_job_that_never_started_is_told_as_ended_only(connection: Conn) -> None:
+async def test_a_job_that_never_started_is_returned_as_ended_only(connection: Conn) -> None:
     """A13: a cancelled one has no start."""
     job_id = await submit(connection, delay="1h")
     async with connection.transaction():
@@ -105,8 +105,8 @@ async def test_a_job_that_never_started_is_told_as_ended_only(connection: Conn) 
     assert await _types(connection, NOW) == ["submitted", "ended"]
 
 
-async def test_recurring_jobs_are_told_too_and_each_of_their_runs_has_an_end(database: Postgres, connection: Conn) -> None:
-    """A13: submitted with its time, and a fire that succeeded is not about to be tried again."""
+async def test_runs_of_recurring_jobs_are_returned_with_their_ends(database: Postgres, connection: Conn) -> None:
+    """A13: submitted with its time, and a successful fire is not marked for a retry."""
     worker_id = await enlist(connection)
     async with connection.transaction():
         document = {"task": "a", "tenant": "acme", "schedule": {"every": "1s"}}

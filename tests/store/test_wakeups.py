@@ -1,4 +1,4 @@
-"""The listener: hears hints, and comes back by itself."""
+"""The listener: receives notifications, and reconnects by itself."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ async def _listening(
         await asyncio.wait([task])
 
 
-async def test_every_channel_is_heard_once_at_the_start(database_url: str) -> None:
-    """B10: hints may have been missed before."""
+async def test_every_channel_gets_one_empty_notification_at_the_start(database_url: str) -> None:
+    """B10: notifications may have been missed before."""
     async with _listening(database_url, READY, DUE, CANCEL) as (listener, heard):
         first = [await heard.get() for _ in range(3)]
         assert first == [(READY, ""), (DUE, ""), (CANCEL, "")]
         assert listener.connected
 
 
-async def test_a_submission_and_an_announcement_are_heard(database_url: str, connection: Conn) -> None:
+async def test_notifications_of_a_submission_and_an_announcement_arrive(database_url: str, connection: Conn) -> None:
     """B10."""
     async with _listening(database_url, READY, DUE) as (_, heard):
         for _ in range(2):
@@ -59,7 +59,7 @@ async def test_a_submission_and_an_announcement_are_heard(database_url: str, con
 
 
 async def test_the_listener_comes_back_after_its_backend_was_terminated(database_url: str, connection: Conn) -> None:
-    """B10, D4: with the empty hint again, and on the same channels."""
+    """B10, D4: with the empty notification again, and on the same channels."""
     async with _listening(database_url, READY) as (listener, heard):
         await heard.get()
         for _ in range(3):
@@ -71,8 +71,8 @@ async def test_the_listener_comes_back_after_its_backend_was_terminated(database
         assert await heard.get() == (READY, "default")
 
 
-async def test_the_listener_waits_for_a_server_that_is_not_there(database_url: str) -> None:
-    """D4: it keeps trying and says that it is not connected."""
+async def test_the_listener_waits_for_an_unreachable_server(database_url: str) -> None:
+    """D4: it keeps trying and shows that it is not connected."""
     async with _listening("postgresql://127.0.0.1:1/nothing", READY) as (listener, heard):
         await asyncio.sleep(0.05)
         assert not listener.connected
@@ -80,7 +80,7 @@ async def test_the_listener_waits_for_a_server_that_is_not_there(database_url: s
 
 
 async def test_a_cancelled_listener_leaves_no_connection(database_url: str, connection: Conn) -> None:
-    """F4: connections are budgeted."""
+    """F4: the number of connections is bounded."""
     async with _listening(database_url, READY) as (listener, heard):
         await heard.get()
     assert not listener.connected
@@ -88,8 +88,8 @@ async def test_a_cancelled_listener_leaves_no_connection(database_url: str, conn
         await asyncio.sleep(0.005)
 
 
-async def test_no_word_of_a_server_ends_the_listener(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D4: whoever may not connect for a while hears again afterwards, and it is told once why it did not."""
+async def test_no_error_of_the_server_ends_the_listener(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D4: when it may connect again it receives notifications again, and the reason of the failure is logged once."""
     refusals = [asyncpg.InsufficientPrivilegeError("permission denied for database")] * 3
 
     async def refused_at_first(*args: Any, **options: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Rule "one instant, one fire", in the store: the newest release of the time zone data counts, and a node with older data
-takes nothing over."""
+"""Rule "one instant, one fire", in the store: the newest release of the time zone data counts, and a node with older data does
+not replace it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def releases(connection: Conn) -> list[tuple[str, bytes]]:
     return [(row["version"], row["rules"]) for row in rows]
 
 
-async def test_of_many_that_start_with_the_same_data_one_takes_over(connection: Conn) -> None:
+async def test_of_many_nodes_that_start_with_the_same_data_one_takes_over(connection: Conn) -> None:
     """Rule "one instant, one fire"; its zones are kept beside it."""
     assert await zones.newest(connection) is None
     with using(A):
@@ -43,7 +43,7 @@ async def test_of_many_that_start_with_the_same_data_one_takes_over(connection: 
 
 
 async def test_older_data_never_take_over(connection: Conn) -> None:
-    """Rule "one instant, one fire": whoever compared before the newer came."""
+    """Rule "one instant, one fire": also if the node compared before the newer release came."""
     with using(B):
         assert await zones.take_over(connection, now=NOW)
     with using(A):
@@ -53,7 +53,7 @@ async def test_older_data_never_take_over(connection: Conn) -> None:
 
 
 async def test_older_data_are_kept_while_something_is_planned_by_them(connection: Conn) -> None:
-    """Rule "one instant, one fire": which wall time has fired can only be told by them."""
+    """Rule "one instant, one fire": only they show which wall time has fired."""
     with using(A):
         await zones.take_over(connection, now=NOW)
         await recurring_jobs.submit(connection, TESTER, [{"task": "a", "schedule": {"cron": "0 9 * * *"}}], now=NOW)
@@ -68,7 +68,7 @@ async def test_older_data_are_kept_while_something_is_planned_by_them(connection
         assert [version for version, _ in await releases(connection)] == ["2026b"]
 
 
-async def test_what_is_no_release_is_refused(connection: Conn) -> None:
-    """Releases are compared as texts: each must look like one."""
+async def test_an_invalid_release_is_rejected(connection: Conn) -> None:
+    """Releases are compared as texts, so each must have the form of a release."""
     with using(FakeRelease("newest", {})), pytest.raises(Exception, match="tzdata_version_check"):
         await zones.take_over(connection, now=NOW)

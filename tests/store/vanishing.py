@@ -1,5 +1,5 @@
-"""`unshare --net python -m tests.store.vanishing SOCKET`: a network of its own, whose packets vanish from one moment to the
-next. Prints after how many seconds each statement failed; none: it still waits."""
+"""`unshare --net python -m tests.store.vanishing SOCKET`: a network namespace whose packets vanish from one moment to the next.
+Prints after how many seconds each statement failed; none: it still waits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import time
 import asyncpg
 
 from sexton.errors import DatabaseUnavailable
-from sexton.store.database import Connection, Postgres, translated_errors
+from sexton.store.database import Connection, Postgres
 from sexton.store.postgres import tcp_keepalive
+from sexton.store.postgres.driver_errors import translated_errors
 
-PATIENCE_S = 4.0  # for statements that nobody will ever answer
+PATIENCE_S = 4.0  # for statements that never get an answer
 
 
 def _set_loopback(state: str) -> None:
@@ -53,7 +54,7 @@ async def main(path: str) -> dict[str, float | None]:
             "waited": asyncio.create_task(_fails_after_s(waiting, "SELECT pg_sleep(60)")),
             "waited_plainly": asyncio.create_task(_fails_after_s(plain, "SELECT pg_sleep(60)")),
         }
-        await idle.fetch("SELECT pg_sleep(0.2)")  # by then theirs are under way
+        await idle.fetch("SELECT pg_sleep(0.2)")  # by then the other statements wait for their answers
         _set_loopback("down")
         tries["sent"] = asyncio.create_task(_fails_after_s(idle, "SELECT 1"))
         await asyncio.wait(tries.values(), timeout=PATIENCE_S)

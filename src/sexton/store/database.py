@@ -7,29 +7,27 @@ statement runs inside an explicit transaction: rule "session state only on direc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol
+from itertools import count
+from typing import Any, NamedTuple, Protocol
 
 import asyncpg
-import msgspec
 from asyncpg.connect_utils import SessionAttribute
 
-from sexton.errors import (
-    AlreadyExists,
-    Contention,
-    DatabaseUnavailable,
-    DataRefused,
-    InvalidSubmission,
-    KeyBusy,
-    KeyReused,
-    LimitExceeded,
-)
+from sexton.errors import Contention, DatabaseDown, DatabaseRefused, DatabaseUnavailable
 
+from .postgres.driver_errors import is_of_one_statement, told, translated_errors
+from .postgres.only_server import OnlyServer
 from .postgres.tcp_keepalive import set_tcp_keepalive
 
 STATEMENT_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 5
+# Rule "a waiting caller leaves the group": on connections that many callers share. A statement that meets a lock gives up
+# soon, and the caller that needs the locked row waits on another connection. Two groups that commit at the
+# same time wait for each other for a few milliseconds only.
+SHARED_LOCK_TIMEOUT_S = 0.25
+SUBMIT_LOCK_TIMEOUT_S = 0.02
 CONNECT_TIMEOUT_S = 10
 WRITABLE = SessionAttribute.read_write  # a load balancer may route to a node before its promotion is done
 
@@ -38,7 +36,6 @@ WRITABLE = SessionAttribute.read_write  # a load balancer may route to a node be
 _SERVER_SETTINGS = {
     "application_name": "sexton",
     "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
-    "lock_timeout": f"{LOCK_TIMEOUT_S}s",
     "idle_in_transaction_session_timeout": "60s",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -49,7 +46,8 @@ _SERVER_SETTINGS = {
     "tcp_keepalives_interval": "1",
     "tcp_keepalives_count": "3",
 }
-_POOLED_BEGIN = f"BEGIN; SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'; SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"
+_SUBMIT = "sexton.submit_lock_timeout"  # read by sexton.submit_jobs
+_POOLED_BEGIN = f"BEGIN; SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'"
 
 Row = Any  # a record: fields by position or by name
 
@@ -72,13 +70,34 @@ class Database(Protocol):
         """An async context manager for a connection inside one transaction."""
 
 
+class ClientEnd(NamedTuple):
+    """This process's end of a direct connection. If the server sees the same address and port, nothing in between ends one side
+    of the connection without the other."""
+
+    number: int  # in this process, never used again
+    address: str | None = None  # both are null for a Unix socket
+    port: int | None = None
+
+
+def client_end(connection: Connection) -> ClientEnd | None:
+    """Null behind a pooler: there, the session may be another one in the next transaction."""
+    end: ClientEnd | None = getattr(connection, "client_end", None)
+    return end
+
+
 class Session:
     """A pooled connection. Errors of the driver are translated; exceptions of the caller are not."""
 
-    __slots__ = ("raw",)
+    __slots__ = ("_direct", "raw")
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: Any, *, direct: bool = False) -> None:
         self.raw = raw  # the driver's connection, for a handler inside ctx.transaction()
+        self._direct = direct
+
+    @property
+    def client_end(self) -> ClientEnd | None:
+        end: ClientEnd | None = self.raw.client_end if self._direct else None
+        return end
 
     async def fetch(self, query: str, *args: Any) -> list[Row]:
         with translated_errors():
@@ -90,18 +109,50 @@ class Session:
             return await self.raw.execute(query, timeout=timeout_s)
 
 
+class LockTimeouts(NamedTuple):
+    """How long the statements of a pool wait for other transactions."""
+
+    lock_s: float = LOCK_TIMEOUT_S
+    submit_s: float | None = None  # for submissions; None: the 2 s of `sexton.submit_jobs`
+
+    def settings(self) -> dict[str, str]:
+        named = {"lock_timeout": f"{self.lock_s * 1000:g}ms"}
+        if self.submit_s is not None:
+            named[_SUBMIT] = f"{self.submit_s * 1000:g}ms"
+        return named
+
+
+PATIENT = LockTimeouts()
+SHARED = LockTimeouts(SHARED_LOCK_TIMEOUT_S, SUBMIT_LOCK_TIMEOUT_S)
+SHARED_BY_SUBMITTERS = LockTimeouts(submit_s=SUBMIT_LOCK_TIMEOUT_S)
+
+
 class Postgres:
     """The real `Database`."""
 
-    def __init__(self, pool: asyncpg.Pool, url: str, *, direct: bool) -> None:
+    def __init__(self, pool: asyncpg.Pool, url: str, *, direct: bool, timeouts: LockTimeouts = PATIENT) -> None:
         self._pool = pool
+        self._only_server = OnlyServer.of(url)
         self.url = url
         self.direct = direct
+        own = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in timeouts.settings().items())
+        self._begin = "BEGIN" if direct else _POOLED_BEGIN + own
 
     @classmethod
-    async def open(cls, url: str, *, size: int = 4, writable: bool = True) -> Postgres:
-        """`writable`: a read-only server counts as unavailable."""
-        direct = await is_direct(url)
+    async def open(
+        cls,
+        url: str,
+        *,
+        size: int = 4,
+        writable: bool = True,
+        timeouts: LockTimeouts = PATIENT,
+        direct: bool | None = None,
+        ended: Callable[[int], object] | None = None,
+    ) -> Postgres:
+        """`writable`: a read-only server counts as unavailable. `direct`: whether the URL leads there without a pooler, if that
+        was tested before. `ended` is called with the number of each connection that has ended, for whatever reason."""
+        if direct is None:
+            direct = await is_direct(url)
         with translated_errors():
             pool = await asyncpg.create_pool(
                 url,
@@ -110,13 +161,18 @@ class Postgres:
                 timeout=CONNECT_TIMEOUT_S,
                 command_timeout=STATEMENT_TIMEOUT_S + 5,
                 statement_cache_size=200 if direct else 0,
-                server_settings=_SERVER_SETTINGS if direct else None,
+                server_settings=_SERVER_SETTINGS | timeouts.settings() if direct else None,
                 # A pooler may report the value of another server or an earlier time.
                 target_session_attrs=WRITABLE if direct and writable else None,
+                init=None if ended is None else _telling(ended),
                 reset=_keep_as_is,
                 connection_class=_Connection,
             )
-        return cls(pool, url, direct=direct)
+        return cls(pool, url, direct=direct, timeouts=timeouts)
+
+    async def beside(self, *, size: int) -> Postgres:
+        """A second pool on the same database, for callers that have to wait. It opens a connection when one is needed."""
+        return await Postgres.open(self.url, size=size, direct=self.direct)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Session]:
@@ -128,9 +184,10 @@ class Postgres:
             yield session
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Session]:
+    async def transaction(self, *, patient: bool = False) -> AsyncIterator[Session]:
+        """`patient`: submissions in it wait for other transactions as long as usual, on a shared connection too."""
         async with self._acquired() as session:
-            await session.execute("BEGIN" if self.direct else _POOLED_BEGIN)
+            await session.execute(f"{self._begin}; SET LOCAL {_SUBMIT} = ''" if patient else self._begin)
             try:
                 yield session
             except BaseException:
@@ -143,9 +200,20 @@ class Postgres:
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Session]:
         with translated_errors():
-            raw = await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
+            try:
+                raw = await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
+            except Exception as error:
+                if self._only_server is not None and self._only_server.is_down(error):
+                    raise DatabaseDown(told(error)) from error
+                raise
         try:
-            yield Session(raw)
+            yield Session(raw, direct=self.direct)
+        except DatabaseRefused:
+            raise
+        except DatabaseUnavailable as error:
+            if not is_of_one_statement(error.__cause__):
+                await self.renew()  # the others may be dead as well: the next try must not wait for each of them in turn
+            raise
         finally:
             with translated_errors():
                 await self._pool.release(raw)
@@ -161,15 +229,32 @@ class Postgres:
             self._pool.terminate()
 
 
+_numbers = count(1)
+
+
 class _Connection(asyncpg.Connection):
     def __init__(self, protocol: Any, transport: asyncio.BaseTransport, *args: Any) -> None:
         super().__init__(protocol, transport, *args)
         set_tcp_keepalive(transport)
+        self.client_end = ClientEnd(next(_numbers), *_address_and_port(transport))
 
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109  (the driver's own signature)
         """A dead connection cannot be closed cleanly. The driver has aborted it then, and the error is suppressed."""
         with suppress(TimeoutError):
             await super().close(timeout=timeout)
+
+
+def _address_and_port(transport: asyncio.BaseTransport) -> tuple[str | None, int | None]:
+    name = transport.get_extra_info("sockname")
+    return (name[0].partition("%")[0], name[1]) if isinstance(name, tuple) else (None, None)
+
+
+def _telling(ended: Callable[[int], object]) -> Callable[[Any], Coroutine[Any, Any, None]]:
+    async def listen(raw: Any) -> None:
+        number = raw.client_end.number
+        raw.add_termination_listener(lambda _connection: ended(number))
+
+    return listen
 
 
 async def _keep_as_is(_connection: asyncpg.Connection) -> None:
@@ -193,85 +278,3 @@ async def is_direct(url: str) -> bool:
                 return bool(await connection.fetchval("SELECT pg_backend_pid()") == connection.get_server_pid())
     finally:
         await connection.close(timeout=CONNECT_TIMEOUT_S)
-
-
-_UNAVAILABLE = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.InternalClientError,
-    asyncpg.DiskFullError,
-    asyncpg.ReadOnlySQLTransactionError,  # a standby, or a primary in read-only mode
-    asyncpg.QueryCanceledError,
-    asyncpg.ProtocolViolationError,
-    asyncpg.InvalidAuthorizationSpecificationError,  # a wrong password, until it is corrected
-    asyncpg.InvalidCatalogNameError,  # the database does not exist, or not yet
-)
-_CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
-
-
-class translated_errors:  # noqa: N801  (a context manager reads as a verb)
-    """Translates the driver's errors into errors of Sexton. A plain class, because it is on the hot path."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        if error is not None:
-            translation = self.translation(error)
-            if translation is not None:
-                raise translation from error
-
-    def translation(self, error: BaseException) -> Exception | None:
-        return translate(error)
-
-
-def translate(error: BaseException) -> Exception | None:
-    """The translated error; `None` if the error is not translated."""
-    state = getattr(error, "sqlstate", None)
-    if state == "SX422":
-        return KeyReused(str(getattr(error, "message", error)))
-    if state == "SX429":
-        return limit_exceeded(str(getattr(error, "message", error)), getattr(error, "detail", None))
-    if state == "22023" and str(getattr(error, "message", "")).startswith("limit."):
-        field, _, message = str(getattr(error, "message", "")).partition(": ")
-        return InvalidSubmission("/" + field.replace(".", "/"), message)
-    if state == "SX409" or getattr(error, "constraint_name", None) == "schedule_names":
-        return AlreadyExists("a recurring job with this name already exists; choose another name, or update it")
-    if isinstance(error, _CONTENTION):
-        if state == "55P03" and "claim_keys(" in str(getattr(error, "context", "") or ""):
-            return KeyBusy("the first submission with this key has not committed yet; try again shortly")
-        return Contention(str(error))
-    if isinstance(error, asyncpg.DataError | asyncpg.IntegrityConstraintViolationError) or (
-        isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)  # an argument that the driver cannot encode
-    ):
-        return DataRefused(str(error))
-    if isinstance(error, _UNAVAILABLE):
-        return DatabaseUnavailable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-    return None
-
-
-def limit_exceeded(message: str, detail: str | None) -> LimitExceeded:
-    """The error for SQLSTATE SX429, for any driver. Its DETAIL is JSON and names the limit."""
-    try:
-        exceeded = msgspec.json.decode(detail or "{}", type=_Exceeded)
-    except msgspec.DecodeError:
-        exceeded = _Exceeded()
-    return LimitExceeded(
-        message, limit=exceeded.limit, tenant=exceeded.tenant, max=exceeded.max, retry_after_s=exceeded.retry_after_s
-    )
-
-
-class _Exceeded(msgspec.Struct):
-    limit: str | None = None
-    tenant: str | None = None
-    max: int | float | None = None
-    retry_after_s: int | float | None = None

@@ -28,6 +28,11 @@ CREATE INDEX dead_letters_by_tenant ON sexton.dead_letters USING btree (tenant, 
 CREATE INDEX dead_letters_to_replay ON sexton.dead_letters USING btree (replay_at) WHERE (replay_at IS NOT NULL);
 CREATE TRIGGER bury_recurring BEFORE INSERT ON sexton.dead_letters FOR EACH ROW WHEN ((new.job_id >= '80000000-0000-0000-0000-000000000000'::uuid)) EXECUTE FUNCTION sexton.bury_recurring();
 
+CREATE TABLE sexton.declarations (
+  job_id uuid NOT NULL, digest text NOT NULL,
+  CONSTRAINT declarations_pkey PRIMARY KEY (job_id)
+);
+
 CREATE TABLE sexton.endings (
   job_id uuid NOT NULL, execution_id uuid NOT NULL, ended_at timestamp with time zone NOT NULL, status text NOT NULL,
   CONSTRAINT endings_pkey PRIMARY KEY (job_id),
@@ -136,6 +141,11 @@ CREATE TABLE sexton.live_output (
   CONSTRAINT live_output_pkey PRIMARY KEY (run_id)
 ) WITH (fillfactor=50);
 
+CREATE TABLE sexton.locks (
+  what text NOT NULL, n smallint NOT NULL,
+  CONSTRAINT locks_pkey PRIMARY KEY (what, n)
+);
+
 CREATE TABLE sexton.migrations (
   number integer NOT NULL, name text NOT NULL, checksum text NOT NULL,
   applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -172,13 +182,13 @@ CREATE TABLE sexton.runs (
   lane smallint NOT NULL, partition smallint NOT NULL, at_most_once boolean NOT NULL, state text NOT NULL,
   origin text NOT NULL, queue text NOT NULL, tenant text NOT NULL, task text NOT NULL, limit_key text,
   overlap smallint DEFAULT 0 NOT NULL, slot integer, tenant_slot integer, aged smallint DEFAULT 0 NOT NULL,
-  counted boolean DEFAULT false NOT NULL,
+  counted boolean DEFAULT false NOT NULL, company smallint,
   CONSTRAINT run_fires_once UNIQUE (job_id, fire_at, origin, seq),
   CONSTRAINT runs_pkey PRIMARY KEY (id),
   CONSTRAINT origin_is_known CHECK ((origin = ANY (ARRAY['schedule'::text, 'now'::text, 'backfill'::text, 'replay'::text]))),
   CONSTRAINT running_has_claim CHECK (((state = 'running'::text) = (claimed_at IS NOT NULL))),
   CONSTRAINT running_has_lease CHECK (((state = 'running'::text) = (worker_id IS NOT NULL))),
-  CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['waiting'::text, 'ready'::text, 'running'::text, 'paused'::text, 'blocked'::text, 'parked'::text])))
+  CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['waiting'::text, 'ready'::text, 'running'::text, 'paused'::text, 'blocked'::text, 'parked'::text, 'quarantined'::text]))) NOT VALID
 ) WITH (fillfactor=90, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0, autovacuum_vacuum_insert_scale_factor=0.1);
 CREATE UNIQUE INDEX one_live_run ON sexton.runs USING btree (job_id) WHERE ((overlap = 1) AND ((state = ANY (ARRAY['ready'::text, 'parked'::text, 'running'::text])) OR (token > 0)));
 CREATE INDEX runs_admitted ON sexton.runs USING btree (limit_key) WHERE ((state = 'ready'::text) AND (limit_key IS NOT NULL));
@@ -192,6 +202,7 @@ CREATE INDEX runs_leased ON sexton.runs USING btree (worker_id) WHERE (state = '
 CREATE INDEX runs_parked ON sexton.runs USING btree (limit_key, lane, tenant, due_at, id) WHERE (state = 'parked'::text);
 CREATE INDEX runs_parked_by_task ON sexton.runs USING btree (limit_key, queue, task, lane, tenant, due_at, id) WHERE (state = 'parked'::text);
 CREATE INDEX runs_paused ON sexton.runs USING btree (uuid_send(job_id)) WHERE (state = 'paused'::text);
+CREATE INDEX runs_quarantined ON sexton.runs USING btree (queue, company DESC, due_at, id) WHERE (state = 'quarantined'::text);
 CREATE INDEX runs_ready ON sexton.runs USING btree (queue, lane, tenant, due_at, id) WHERE (state = 'ready'::text);
 CREATE INDEX runs_to_come ON sexton.runs USING btree (limit_key, due_at, id) WHERE ((state = ANY (ARRAY['waiting'::text, 'blocked'::text])) AND (limit_key IS NOT NULL));
 CREATE TRIGGER cede_slot BEFORE UPDATE OF state ON sexton.runs FOR EACH ROW WHEN (((old.slot > 1) AND (old.state = 'running'::text) AND (new.state <> 'running'::text) AND (new.slot IS NOT NULL))) EXECUTE FUNCTION sexton.step_out();
@@ -270,7 +281,10 @@ CREATE TABLE sexton.workers (
   id uuid NOT NULL, name text NOT NULL, queues text[] NOT NULL, tasks text[] NOT NULL, concurrency integer NOT NULL,
   started_at timestamp with time zone NOT NULL, beat_at timestamp with time zone NOT NULL, beat bigint DEFAULT 0 NOT NULL,
   lost_at timestamp with time zone, draining boolean DEFAULT false NOT NULL, running_count integer DEFAULT 0 NOT NULL,
-  refused_count bigint DEFAULT 0 NOT NULL, lease_s real,
+  refused_count bigint DEFAULT 0 NOT NULL, lease_s real, quarantine boolean DEFAULT false NOT NULL, parent_id uuid,
+  held_at_loss integer, lost_with_parent boolean DEFAULT false NOT NULL, lost_reason text, beat_within_s real,
+  process_tasks text[], process_slots integer DEFAULT 0 NOT NULL, process_running_count integer DEFAULT 0 NOT NULL,
+  lacks text[], session text, lease_left_s real,
   CONSTRAINT workers_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=50);
 
@@ -281,7 +295,7 @@ CREATE TABLE sexton.zones (
 
 FUNCTION sexton.admit_runs(ids uuid[], picked_keys text[], held integer[], has_limited_tenant boolean, waits boolean, moment timestamp with time zone, OUT admitted boolean[], OUT slots integer[], OUT tenant_slots integer[], OUT parked integer)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 2400b0c815a135fa03e5708a7e3b22f4;
+  BODY md5 3fe3bc6c7b8daa3d06bf84a2465fc018;
 
 FUNCTION sexton.announce(ready_queues text[], due_soon boolean)
   RETURNS void LANGUAGE plpgsql VOLATILE
@@ -303,9 +317,13 @@ FUNCTION sexton.callbacks()
   RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 0ab509d3f1f1d1cf70358aad37764039;
 
+FUNCTION sexton.check_count(argument text, value integer, most integer)
+  RETURNS void LANGUAGE plpgsql IMMUTABLE
+  BODY md5 16c2261579043f04eac3995f1f09ddce;
+
 FUNCTION sexton.check_submissions(names text[], counts integer[], moment timestamp with time zone)
   RETURNS text[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=50ms
-  BODY md5 2f026157d78a05fb77914146e1eb6b16;
+  BODY md5 d730ad059b66849d219f58ee3735bfdb;
 
 FUNCTION sexton.claim_keys(jobs jsonb, chosen uuid[], moment timestamp with time zone)
   RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
@@ -313,11 +331,19 @@ FUNCTION sexton.claim_keys(jobs jsonb, chosen uuid[], moment timestamp with time
 
 FUNCTION sexton.claim_runs(worker uuid, queues text[], tasks text[], wanted integer, grace_s double precision, ahead boolean, turns jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, job_id uuid, worker_id uuid, token bigint, attempt smallint, lost_count smallint, at_most_once boolean, seq integer, origin text, deadline_left_s double precision, policy jsonb, job_version integer, fire_at timestamp with time zone, due_at timestamp with time zone, claimed_at timestamp with time zone, timeout_s double precision, queue text, tenant text, lane smallint, task text, name text, payload jsonb, idempotency_key text, completed_by uuid, trace text, turn integer, is_limited boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET enable_material=off SET plan_cache_mode=force_generic_plan
-  BODY md5 c56d3a9d58d0ee3e0e9aed04fb4fe94d;
+  BODY md5 2447008f187059c0a65de9a7d92192dd;
+
+FUNCTION sexton.claim_suspects(worker uuid, wanted_queues text[], tasks text[], wanted integer, grace_s double precision, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
+  RETURNS SETOF sexton.runs LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
+  BODY md5 fdb9af0b4bb71b9d2ac4192bb79254ac;
 
 FUNCTION sexton.claim_unique(jobs jsonb, fresh uuid[], chosen uuid[], moment timestamp with time zone)
   RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 9a6c2425cfce5f931af7d35090ebb18e;
+
+FUNCTION sexton.count_suspects(wanted_queues text[], tasks text[], most integer, moment timestamp with time zone)
+  RETURNS integer LANGUAGE sql STABLE
+  BODY md5 1bef47be1297d220a4a289e20aa4df6b;
 
 FUNCTION sexton.dealt(count integer, weight integer, had integer, before bigint, first_before bigint, total bigint, had_total bigint)
   RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -335,6 +361,10 @@ FUNCTION sexton.drop_partition(parent text, child text)
   RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=1s
   BODY md5 86b1e218b08281eb8f2e7db28997c8df;
 
+FUNCTION sexton.end_fires(over uuid, why text, moment timestamp with time zone, states text[] DEFAULT '{waiting,ready,parked,blocked}'::text[])
+  RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
+  BODY md5 44d5c05c087f93fdabb0f83d9459a0a5;
+
 FUNCTION sexton.ensure_partitions(at timestamp with time zone)
   RETURNS void LANGUAGE plpgsql VOLATILE
   BODY md5 3326e3490a2c60ba96b17f3819a05982;
@@ -343,37 +373,81 @@ FUNCTION sexton.event_data(kind text, e sexton.executions, job_name text)
   RETURNS jsonb LANGUAGE sql STABLE
   BODY md5 c39726d0bdc3f11a21cf3b8ed3a0f35e;
 
+FUNCTION sexton.finish_batch(run_ids uuid[], worker_ids uuid[], tokens bigint[], started_s double precision[], took_s double precision[], results jsonb, others jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
+  RETURNS TABLE(run_id uuid, execution_id uuid, state text) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
+  BODY md5 b739841316bedb8c9e407f726637d1eb;
+
+FUNCTION sexton.finish_each(reports jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
+  RETURNS TABLE(run_id uuid, execution_id uuid, state text, is_locked boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=5ms
+  BODY md5 f2ea5584ca0f57292220bf4c3cd50c1d;
+
 FUNCTION sexton.finish_runs(reports jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(run_id uuid, execution_id uuid, state text) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 4ffdb7704aee5fa98c98996e975533fa;
+  BODY md5 1d220e550a61e15c0b4d824f2aac000b;
 
 FUNCTION sexton.give_back(slot_keys text[], numbers integer[], run_ids uuid[])
   RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 165d34f69de5226fb6cb8780f5925925;
 
+FUNCTION sexton.has_ended(session text)
+  RETURNS boolean LANGUAGE sql STABLE
+  BODY md5 490839361f2e0633efb62acdca1f6af5;
+
 FUNCTION sexton.has_takers(run_queue text, run_task text, moment timestamp with time zone)
   RETURNS boolean LANGUAGE sql STABLE
-  BODY md5 bd074534df1f7de4b5c42dca5cb166f6;
+  BODY md5 ca8486818d875377a76c5698cf85a808;
+
+FUNCTION sexton.held_by_service(class integer, key integer)
+  RETURNS boolean LANGUAGE sql STABLE SET search_path=sexton, pg_temp
+  BODY md5 f638a0ef1380c932b517fcd9bcb0f04d;
 
 FUNCTION sexton.hold_back()
   RETURNS trigger LANGUAGE plpgsql VOLATILE
   BODY md5 7dfd5136738d2af7733d628ee0786170;
 
+FUNCTION sexton.hold_runs(job_ids uuid[], states text[])
+  RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
+  BODY md5 e70bdf8fa6afeb528148f9edb2149930;
+
 FUNCTION sexton.instant_of(id uuid)
   RETURNS timestamp with time zone LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 00ed431242b16c7947c2b42891d4c0c8;
+
+FUNCTION sexton.is_alive(beat_at timestamp with time zone, lost_at timestamp with time zone, lease_s double precision, moment timestamp with time zone)
+  RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  BODY md5 5430a331580850f68b3cef81fda1d7cb;
 
 FUNCTION sexton.is_for(run sexton.runs, tasks text[], ahead boolean, moment timestamp with time zone)
   RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 900371e68721596f2ff4b614f6f3c90b;
 
+FUNCTION sexton.kept_s(own_lease_s real, at_most_once boolean, lease_s double precision, left_s real)
+  RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  BODY md5 63f3506541eecb52153980361158a9f9;
+
+FUNCTION sexton.limit_document(limit_key text, limit_running integer, limit_count integer, limit_per interval, limit_burst integer, limit_ordered boolean)
+  RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path=sexton, pg_temp
+  BODY md5 a0ff1603eae4443098a6e298bee6ce64;
+
 FUNCTION sexton.limit_key_of(policy jsonb, payload jsonb)
   RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 1d56e8560c26ae5f1a20b8bd02126552;
 
+FUNCTION sexton.lock_limits(keys text[])
+  RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=50ms
+  BODY md5 033442a8a1965528b9b2fb2247c64574;
+
+FUNCTION sexton.lock_queue(wanted text)
+  RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=50ms
+  BODY md5 34d5557cb3100f14a475b8e95146e1dc;
+
+FUNCTION sexton.lockers(row_xmax xid)
+  RETURNS text[] LANGUAGE sql STABLE
+  BODY md5 244393aad254bc6ee5e878fb7b206c09;
+
 FUNCTION sexton.make_limits(named jsonb, moment timestamp with time zone, maker text DEFAULT NULL::text)
   RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 73a42677e2fb9372266d82d1f84d449a;
+  BODY md5 d5fc3c71c54809972b5e9bb01feaa598;
 
 FUNCTION sexton.make_limits_of_schedule()
   RETURNS trigger LANGUAGE plpgsql VOLATILE
@@ -381,19 +455,35 @@ FUNCTION sexton.make_limits_of_schedule()
 
 FUNCTION sexton.make_partition(parent text, suffix text, low timestamp with time zone, high timestamp with time zone)
   RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 63a93be2bec9b6d6325f80b48a05241c;
+  BODY md5 b8fbc5368363828248f693a047f6dffa;
 
 FUNCTION sexton.make_partitions(first timestamp with time zone, last timestamp with time zone)
   RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET TimeZone=UTC
   BODY md5 2fcb33090c16b7e369ec229f87adbd97;
 
+FUNCTION sexton.may_serve(role oid)
+  RETURNS boolean LANGUAGE sql STABLE SET search_path=sexton, pg_temp
+  BODY md5 b26385ef30cea14fee966dc21956bc8e;
+
 FUNCTION sexton.mend_slots()
   RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_hashjoin=off SET enable_mergejoin=off
   BODY md5 c2082ed6b9cbe694d0e0cef3b37093d7;
 
+FUNCTION sexton.node_lease_s()
+  RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  BODY md5 1cf71c49ec5b7806a095c7a61c7a5c79;
+
+FUNCTION sexton.oldest_ready(in_queue text, in_lane smallint, tenants_limit bigint)
+  RETURNS timestamp with time zone LANGUAGE sql STABLE
+  BODY md5 2de7972dbb495784276eb1fde48eed6f;
+
 FUNCTION sexton.overlap_of(recurrence jsonb)
   RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 b984ce636b1412cec56791c019df01a1;
+
+FUNCTION sexton.own_session(address inet, port integer)
+  RETURNS text LANGUAGE sql STABLE
+  BODY md5 b6210400d14c51f9e151a77a5d4cb6c9;
 
 FUNCTION sexton.partition_of(job_id uuid)
   RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -405,7 +495,11 @@ FUNCTION sexton.patience()
 
 FUNCTION sexton.pick_runs(worker_queue text, worker_lane smallint, tasks text[], wanted integer, ahead boolean, last_tenant text, last_turn integer, marks jsonb, moment timestamp with time zone, OUT ids uuid[], OUT turns integer[], OUT keys text[], OUT held integer[], OUT has_limited_tenant boolean, OUT stopped_at text, OUT may_have_more boolean)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 150355fb1b84fb80743594d72ea2b1aa;
+  BODY md5 33d1ad6e4a608ac3b492adeea31500d7;
+
+FUNCTION sexton.policy_document(max_attempts integer, deadline interval, start_within interval, lease interval, progress_within interval, grace interval, max_lost integer)
+  RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path=sexton, pg_temp
+  BODY md5 4cd92ba5d958d5e23ce22f0c44cabed2;
 
 FUNCTION sexton.policy_of(wanted_job uuid, wanted_version integer)
   RETURNS jsonb LANGUAGE plpgsql STABLE SET search_path=sexton, pg_temp
@@ -419,9 +513,13 @@ FUNCTION sexton.read_schedules(schedules jsonb)
   RETURNS SETOF sexton.schedule_document LANGUAGE sql STABLE SET search_path=sexton, pg_temp
   BODY md5 2ff17a5be7812fddb31381c3ea0fe03c;
 
+FUNCTION sexton.ready_flows(at_most integer)
+  RETURNS TABLE(queue text, lane smallint) LANGUAGE sql STABLE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off
+  BODY md5 33d57ba9575c99d9d6e5df49418f91d7;
+
 FUNCTION sexton.recall(partitions smallint[], at_most integer, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 115b7c6b6abce5d36ff0700c05bf7cd3;
+  BODY md5 512ade84d8f7d2d6feda7dc289504b50;
 
 FUNCTION sexton.recurring_id(micros bigint)
   RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
@@ -433,7 +531,7 @@ FUNCTION sexton.release_blocked()
 
 FUNCTION sexton.release_parked(wanted_keys text[] DEFAULT NULL::text[], at timestamp with time zone DEFAULT NULL::timestamp with time zone, after_key text DEFAULT ''::text, OUT queues text[], OUT released integer, OUT next_s double precision, OUT stopped_at text)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 566054d10146a3acf3df6133dc1519a2;
+  BODY md5 d6a1f121b210d7de6d0be1f7a13d8928;
 
 FUNCTION sexton.release_startable(wanted_key text, wanted integer, moment timestamp with time zone, INOUT served text, OUT released integer, OUT queues text[])
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
@@ -441,27 +539,19 @@ FUNCTION sexton.release_startable(wanted_key text, wanted integer, moment timest
 
 FUNCTION sexton.render_key(template text, payload jsonb)
   RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-  BODY md5 06b08427b1cd9500b499e6805ac3e95d;
+  BODY md5 202ebdbaa569ca1c960f3fb2d8008c9f;
 
 FUNCTION sexton.revise(revised uuid, new sexton.schedule_document, moment timestamp with time zone, OUT removed_count integer, OUT begun_count integer)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off
-  BODY md5 9546380e74d1a799a2c029c68ee0e6f1;
+  BODY md5 7f3e2782e8388d36fa2209229fac0462;
 
 FUNCTION sexton.rule_changed()
   RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 add73d3d5cadc6859560950c281f1cd9;
 
-FUNCTION sexton.said_limit(limit_key text, limit_running integer, limit_count integer, limit_per interval, limit_burst integer, limit_ordered boolean)
-  RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path=sexton, pg_temp
-  BODY md5 e0333e15b6e463d064b12b6bfebe0e1b;
-
-FUNCTION sexton.said_policy(max_attempts integer, deadline interval, start_within interval, lease interval, progress_within interval, grace interval, max_lost integer)
-  RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path=sexton, pg_temp
-  BODY md5 84f6e21db717ce5a3c8a42453aa74cbf;
-
 FUNCTION sexton.same_rule(known jsonb, given jsonb)
   RETURNS boolean LANGUAGE sql IMMUTABLE
-  BODY md5 e40093d5a9f782096c2c47dea3799ea9;
+  BODY md5 171deab9e33443b055ea3018201b3b00;
 
 FUNCTION sexton.same_schedule(known sexton.jobs_recurring, given sexton.schedule_document)
   RETURNS boolean LANGUAGE sql IMMUTABLE SET search_path=sexton, pg_temp
@@ -481,43 +571,47 @@ FUNCTION sexton.step_out()
 
 FUNCTION sexton.submit(task text, payload jsonb DEFAULT '{}'::jsonb, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, name text DEFAULT NULL::text, key text DEFAULT NULL::text, key_ttl interval DEFAULT NULL::interval, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], unique_by text[] DEFAULT NULL::text[], unique_for interval DEFAULT NULL::interval, trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean)
   RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
-  BODY md5 f74f0b4f02a9be78c4b1d0480a128d38;
+  BODY md5 da9567ac693243c6114170ce250d038d;
 
 FUNCTION sexton.submit_and_show(jobs jsonb, notify boolean DEFAULT true, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean, version integer, task text, tenant text, queue text, lane smallint, name text, payload jsonb, policy jsonb, timeout_s real, at_most_once boolean, idempotency_key text, tags text[], submitted_at timestamp with time zone, submitted_by text, trace text, due_at timestamp with time zone) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET jit=off SET plan_cache_mode=force_generic_plan
   BODY md5 c23448debde5ea8707c4df86d7741547;
 
+FUNCTION sexton.submit_each(jobs jsonb, notify boolean DEFAULT true, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
+  RETURNS TABLE(id uuid, created boolean, waits_for text) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
+  BODY md5 2b8b4cb9faf3a87dc551ed451ee24f8f;
+
 FUNCTION sexton.submit_held(at_most integer, at timestamp with time zone DEFAULT NULL::timestamp with time zone, OUT submitted integer, OUT refused integer)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 473628c8017798d71ab380f87ddb54f3;
+  BODY md5 556759a8756085021b7f3fe64400e6b6;
 
 FUNCTION sexton.submit_jobs(jobs jsonb, notify boolean DEFAULT true, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan SET lock_timeout=2s
-  BODY md5 77d684a346fd9f0dc28f30129e7fe5f1;
+  BODY md5 4ed6fa24b4e44554ef6efe6ee1683ce9;
 
-FUNCTION sexton.submit_schedule(task text, payload jsonb DEFAULT '{}'::jsonb, name text DEFAULT NULL::text, cron text DEFAULT NULL::text, rrule text DEFAULT NULL::text, every interval DEFAULT NULL::interval, timezone text DEFAULT NULL::text, jitter interval DEFAULT NULL::interval, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, end_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_fires integer DEFAULT NULL::integer, exclude text[] DEFAULT NULL::text[], overlap text DEFAULT NULL::text, catch_up text DEFAULT NULL::text, catch_up_window interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean, on_resume text DEFAULT NULL::text, pause_after integer DEFAULT NULL::integer)
+FUNCTION sexton.submit_schedule(task text, payload jsonb DEFAULT '{}'::jsonb, name text DEFAULT NULL::text, cron text DEFAULT NULL::text, rrule text DEFAULT NULL::text, every interval DEFAULT NULL::interval, timezone text DEFAULT NULL::text, jitter interval DEFAULT NULL::interval, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, end_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_fires integer DEFAULT NULL::integer, exclude text[] DEFAULT NULL::text[], overlap text DEFAULT NULL::text, catch_up text DEFAULT NULL::text, catch_up_window interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean, on_resume text DEFAULT NULL::text, pause_after integer DEFAULT NULL::integer, dst_gap text DEFAULT NULL::text, dst_overlap text DEFAULT NULL::text, dialect text DEFAULT NULL::text, anchor_at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
-  BODY md5 78f94008b5f2c64f01e1405e9eef892f;
+  BODY md5 478f2a6110c2804c58b686d2b74d755d;
 
 FUNCTION sexton.submit_schedules(schedules jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean, changed boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET lock_timeout=2s
-  BODY md5 ebeabb7d6f753c93a0039d01296b90eb;
+  BODY md5 06b65ab3a5d83f194cc6a5976c3b1388;
 
 FUNCTION sexton.take_slots(keys text[], maxes integer[], run_ids uuid[])
   RETURNS integer[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 85d9f2294c32aa9dcd505cd387e29c5e;
+  BODY md5 9106f6af12b711d184e6e9d80139640b;
 
 FUNCTION sexton.take_tokens(keys text[], moment timestamp with time zone, waits boolean)
   RETURNS boolean[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 a920e65539e7604cefc11570b03a605f;
+  BODY md5 905127aae221687d7bbcdcdfd2d8ae25;
 
 FUNCTION sexton.tell_subscribers(ids uuid[], names text[])
   RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET TimeZone=UTC SET enable_seqscan=off SET enable_bitmapscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 e014342b8e90446a401839b1052c8941;
+  BODY md5 9ffcf10d40e038ac4c7ffeaca8a9d24e;
 
 FUNCTION sexton.tend_queues(at timestamp with time zone DEFAULT NULL::timestamp with time zone, OUT queues text[], OUT aged integer, OUT next_s double precision)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 c297bab6798a4e82d028eceb30792cce;
+  BODY md5 ea05bf8e8d3c8ee0f52d92247447d0a0;
 
 FUNCTION sexton.tokens(bucket_at timestamp with time zone, rate double precision, burst integer, moment timestamp with time zone)
   RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -525,7 +619,7 @@ FUNCTION sexton.tokens(bucket_at timestamp with time zone, rate double precision
 
 FUNCTION sexton.unplan(job_ids uuid[], moment timestamp with time zone, states text[] DEFAULT '{waiting,ready,parked,blocked}'::text[], told text DEFAULT 'skipped'::text)
   RETURNS TABLE(job_id uuid, cursor_at timestamp with time zone, removed_count integer, begun_count integer) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 2fedc82f3fae545cada8b1a4e7591041;
+  BODY md5 e3f51fe0490532c57e7d92fde5ae7c31;
 
 FUNCTION sexton.uuid7(micros bigint)
   RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE

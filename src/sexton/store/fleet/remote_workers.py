@@ -32,6 +32,7 @@ class Attendance(NamedTuple):
     is_present: bool
     is_new: bool
     is_ours: bool  # the id belongs to a Sexton worker; otherwise a worker that is not present was declared dead
+    suspects_wait: bool  # in its queues, with its tasks
 
 
 async def attend(connection: Connection, worker: RemoteWorker, *, now: datetime | None = None) -> Attendance:
@@ -50,9 +51,9 @@ async def held(connection: Connection, worker_id: UUID, *, now: datetime | None 
     return [Held(*row) for row in await connection.fetch(_SQL["held"], now, worker_id)]
 
 
-async def stirring(connection: Connection, queues: Collection[str]) -> list[str]:
-    """Those of these queues that have ready runs, for any task."""
-    return [row["name"] for row in await connection.fetch(_SQL["stirring"], list(queues))]
+async def with_work(connection: Connection, queues: Collection[str]) -> list[str]:
+    """Those of these queues that have ready runs or suspects, for any task."""
+    return [row["name"] for row in await connection.fetch(_SQL["with_work"], list(queues))]
 
 
 async def leave(connection: Connection, worker_id: UUID) -> None:

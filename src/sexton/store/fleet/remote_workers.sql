@@ -13,7 +13,8 @@ WITH moment AS MATERIALIZED (
   RETURNING w.beat
 )
 SELECT EXISTS (SELECT FROM present) AS is_present, EXISTS (SELECT FROM present p WHERE p.beat = 0) AS is_new,
-  EXISTS (SELECT FROM sexton.workers w WHERE w.id = $2 AND w.lease_s IS NULL) AS is_ours
+  EXISTS (SELECT FROM sexton.workers w WHERE w.id = $2 AND w.lease_s IS NULL) AS is_ours,
+  (SELECT sexton.count_suspects($4, $5, 1, m.now) FROM moment m) > 0 AS suspects_wait
 
 -- name: beat
 -- No row: it was declared dead, has left, or is not a remote worker. $1 now, $2 worker, $3 draining
@@ -28,10 +29,11 @@ SELECT r.id, r.job_id, r.token, r.cancel_requested_at IS NOT NULL AS cancel_requ
   extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - r.claimed_at)::float8 AS held_s
 FROM sexton.runs r WHERE r.worker_id = $2 AND r.state = 'running'
 
--- name: stirring
--- Those of these queues that have ready runs. One index probe for each.
+-- name: with_work
+-- Those of these queues that have ready runs or suspects. One or two index probes for each.
 SELECT q.name FROM unnest($1::text[]) AS q (name)
 WHERE EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = q.name)
+  OR EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'quarantined' AND r.queue = q.name)
 
 -- name: leave
 DELETE FROM sexton.workers w WHERE w.id = $1 AND w.lease_s IS NOT NULL

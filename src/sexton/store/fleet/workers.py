@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from sexton.store.database import Connection
+from sexton.store.database import ClientEnd, Connection
 from sexton.store.sql import statements
 
 _SQL = statements(__name__)
@@ -32,6 +32,16 @@ class Beaten(NamedTuple):
     held: list[Held]
     is_ready: bool  # a run, in the queues it asked for
     is_overdue: bool  # work that schedulers should have done long ago
+    suspects_wait: bool = False  # for a worker in quarantine with its queues and tasks
+    is_announced: bool = False  # its session: if that ends, sweepers see it
+
+
+class AnnouncedSession(NamedTuple):
+    """The session over which a worker sends its heartbeats, as a sweeper sees it."""
+
+    name: str  # of the server process and its start, because process ids are used again
+    has_ended: bool
+    parent_id: UUID | None = None  # of the worker
 
 
 class Survey(NamedTuple):
@@ -44,6 +54,9 @@ class Survey(NamedTuple):
     expired: bool
     to_plan: bool  # schedules that are due for planning, or fires to be taken back
     leases_s: Mapping[UUID, float]  # of remote workers; all others use the cluster's lease
+    sessions: Mapping[UUID, AnnouncedSession] = {}  # of the workers that have announced one
+    own_session: str | None = None  # of this look; null: not direct
+    own_stayed: bool = False  # the one of the look before is still there
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -58,6 +71,11 @@ class Worker(msgspec.Struct, frozen=True):
     draining: bool
     running_count: int
     refused_count: int
+    is_alive: bool  # not declared dead, and its last heartbeat is younger than its lease
+    process_slots: int  # of its concurrency, for tasks in child processes
+    process_running_count: int  # of its running_count
+    lacks: list[str]  # settings and secrets that jobs needed and it does not have
+    quarantine: bool = False  # it executes only suspects
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -66,6 +84,7 @@ class Node(msgspec.Struct, frozen=True):
     started_at: datetime
     beat_at: datetime
     partitions: list[int]
+    is_alive: bool
 
 
 async def enlist(
@@ -76,9 +95,18 @@ async def enlist(
     queues: Sequence[str],
     tasks: Sequence[str],
     concurrency: int,
+    quarantine: bool = False,
+    parent_id: UUID | None = None,
+    lease_s: float | None = None,
+    process_tasks: Sequence[str] = (),
+    process_slots: int = 0,
     now: datetime | None = None,
 ) -> None:
-    await connection.fetch(_SQL["enlist"], now, worker_id, name, queues, tasks, concurrency)
+    """In `quarantine`, a worker executes only suspects (`runs.claim_suspects`). `parent_id` is the worker that started it and
+    whose end is its end: a loss together with the parent proves nothing against the run. `concurrency` includes the
+    `process_slots`, which only the `process_tasks` use."""
+    capacity = (queues, tasks, concurrency, lease_s, process_tasks, process_slots)
+    await connection.fetch(_SQL["enlist"], now, worker_id, name, *capacity, quarantine, parent_id)
 
 
 async def register_tasks(connection: Connection, options: Mapping[str, object], *, now: datetime | None = None) -> None:
@@ -93,18 +121,33 @@ async def beat(
     running_count: int,
     draining: bool,
     refused_count: int,
+    process_running_count: int = 0,
+    lacks: Sequence[str] = (),
     queues: Sequence[str] = (),
     overdue_s: float | None = None,
     only: Sequence[UUID] | None = None,
+    announced: ClientEnd | None = None,
     now: datetime | None = None,
 ) -> Beaten | None:
     """The leases of this worker in the database, of all runs or `only` of these, and whether there is work, unless `overdue_s`
-    is null; `None` if the worker was declared dead."""
+    is null; `None` if the worker was declared dead. `announced`: sweepers may take the end of this connection's session for the
+    worker's end, if the server sees the same address and port."""
     given = (now, worker_id, running_count, draining, refused_count, queues, overdue_s, only)
-    rows = await connection.fetch(_SQL["beat"], *given)
+    _, address, port = announced or ClientEnd(0)
+    session = (announced is not None, address, port)
+    rows = await connection.fetch(_SQL["beat"], *given, process_running_count, lacks, *session)
     if not rows:
         return None
-    return Beaten([Held(*row[:5]) for row in rows if row["id"] is not None], rows[0]["is_ready"], rows[0]["is_overdue"])
+    held = [Held(*row[:5]) for row in rows if row["id"] is not None]
+    first = rows[0]
+    return Beaten(held, first["is_ready"], first["is_overdue"], first["suspects_wait"], first["is_announced"])
+
+
+async def is_elsewhere(connection: Connection, run_id: UUID, lacks: str, *, now: datetime | None = None) -> bool:
+    """Whether another live worker could run it, and has not said that it lacks the same."""
+    (row,) = await connection.fetch(_SQL["is_elsewhere"], now, run_id, lacks)
+    found: bool = row["is_elsewhere"]
+    return found
 
 
 async def leased(connection: Connection, worker_id: UUID) -> list[Held]:
@@ -116,23 +159,55 @@ async def leave(connection: Connection, worker_id: UUID) -> None:
     await connection.fetch(_SQL["leave"], worker_id)
 
 
-async def survey(connection: Connection, *, lease_s: float, thorough: bool = True, now: datetime | None = None) -> Survey:
-    """Only a `thorough` survey scans all running runs; the others use the last counts that the workers reported."""
-    (row,) = await connection.fetch(_SQL["survey"], now, lease_s, thorough)
+async def survey(
+    connection: Connection,
+    *,
+    lease_s: float,
+    thorough: bool = True,
+    end: ClientEnd | None = None,
+    last_session: str | None = None,
+    now: datetime | None = None,
+) -> Survey:
+    """Only a `thorough` survey scans all running runs; the others use the last counts that the workers reported. Only over a
+    direct connection, with its `end`, it looks at sessions; `last_session` is the caller's own at its last look."""
+    _, address, port = end or ClientEnd(0)
+    given = (now, lease_s, thorough, end is not None, address, port, last_session)
+    (row,) = await connection.fetch(_SQL["survey"], *given)
     beats = dict(zip(row["worker_ids"], row["beats"], strict=True))
     leases_s = {id_: own_s for id_, own_s in zip(row["worker_ids"], row["leases_s"], strict=True) if own_s is not None}
-    return Survey(beats, row["running"], row["abandoned"], row["overrunning"], row["expired"], row["to_plan"], leases_s)
+    announced = zip(row["announced_ids"], row["sessions"], row["have_ended"], row["parent_ids"], strict=True)
+    sessions = {worker_id: AnnouncedSession(*session) for worker_id, *session in announced}
+    found = (row["running"], row["abandoned"], row["overrunning"], row["expired"], row["to_plan"])
+    return Survey(beats, *found, leases_s, sessions, row["own_session"], row["own_stayed"])
 
 
-async def declare_lost(connection: Connection, silent: Mapping[UUID, int], *, now: datetime | None = None) -> list[UUID]:
-    """Declares those workers lost that have sent no heartbeat since the given one."""
-    documents = [{"id": worker_id, "beat": beat} for worker_id, beat in sorted(silent.items())]
+async def declare_lost(
+    connection: Connection,
+    silent: Mapping[UUID, int],
+    *,
+    lease_left_s: float | None = None,
+    now: datetime | None = None,
+) -> list[UUID]:
+    """Declares those workers lost that have sent no heartbeat since the given one. With `lease_left_s`, it is their sessions
+    that have ended: they keep their at-most-once runs and those with an own lease for this much longer."""
+    documents = [{"id": worker_id, "beat": beat, "lease_left_s": lease_left_s} for worker_id, beat in sorted(silent.items())]
     rows = await connection.fetch(_SQL["declare_lost"], now, msgspec.json.encode(documents).decode())
     return [row["id"] for row in rows]
 
 
-async def workers(connection: Connection) -> list[Worker]:
-    return [Worker(*row) for row in await connection.fetch(_SQL["workers"])]
+async def declare_ended(connection: Connection, worker_id: UUID, *, reason: str, now: datetime | None = None) -> bool:
+    """Declares a worker lost whose process has ended: its parent saw it. `reason` says how, as in "its process was killed by
+    signal 11". False if it has left or was declared lost before."""
+    return bool(await connection.fetch(_SQL["declare_ended"], now, worker_id, reason))
+
+
+async def is_lost(connection: Connection, worker_id: UUID) -> bool:
+    (row,) = await connection.fetch(_SQL["is_lost"], worker_id)
+    return bool(row["is_lost"])
+
+
+async def workers(connection: Connection, *, now: datetime | None = None) -> list[Worker]:
+    return [Worker(*row) for row in await connection.fetch(_SQL["workers"], now)]
 
 
 async def forget_workers(connection: Connection, *, now: datetime | None = None) -> None:
@@ -145,12 +220,11 @@ async def node_beat(
     *,
     name: str,
     partitions: Sequence[int],
-    alive_s: float,
     session: int | None = None,
     now: datetime | None = None,
 ) -> list[UUID]:
     """`session` is the server process that holds this node's locks: if it has ended, the node is dead."""
-    rows = await connection.fetch(_SQL["node_beat"], now, node_id, name, partitions, alive_s, session)
+    rows = await connection.fetch(_SQL["node_beat"], now, node_id, name, partitions, session)
     return [row["id"] for row in rows]
 
 
@@ -158,8 +232,8 @@ async def node_leave(connection: Connection, node_id: UUID) -> None:
     await connection.fetch(_SQL["node_leave"], node_id)
 
 
-async def nodes(connection: Connection) -> list[Node]:
-    return [Node(*row) for row in await connection.fetch(_SQL["nodes"])]
+async def nodes(connection: Connection, *, now: datetime | None = None) -> list[Node]:
+    return [Node(*row) for row in await connection.fetch(_SQL["nodes"], now)]
 
 
 async def forget_nodes(connection: Connection, *, now: datetime | None = None) -> None:

@@ -1,6 +1,8 @@
 -- name: enlist
-INSERT INTO sexton.workers (id, name, queues, tasks, concurrency, started_at, beat_at)
-SELECT $2, $3, $4, $5, $6, m.now, m.now FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) m
+INSERT INTO sexton.workers (id, name, queues, tasks, concurrency, started_at, beat_at, beat_within_s, process_tasks, process_slots, quarantine,
+  parent_id)
+SELECT $2, $3, $4, $5, $6, m.now, m.now, $7::float8, $8::text[], $9::int, $10, $11
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) m
 ON CONFLICT (id) DO NOTHING -- the reply to the first try was lost
 
 -- name: register_tasks
@@ -14,15 +16,19 @@ WHERE t.options <> excluded.options OR t.seen_at < excluded.seen_at - interval '
 -- One row per worker, not per run; the result is the list of runs leased to it, of these ($8) or of all (null). No row at all: it was
 -- declared dead.
 -- It also checks whether there is work: ready runs in the worker's queues ($6), and runs that no scheduler promoted, planned or
--- admitted for $7 seconds (rule "overdue work is anyone's"). So an idle worker needs no other query. $7 null: the worker is busy,
--- and no check is made.
+-- admitted for $7 seconds (rule "any node does overdue work"). So an idle worker needs no other query. $7 null: the worker is busy,
+-- and no check is made. Suspects that wait for a worker in quarantine are always looked for, in the queues and tasks that it enlisted with.
+-- $11: whether the worker announces the session of this statement, $12 and $13 its own end of the connection.
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), alive AS (
   UPDATE sexton.workers w SET beat = w.beat + 1, beat_at = (SELECT now FROM moment), running_count = $3,
-    draining = $4, refused_count = $5
+    draining = $4, refused_count = $5, process_running_count = $9::int, lacks = $10::text[],
+    session = CASE WHEN $11::boolean THEN sexton.own_session($12::text::inet, $13::int) END
   WHERE w.id = $2 AND w.lost_at IS NULL
-  RETURNING w.id
+  RETURNING w.id, w.queues, w.tasks, w.session
+), suspects AS MATERIALIZED (
+  SELECT sexton.count_suspects(a.queues, a.tasks, 1, m.now) > 0 AS wait FROM alive a, moment m
 )
 SELECT r.id, r.job_id, r.token, r.cancel_requested_at IS NOT NULL AS cancel_requested, r.at_most_once,
   $7::float8 IS NOT NULL AND EXISTS (SELECT FROM sexton.runs o WHERE o.state = 'ready' AND o.queue = ANY ($6::text[])) AS is_ready,
@@ -30,7 +36,8 @@ SELECT r.id, r.job_id, r.token, r.cancel_requested_at IS NOT NULL AS cancel_requ
     EXISTS (SELECT FROM sexton.runs o WHERE o.state = 'waiting' AND o.due_at <= (SELECT now - make_interval(secs => $7) FROM moment))
     OR EXISTS (SELECT FROM sexton.jobs_recurring j WHERE j.plan_at <= (SELECT now - make_interval(secs => $7) FROM moment))
     OR EXISTS (SELECT FROM sexton.runs o WHERE o.state = 'blocked')
-    OR EXISTS (SELECT FROM sexton.runs o WHERE o.state = 'parked')) AS is_overdue
+    OR EXISTS (SELECT FROM sexton.runs o WHERE o.state = 'parked')) AS is_overdue,
+  (SELECT wait FROM suspects) AS suspects_wait, alive.session IS NOT NULL AS is_announced
 FROM alive LEFT JOIN LATERAL (
   SELECT h.id, h.job_id, h.token, h.cancel_requested_at, h.at_most_once FROM sexton.runs h
   WHERE $8::uuid[] IS NULL AND h.worker_id = alive.id AND h.state = 'running'
@@ -38,6 +45,14 @@ FROM alive LEFT JOIN LATERAL (
   SELECT h.id, h.job_id, h.token, h.cancel_requested_at, h.at_most_once FROM sexton.runs h
   WHERE h.id = ANY ($8::uuid[]) AND h.worker_id = alive.id AND h.state = 'running'
 ) r ON true
+
+-- name: is_elsewhere
+-- Whether another live worker of a run's queue knows its task, and has not said that it lacks this. $1 now, $2 run, $3 what
+SELECT EXISTS (
+  SELECT FROM sexton.runs r JOIN sexton.workers w ON r.queue = ANY (w.queues) AND r.task = ANY (w.tasks) AND w.id <> r.worker_id
+  WHERE r.id = $2 AND NOT w.draining AND ($3::text = ANY (w.lacks)) IS NOT TRUE
+    AND sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), coalesce($1::timestamptz, clock_timestamp()))
+) AS is_elsewhere
 
 -- name: leased
 -- All runs leased to a worker, as in `beat`, without the heartbeat.
@@ -49,7 +64,8 @@ DELETE FROM sexton.workers w WHERE w.id = $1 AND NOT EXISTS (SELECT FROM sexton.
 
 -- name: survey
 -- One query for everything a sweeper or a planner might have to do; nearly always there is nothing. $1 now, $2 the cluster's lease
--- (s), $3 whether to scan all running runs as well
+-- (s), $3 whether to scan all running runs as well, $4 whether to look which of the announced sessions have ended,
+-- $5 and $6 the caller's own end of the connection, $7 its session at the last look
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 )
@@ -57,11 +73,19 @@ SELECT
   ARRAY(SELECT id FROM sexton.workers WHERE lost_at IS NULL ORDER BY id) AS worker_ids,
   ARRAY(SELECT beat FROM sexton.workers WHERE lost_at IS NULL ORDER BY id) AS beats,
   ARRAY(SELECT lease_s FROM sexton.workers WHERE lost_at IS NULL ORDER BY id) AS leases_s,
+  CASE WHEN $4::boolean THEN sexton.own_session($5::text::inet, $6::int) END AS own_session,
+  $7::text IS NOT NULL AND NOT sexton.has_ended($7) AS own_stayed,
+  ARRAY(SELECT w.id FROM sexton.workers w WHERE $4 AND w.lost_at IS NULL AND w.session IS NOT NULL ORDER BY w.id) AS announced_ids,
+  ARRAY(SELECT w.session FROM sexton.workers w WHERE $4 AND w.lost_at IS NULL AND w.session IS NOT NULL ORDER BY w.id) AS sessions,
+  ARRAY(SELECT sexton.has_ended(w.session) FROM sexton.workers w
+        WHERE $4 AND w.lost_at IS NULL AND w.session IS NOT NULL ORDER BY w.id) AS have_ended,
+  ARRAY(SELECT w.parent_id FROM sexton.workers w WHERE $4 AND w.lost_at IS NULL AND w.session IS NOT NULL ORDER BY w.id) AS parent_ids,
   EXISTS (SELECT FROM sexton.workers w WHERE w.lost_at IS NULL AND w.running_count > 0)
   OR ($3::boolean AND EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running')) AS running,
   $3 AND EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running' AND r.worker_id <> sexton.callbacks() AND NOT EXISTS (
     SELECT FROM sexton.workers w WHERE w.id = r.worker_id
-      AND (w.lost_at IS NULL OR w.lost_at + make_interval(secs => r.lease_s - coalesce(w.lease_s, $2::float8)) > (SELECT now FROM moment)))) AS abandoned,
+      AND (w.lost_at IS NULL OR w.lost_at + make_interval(secs => sexton.kept_s(r.lease_s, r.at_most_once, coalesce(w.lease_s, $2::float8), w.lease_left_s))
+           > (SELECT now FROM moment)))) AS abandoned,
   $3 AND EXISTS (SELECT FROM sexton.runs r WHERE r.state = 'running' AND r.must_end_at <= (SELECT now FROM moment)) AS overrunning,
   EXISTS (SELECT FROM sexton.runs r
           WHERE r.state <> 'running' AND (r.start_by IS NOT NULL OR r.deadline_at IS NOT NULL)
@@ -72,20 +96,51 @@ SELECT
                AND r.due_at <= (SELECT now - sexton.patience() FROM moment)) AS to_plan
 
 -- name: declare_lost
--- Compare-and-set: a worker that has sent a heartbeat since then is alive.
-UPDATE sexton.workers w SET lost_at = coalesce($1::timestamptz, clock_timestamp())
-FROM jsonb_to_recordset($2::jsonb) AS x (id uuid, beat bigint)
-WHERE w.id = x.id AND w.beat = x.beat AND w.lost_at IS NULL
+-- Compare-and-set: a worker that has sent a heartbeat since then is alive. How many runs it held is counted here, because the runs are
+-- ended in batches. It was lost with its parent if that has sent no heartbeat in the second half of the silence, or if its session has
+-- ended as well. `lease_left_s`: not null if only the session has ended. Then it must not be back now, and the worker must hold no run that it
+-- would keep (`sexton.kept_s`): it may live, and no beat of a worker that was declared lost is answered.
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), silent AS MATERIALIZED (
+  SELECT o.id, x.lease_left_s FROM jsonb_to_recordset($2::jsonb) AS x (id uuid, beat bigint, lease_left_s real) CROSS JOIN LATERAL (
+    SELECT k.id FROM sexton.workers k WHERE k.id = x.id AND k.beat = x.beat AND k.lost_at IS NULL
+      AND (x.lease_left_s IS NULL OR sexton.has_ended(k.session) AND NOT EXISTS (
+        SELECT FROM sexton.runs r WHERE r.worker_id = k.id AND r.state = 'running' AND (r.at_most_once OR r.lease_s IS NOT NULL)))
+    LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) o
+)
+UPDATE sexton.workers w SET lost_at = m.now,
+  held_at_loss = (SELECT count(*) FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running'),
+  lost_with_parent = w.parent_id IS NOT NULL AND NOT EXISTS (
+    SELECT FROM sexton.workers p WHERE p.id = w.parent_id AND p.lost_at IS NULL AND CASE
+      WHEN s.lease_left_s IS NULL OR p.session IS NULL THEN p.beat_at > w.beat_at + (m.now - w.beat_at) / 2
+      ELSE NOT sexton.has_ended(p.session) END),
+  lease_left_s = s.lease_left_s, lost_reason = CASE WHEN s.lease_left_s IS NOT NULL THEN 'its sessions ended' END
+FROM moment m, silent s WHERE w.id = s.id
 RETURNING w.id
 
+-- name: declare_ended
+-- $1 now, $2 worker, $3 what its parent saw
+UPDATE sexton.workers w SET lost_at = coalesce($1::timestamptz, clock_timestamp()), lost_reason = $3::text,
+  held_at_loss = (SELECT count(*) FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
+WHERE w.id = $2 AND w.lost_at IS NULL
+RETURNING w.id
+
+-- name: is_lost
+SELECT EXISTS (SELECT FROM sexton.workers w WHERE w.id = $1 AND w.lost_at IS NOT NULL) AS is_lost
+
 -- name: workers
-SELECT id, name, queues, tasks, concurrency, started_at, beat_at, lost_at, draining, running_count, refused_count
-FROM sexton.workers ORDER BY started_at, id
+SELECT w.id, w.name, w.queues, w.tasks, w.concurrency, w.started_at, w.beat_at, w.lost_at, w.draining, w.running_count, w.refused_count,
+  sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), coalesce($1::timestamptz, clock_timestamp())) AS is_alive,
+  w.process_slots, w.process_running_count, coalesce(w.lacks, '{}') AS lacks, w.quarantine
+FROM sexton.workers w ORDER BY w.started_at, w.id
 
 -- name: forget_workers
-DELETE FROM sexton.workers w
-WHERE w.lost_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 hour'
-  AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
+DELETE FROM sexton.workers d WHERE d.id = ANY (ARRAY(
+  SELECT w.id FROM sexton.workers w
+  WHERE w.lost_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 hour'
+    AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
+  FOR UPDATE SKIP LOCKED))
 
 -- name: node_beat
 -- Reports that this scheduler is alive and what it leads. Returns all live ones: those with a recent heartbeat whose session, if they
@@ -94,21 +149,24 @@ WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), mine AS (
   INSERT INTO sexton.nodes AS n (id, name, started_at, beat_at, partitions, session)
-  SELECT $2, $3, m.now, m.now, $4::smallint[], $6 FROM moment m
+  SELECT $2, $3, m.now, m.now, $4::smallint[], $5 FROM moment m
   ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at, partitions = excluded.partitions, session = excluded.session
   RETURNING n.id
 )
 SELECT id FROM mine
 UNION
 SELECT n.id FROM sexton.nodes n, moment m
-WHERE n.beat_at > m.now - make_interval(secs => $5::float8)
+WHERE sexton.is_alive(n.beat_at, NULL, sexton.node_lease_s(), m.now)
   AND (n.session IS NULL OR EXISTS (SELECT FROM pg_stat_get_activity(n.session)))
 
 -- name: node_leave
 DELETE FROM sexton.nodes WHERE id = $1
 
 -- name: nodes
-SELECT id, name, started_at, beat_at, partitions FROM sexton.nodes ORDER BY started_at, id
+SELECT n.id, n.name, n.started_at, n.beat_at, n.partitions,
+  sexton.is_alive(n.beat_at, NULL, sexton.node_lease_s(), coalesce($1::timestamptz, clock_timestamp())) AS is_alive
+FROM sexton.nodes n ORDER BY n.started_at, n.id
 
 -- name: forget_nodes
-DELETE FROM sexton.nodes WHERE beat_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 hour'
+DELETE FROM sexton.nodes d WHERE d.id = ANY (ARRAY(
+  SELECT n.id FROM sexton.nodes n WHERE n.beat_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 hour' FOR UPDATE SKIP LOCKED))

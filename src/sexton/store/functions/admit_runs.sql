@@ -1,10 +1,10 @@
 -- Decides which of the runs that a claim has picked and locked may start under their limits, and with which slots.
 -- Promises: no more runs start than the limit of a key, the rate of a key or `running_max` of a tenant allows
 -- (rule "slots, not counts"). A run that the limit of its key keeps back is parked. A run that its tenant keeps back stays ready, and the claim
--- passes over the tenant until it has room. `admitted` null means that all runs may start.
+-- passes over the tenant until it has room. A suspect that is kept back stays quarantined. `admitted` null means that all runs may start.
 -- `picked_keys` and `held` are what pick_runs saw: the keys of the limits, and the slots that the first in line of ordered keys
 -- already hold. `waits`: see take_tokens.
--- Called by: claim_runs. Locks: rows of `slots` (take_slots) and `limits` (take_tokens); the runs are locked by the caller.
+-- Called by: claim_runs, claim_suspects. Locks: rows of `slots` (take_slots) and `limits` (take_tokens); the runs are locked by the caller.
 CREATE OR REPLACE FUNCTION sexton.admit_runs(
   ids uuid[], picked_keys text[], held int[], has_limited_tenant boolean, waits boolean, moment timestamptz, OUT admitted boolean[], OUT slots int[], OUT tenant_slots int[], OUT parked int)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
@@ -58,7 +58,8 @@ BEGIN
     PERFORM sexton.give_back(array_agg(keys[n]) || array_agg(tenant_keys[n]), array_agg(slots[n]) || array_agg(tenant_slots[n]),
                              array_agg(ids[n]) || array_agg(ids[n])) FROM unnest(refused) AS n;
     UPDATE runs r SET state = 'parked'
-    WHERE r.id = ANY (ARRAY(SELECT ids[n] FROM unnest(refused) AS n WHERE tenant_keys[n] IS NULL OR tenant_slots[n] IS NOT NULL));
+    WHERE r.id = ANY (ARRAY(SELECT ids[n] FROM unnest(refused) AS n WHERE tenant_keys[n] IS NULL OR tenant_slots[n] IS NOT NULL))
+      AND r.state <> 'quarantined';
     GET DIAGNOSTICS parked = ROW_COUNT;
   END IF;
   SELECT array_agg(coalesce(held[n], slots[n]) ORDER BY n) INTO slots FROM generate_subscripts(ids, 1) AS n;

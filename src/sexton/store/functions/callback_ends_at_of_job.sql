@@ -1,7 +1,8 @@
--- As callback_ends_at, by the newest policy of the job instead of the policy of the run's version. No code calls it.
+-- As callback_ends_at, by the newest policy of the job instead of the policy of the run's version.
+-- Promises: nothing to this release; a database of 413f5aa has it, and it stays until the release that removes it.
+-- Called by: no code. Locks: none.
 -- superseded by: callback_ends_at; removed in: 0.2.0
 -- signature: sexton.callback_ends_at(timestamptz, real, timestamptz, timestamptz, uuid, timestamptz)
--- Locks: none.
 CREATE OR REPLACE FUNCTION sexton.callback_ends_at(
   claimed_at timestamptz, timeout_s real, deadline_at timestamptz, cancel_requested_at timestamptz, job uuid, moment timestamptz)
 RETURNS timestamptz LANGUAGE sql STABLE AS $$

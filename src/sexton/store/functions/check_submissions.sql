@@ -3,7 +3,7 @@
 -- at most once a second. Answers with the tenants whose runs are counted.
 -- Called by: submit_jobs. Locks: rows of `tenants` that have a limit, in order of name (rule "lock in id order"), 50 ms at most. If
 -- another transaction holds the row longer, the last known numbers decide, and the limit may be exceeded by what that transaction
--- submits.
+-- submits. A session that many callers share (sexton.submit_lock_timeout) gets the error: submissions of other tenants do not wait.
 CREATE OR REPLACE FUNCTION sexton.check_submissions(names text[], counts int[], moment timestamptz) RETURNS text[]
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
@@ -14,6 +14,9 @@ DECLARE
   counted_tenants text[] := '{}';
   is_locked boolean;
 BEGIN
+  IF current_setting('sexton.submit_lock_timeout', true) <> '' THEN
+    PERFORM set_config('lock_timeout', current_setting('sexton.submit_lock_timeout'), true);
+  END IF;
   FOR given IN
     SELECT t.name, g.count FROM unnest(names, counts) AS g(name, count) JOIN tenants t ON t.name = g.name
     WHERE t.waiting_max IS NOT NULL OR t.submit_rate IS NOT NULL ORDER BY t.name
@@ -23,6 +26,9 @@ BEGIN
       SELECT * INTO known FROM tenants t WHERE t.name = given.name FOR UPDATE;
       is_locked := true;
     EXCEPTION WHEN lock_not_available THEN
+      IF current_setting('sexton.submit_lock_timeout', true) <> '' THEN
+        RAISE;
+      END IF;
       SELECT * INTO known FROM tenants t WHERE t.name = given.name;
       is_locked := false;
     END;

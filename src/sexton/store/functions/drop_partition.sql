@@ -1,6 +1,7 @@
--- Detaches a partition and drops it; the tags and versions of jobs go with their jobs.
--- Called by: store/work/retention.sql, for the janitor. Locks: ACCESS EXCLUSIVE on parent and partition. It waits 1 s at most and then
--- fails; the janitor tries again at its next pass.
+-- Detaches a partition and drops it.
+-- Promises: the tags and versions of jobs go with their jobs.
+-- Called by: store/work/retention.sql. Locks: ACCESS EXCLUSIVE on parent and partition. It waits 1 s at most and then fails; the janitor
+-- tries again at its next pass.
 CREATE OR REPLACE FUNCTION sexton.drop_partition(parent text, child text) RETURNS void
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET lock_timeout = '1s' AS $$
 BEGIN

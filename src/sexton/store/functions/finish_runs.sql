@@ -4,16 +4,17 @@
 -- under: worker_id and token (worker_id null: no worker holds it). A report whose fence has moved on changes nothing and is not in the
 -- answer. `next` is 'end' or 'again'; a requested cancel turns every 'again' into an end, and a burial into a plain cancellation.
 -- Losses are counted apart from attempts (rule "losses have their own budget"). Slots go back in the statement that ends the try, and
--- the next in line is released; a try keeps the slot of an ordered key until its run ends. A run that moved up by waiting returns to
--- its lane.
+-- the next run in line is released. A run with an ordered key keeps its slot between attempts. A run that ageing moved to a higher lane
+-- returns to its own lane. A run that was lost is a suspect: from the second time on it is quarantined, in a company of half of what its worker held; a run
+-- that is given back stays what it was, and every other report ends the suspicion (rule "suspects apart").
 -- Fields of a report: run_id, worker_id, token, next, status, ending (completed | failed | cancelled), started_s and took_s (from the
 -- claim, from the start), delay_s, spends (attempt | loss | nothing), reason, error, result, progress, output, permanent, replay_s,
--- key (the idempotency key that this completes).
+-- key (the idempotency key that this completes), held (of a lost run: how many its worker held; the last release does not say).
 -- Plans: JSON beats parallel arrays here: 17.5 against 18 to 22 µs per run and a third less client CPU, measured on PostgreSQL 18 in
 -- batches of 500. `id = ANY (ARRAY(…))` pins an index scan in id order, whatever the planner believes about sizes. Runs that go back
 -- are found one by one and written where they were found; otherwise a thousand were compared with a thousand, twice.
--- Called by: store/work/runs.sql, claim_unique. Locks: the runs, in id order (rule "lock in id order"); the slots they hold; what
--- release_parked locks.
+-- Called by: claim_unique, end_fires, finish_batch, finish_each. Locks: the runs, in id order (rule "lock in id order"); the slots they
+-- hold; what release_parked locks.
 CREATE OR REPLACE FUNCTION sexton.finish_runs(reports jsonb, at timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id uuid, execution_id uuid, state text)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -34,7 +35,7 @@ BEGIN
     SELECT * FROM jsonb_to_recordset(reports) AS x (
       run_id uuid, worker_id uuid, token bigint, next text, status text, ending text, started_s float8, took_s float8,
       delay_s float8, spends text, reason text, error jsonb, result jsonb, progress jsonb, output text, permanent boolean,
-      replay_s float8, key text)
+      replay_s float8, key text, held int)
   ), ended AS (
     DELETE FROM runs r USING reported x
     WHERE r.id = ANY (ARRAY(SELECT reported.run_id FROM reported WHERE reported.run_id IS NOT NULL))
@@ -48,16 +49,20 @@ BEGIN
     SELECT DISTINCT ON (r.id) r.ctid AS place, r.id, r.job_id, r.worker_id, r.fire_at, r.due_at, r.claimed_at, r.token, r.job_version, r.seq, r.attempt, r.lost_count,
       r.lane + r.aged AS lane, r.origin, r.queue, r.tenant, r.task, x.status, x.started_s, x.took_s, x.reason, x.error, x.result, x.progress, x.output,
       x.permanent, x.replay_s, x.key, x.delay_s, x.spends, r.limit_key, r.tenant_slot,
-      r.slot IS NOT NULL AND EXISTS (SELECT FROM limits l WHERE l.key = r.limit_key AND l.ordered) AS keeps_slot, r.slot
+      r.slot IS NOT NULL AND EXISTS (SELECT FROM limits l WHERE l.key = r.limit_key AND l.ordered) AS keeps_slot, r.slot,
+      CASE WHEN x.status = 'released' OR (x.status = 'lost' AND x.held IS NULL) THEN r.company
+        WHEN x.status = 'lost' AND r.company IS NULL THEN 0
+        WHEN x.status = 'lost' THEN greatest(1, least(nullif(r.company, 0), (x.held + 1) / 2)) END AS company
     FROM reported x CROSS JOIN LATERAL (SELECT o.ctid, o.* FROM runs o WHERE o.id = x.run_id LIMIT 1) r  -- by the primary key, each
     WHERE x.next = 'again' AND r.token = x.token AND r.worker_id = x.worker_id
   ), returned AS (
     UPDATE runs r SET
-      state = CASE WHEN coalesce(b.delay_s, 0) <= 0 THEN 'ready' ELSE 'waiting' END,
+      state = CASE WHEN b.company > 0 THEN 'quarantined' WHEN coalesce(b.delay_s, 0) <= 0 THEN 'ready' ELSE 'waiting' END,
+      company = b.company,
       due_at = CASE WHEN b.delay_s > 0 OR b.spends = 'attempt' THEN moment + make_interval(secs => b.delay_s) ELSE r.due_at END,
       attempt = r.attempt - (b.spends <> 'attempt')::int,
       lost_count = r.lost_count + (b.spends = 'loss')::int,
-      start_by = CASE WHEN b.status = 'released' THEN r.start_by END,  -- once started, in time; a run that is given back has not started
+      start_by = CASE WHEN b.status = 'released' THEN r.start_by END,  -- `start_by` no longer applies after a start. A run that was given back has not started.
       worker_id = NULL, claimed_at = NULL, must_end_at = NULL,
       lane = r.lane + r.aged, aged = 0, tenant_slot = NULL, slot = CASE WHEN b.keeps_slot THEN r.slot END
     FROM returning_runs b
@@ -128,7 +133,7 @@ BEGIN
         SELECT runs.queue, runs.state FROM runs
         WHERE runs.id = ANY (ARRAY(SELECT (x->>'run_id')::uuid FROM jsonb_array_elements(reports) x WHERE x->>'next' = 'again'))
         OFFSET 0) r  -- by the primary key, never a scan of all ready runs
-      WHERE r.state = 'ready'
+      WHERE r.state IN ('ready', 'quarantined')
       UNION SELECT unnest(woken_queues)),
       reports @? '$[*] ? (@.next == "again" && @.delay_s > 0 && @.delay_s < 3)');
   END IF;

@@ -1,5 +1,6 @@
--- Trigger on `jobs_recurring`: creates the limit that a schedule names, as of the moment of the statement that wrote the schedule.
--- Locks: those of make_limits.
+-- Trigger on `jobs_recurring`: creates the limit that a schedule names.
+-- Promises: the limit begins at the moment of the statement that wrote the schedule. A limit that exists keeps its numbers.
+-- Called by: triggers. Locks: those of make_limits.
 CREATE OR REPLACE FUNCTION sexton.make_limits_of_schedule() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM sexton.make_limits(

@@ -1,7 +1,7 @@
 -- Creates one partition if it is missing; returns whether it did.
 -- Promises: CREATE … LIKE, then ATTACH: unlike CREATE … PARTITION OF this does not lock out readers and writers of the parent.
--- Called by: make_partitions. Locks: advisory lock (7307, 1) until the end of the transaction, so that there is one maker at a time;
--- SHARE UPDATE EXCLUSIVE on the parent.
+-- Called by: make_partitions. Locks: SHARE UPDATE EXCLUSIVE on `cluster` until the end of the transaction, so that there is one maker at a
+-- time, and on the parent. It does not touch rows, and only roles that may change the table can take it (rule "no lock that others may take").
 CREATE OR REPLACE FUNCTION sexton.make_partition(parent text, suffix text, low timestamptz, high timestamptz) RETURNS boolean
 LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
 DECLARE
@@ -10,8 +10,8 @@ BEGIN
   IF to_regclass('sexton.' || child) IS NOT NULL THEN
     RETURN false;
   END IF;
-  PERFORM pg_advisory_xact_lock(7307, 1);  -- one maker at a time; the second finds the table made
-  -- to_regclass could answer from a cache that waiting for an advisory lock does not refresh.
+  LOCK TABLE ONLY sexton.cluster IN SHARE UPDATE EXCLUSIVE MODE;  -- one maker at a time; the second finds the table made
+  -- to_regclass could answer from a cache.
   IF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'sexton'::regnamespace AND c.relname = child) THEN
     RETURN false;
   END IF;

@@ -1,6 +1,7 @@
--- Creates the missing partitions between two instants: jobs with their tags, versions and endings by ISO week, executions by day, in
--- UTC whatever the time zone of the session. Answers how many it made.
--- Called by: ensure_partitions, store/work/retention.sql (the janitor makes them ahead), the baseline. Locks: those of make_partition.
+-- Creates the missing partitions between two instants: jobs with their tags, versions and endings by ISO week, executions by day. The
+-- janitor makes them ahead.
+-- Promises: the bounds are in UTC whatever the time zone of the session. Answers how many it made.
+-- Called by: ensure_partitions, store/work/retention.sql, the baseline. Locks: those of make_partition.
 CREATE OR REPLACE FUNCTION sexton.make_partitions(first timestamptz, last timestamptz) RETURNS int
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET timezone = 'UTC' AS $$
 DECLARE

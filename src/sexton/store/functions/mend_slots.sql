@@ -1,7 +1,7 @@
 -- Frees slots whose run does not hold them; returns how many.
 -- Promises: normally there are none, unless a person changed runs by hand or some way of ending a run forgot its slot.
 -- Rule "lock, then decide": a slot that was taken since the first look belongs to a run that only a later look can see.
--- Called by: store/sharing/parked_runs.sql, for the janitor. Locks: the suspect rows of `slots`, with SKIP LOCKED.
+-- Called by: store/sharing/parked_runs.sql. Locks: the suspect rows of `slots`, with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION sexton.mend_slots() RETURNS int LANGUAGE plpgsql SET search_path = sexton, pg_temp
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE

@@ -2,9 +2,9 @@
 -- Promises: tenants are walked in a circle by a loose index scan, from where the last claim of this worker stopped. Each has `weight` turns
 -- in a round, and what one tenant does not need the others get. So the cost follows what is taken, never how many tenants or runs
 -- wait. domain/fairness.py does the same in Python, and tests compare both.
--- `turns`: how many turns of its round the tenant has had, 0 for all; the next claim continues from there. `marks` says, for tenants of
--- whom much was taken, up to where: {tenant: [due_at, id]}. The function does not look behind a mark: normally there are only dead
--- index entries, and to walk through those of 100,000 runs takes longer than the claim.
+-- `turns`: how many turns of its round the tenant has had, 0 for all; the next claim continues from there. `marks` are the claim
+-- cursors: for tenants of which many runs were taken, the last of them: {tenant: [due_at, id]}. The function does not look behind a
+-- cursor: normally there are only dead index entries, and to scan those of 100,000 runs takes longer than the claim.
 -- Also returns what decides whether the runs may start: the keys of their limits, the slots they hold, whether any of their tenants
 -- has a limit.
 -- Called by: claim_runs. Locks: the picked runs, FOR UPDATE SKIP LOCKED.
@@ -13,8 +13,8 @@ CREATE OR REPLACE FUNCTION sexton.pick_runs(
   OUT ids uuid[], OUT turns int[], OUT keys text[], OUT held int[], OUT has_limited_tenant boolean, OUT stopped_at text, OUT may_have_more boolean)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
 DECLARE
-  mark_at timestamptz := coalesce((marks->last_tenant->>0)::timestamptz, '-infinity');
-  mark_id uuid := coalesce((marks->last_tenant->>1)::uuid, '00000000-0000-0000-0000-000000000000');
+  cursor_at timestamptz := coalesce((marks->last_tenant->>0)::timestamptz, '-infinity');
+  cursor_id uuid := coalesce((marks->last_tenant->>1)::uuid, '00000000-0000-0000-0000-000000000000');
   marked text[];
   alone text;
 BEGIN
@@ -28,7 +28,7 @@ BEGIN
   ELSE
     SELECT r.tenant INTO alone FROM runs r WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane
     ORDER BY r.tenant, r.due_at, r.id LIMIT 1;
-    mark_at := '-infinity';
+    cursor_at := '-infinity';
   END IF;
   IF alone IS NOT NULL
     AND NOT EXISTS (SELECT FROM runs r WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant > alone
@@ -38,7 +38,7 @@ BEGIN
     INTO ids, turns, keys, held, has_limited_tenant FROM (
       SELECT r.id, r.limit_key, r.slot FROM runs r
       WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = alone
-        AND (r.due_at, r.id) > (mark_at, mark_id) AND sexton.is_for(r, tasks, ahead, moment)
+        AND (r.due_at, r.id) > (cursor_at, cursor_id) AND sexton.is_for(r, tasks, ahead, moment)
       ORDER BY r.tenant, r.due_at, r.id LIMIT wanted FOR UPDATE OF r SKIP LOCKED) p;
     stopped_at := alone;
     RETURN;
@@ -47,13 +47,13 @@ BEGIN
   SELECT array_agg(k ORDER BY k) INTO marked FROM jsonb_object_keys(marks) AS k;
   -- Only tenants with runs for this worker count, so that no turn is lost on the others. The first step is the tenant that was
   -- served last, if turns of its round are left. A marked tenant is visited by name, because its first index entries are dead.
-  -- The step before the second half of the circle belongs to no tenant.
+  -- The walk inserts one empty step where it wraps around to the first tenant.
   WITH RECURSIVE walk (tenant, wrapped, step, found, weight, room, is_served) AS (
     SELECT last_tenant, false, 0, (f.has_some AND t.is_served)::int, t.weight, t.room, f.has_some AND t.is_served FROM (
       SELECT last_turn > 0 AND EXISTS (
         SELECT FROM runs r
         WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = last_tenant
-          AND (r.due_at, r.id) > (mark_at, mark_id) AND sexton.is_for(r, tasks, ahead, moment)
+          AND (r.due_at, r.id) > (cursor_at, cursor_id) AND sexton.is_for(r, tasks, ahead, moment)
         ORDER BY r.tenant, r.due_at, r.id LIMIT 1) AS has_some
       OFFSET 0) f
     CROSS JOIN LATERAL sexton.standing(last_tenant, ahead) t
@@ -85,8 +85,8 @@ BEGIN
     CROSS JOIN LATERAL sexton.standing(n.tenant, ahead) t
     WHERE n.tenant IS NOT NULL AND NOT (n.wrapped AND (n.tenant > last_tenant OR (n.tenant = last_tenant AND last_turn > 0)))
   ), served AS MATERIALIZED (
-    SELECT w.tenant, w.step, w.weight, w.room, coalesce((marks->w.tenant->>0)::timestamptz, '-infinity') AS mark_at,
-      coalesce((marks->w.tenant->>1)::uuid, '00000000-0000-0000-0000-000000000000') AS mark_id,
+    SELECT w.tenant, w.step, w.weight, w.room, coalesce((marks->w.tenant->>0)::timestamptz, '-infinity') AS cursor_at,
+      coalesce((marks->w.tenant->>1)::uuid, '00000000-0000-0000-0000-000000000000') AS cursor_id,
       CASE WHEN w.step = 0 THEN least(last_turn, w.weight) ELSE 0 END AS had
     FROM walk w WHERE w.is_served
   ), ranked AS (
@@ -94,7 +94,7 @@ BEGIN
       sum(s.weight) OVER (ORDER BY s.step) - s.weight AS before, sum(s.weight - s.had) OVER (ORDER BY s.step) - (s.weight - s.had) AS first_before
     FROM served s
   ), shares AS MATERIALIZED (
-    SELECT r.tenant, r.step, r.weight, r.had, r.room, r.mark_at, r.mark_id,
+    SELECT r.tenant, r.step, r.weight, r.had, r.room, r.cursor_at, r.cursor_id,
       least(r.room, sexton.dealt(wanted, r.weight, r.had, r.before, r.first_before, r.total, r.had_total)) AS share
     FROM ranked r
   ), first AS MATERIALIZED (
@@ -102,13 +102,13 @@ BEGIN
     FROM shares s CROSS JOIN LATERAL (
       SELECT r.id, r.due_at, r.limit_key, r.slot FROM runs r
       WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = s.tenant
-        AND (r.due_at, r.id) > (s.mark_at, s.mark_id) AND sexton.is_for(r, tasks, ahead, moment)
+        AND (r.due_at, r.id) > (s.cursor_at, s.cursor_id) AND sexton.is_for(r, tasks, ahead, moment)
       ORDER BY r.tenant, r.due_at, r.id LIMIT s.share FOR UPDATE OF r SKIP LOCKED) p
     WHERE s.share > 0
   ), hungry AS MATERIALIZED (
     -- Unused turns go to the tenants that used all of theirs. The distribution starts again from the beginning, so each tenant
     -- gets its first runs again. The offset below skips those, which are already locked above.
-    SELECT h.tenant, h.step, h.weight, h.had, h.room, h.share, h.mark_at, h.mark_id,
+    SELECT h.tenant, h.step, h.weight, h.had, h.room, h.share, h.cursor_at, h.cursor_id,
       least(h.room, sexton.dealt(h.count, h.weight, h.had, h.before, h.first_before, h.total, h.had_total)) - h.share AS more
     FROM (
       SELECT s.*, (wanted - (SELECT count(*) FROM first) + sum(s.share) OVER ())::int AS count,
@@ -121,7 +121,7 @@ BEGIN
     FROM hungry h CROSS JOIN LATERAL (
       SELECT r.id, r.due_at, r.limit_key, r.slot FROM runs r
       WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = h.tenant
-        AND (r.due_at, r.id) > (h.mark_at, h.mark_id) AND sexton.is_for(r, tasks, ahead, moment)
+        AND (r.due_at, r.id) > (h.cursor_at, h.cursor_id) AND sexton.is_for(r, tasks, ahead, moment)
       ORDER BY r.tenant, r.due_at, r.id OFFSET h.share LIMIT h.more FOR UPDATE OF r SKIP LOCKED) p
     WHERE h.more > 0
   ), picked AS (

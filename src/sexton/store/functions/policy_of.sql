@@ -1,4 +1,5 @@
--- The policy that a run lives by: that of the job version it belongs to, whatever becomes of the job.
+-- The policy that a run lives by.
+-- Promises: that of the job version it belongs to, whatever becomes of the job; null if neither has one.
 -- Called by: callback_ends_at, store/work/dead_letters.sql, store/work/runs.sql. Locks: none.
 CREATE OR REPLACE FUNCTION sexton.policy_of(wanted_job uuid, wanted_version int) RETURNS jsonb LANGUAGE plpgsql STABLE SET search_path = sexton, pg_temp AS $$
 DECLARE

@@ -1,6 +1,6 @@
 -- Trigger on `executions`, after every statement that wrote history: finds the subscriptions that want these executions.
--- Promises: where there is no active subscription it costs one look at an empty index.
--- Locks: those of submit_jobs, through tell_subscribers.
+-- Promises: without an active subscription it costs one probe of an empty index.
+-- Called by: triggers. Locks: those of submit_jobs, through tell_subscribers.
 CREATE OR REPLACE FUNCTION sexton.raise_events() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   ids uuid[];

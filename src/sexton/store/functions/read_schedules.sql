@@ -1,5 +1,6 @@
--- Reads submitted schedules, and fills in what they leave out: from the options of the task, then of the queue (its jitter also from the
--- tenant), then from the product's defaults.
+-- Reads submitted schedules.
+-- Promises: what a document leaves out comes from the options of the task, then of the queue (its jitter also from the tenant), then from
+-- the product's defaults. `ord` is the place in the array.
 -- Called by: submit_schedules, store/work/declared.sql, store/work/schedules.sql. Locks: none.
 CREATE OR REPLACE FUNCTION sexton.read_schedules(schedules jsonb) RETURNS SETOF sexton.schedule_document
 LANGUAGE sql STABLE SET search_path = sexton, pg_temp AS $$

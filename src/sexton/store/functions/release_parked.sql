@@ -6,8 +6,10 @@
 -- rate does not wait for a slot that it holds itself.
 -- `wanted_keys` null: the keys after `after_key` that a run is parked for, at most 1,000; `stopped_at` says where to continue. `next_s`
 -- says when to look again.
--- Called by: finish_runs, store/sharing/parked_runs.sql. Locks: rows of `limits` in order of key; the runs it lets through, with SKIP LOCKED; if
--- `wanted_keys` is null, an advisory lock that it only tries, so that one session does the whole walk at a time.
+-- Rule "never wait inside a batch": a limit that another session has locked is left for the next pass; with `wanted_keys`, after 50 ms.
+-- Called by: finish_runs, store/sharing/parked_runs.sql. Locks: rows of `limits` in order of key, with SKIP LOCKED (lock_limits); the runs it lets
+-- through, with SKIP LOCKED; if `wanted_keys` is null, the advisory lock (7307, 4), which it only tries, so that one session does the whole walk
+-- at a time. That saves work and no more: it goes on without it if a role that cannot serve holds it (rule "no lock that others may take").
 CREATE OR REPLACE FUNCTION sexton.release_parked(wanted_keys text[] DEFAULT NULL, at timestamptz DEFAULT NULL, after_key text DEFAULT '',
   OUT queues text[], OUT released int, OUT next_s float8, OUT stopped_at text)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
@@ -27,11 +29,12 @@ DECLARE
   first_lane smallint;
   share int;
   named text[];
+  free_count int;
 BEGIN
   released := 0;
   queues := '{}';
   IF wanted_keys IS NULL THEN
-    IF NOT pg_try_advisory_xact_lock(hashtextextended('sexton.release_parked', 0)) THEN
+    IF NOT pg_try_advisory_xact_lock(7307, 4) AND sexton.held_by_service(7307, 4) THEN
       next_s := 0.02;  -- another session does it, maybe an idle worker that only looks from time to time and is not there when a bucket has filled
       stopped_at := after_key;
       RETURN;
@@ -56,10 +59,18 @@ BEGIN
   END IF;
 
   -- A limit that no longer exists holds nothing back.
-  UPDATE runs r SET limit_key = NULL, state = 'ready'
-  WHERE r.state = 'parked' AND r.limit_key = ANY (ARRAY(SELECT k FROM unnest(keys) AS k WHERE NOT EXISTS (SELECT FROM limits l WHERE l.key = k)));
+  UPDATE runs r SET limit_key = NULL, state = 'ready' WHERE r.ctid = ANY (ARRAY(
+    SELECT p.ctid FROM runs p
+    WHERE p.state = 'parked' AND p.limit_key = ANY (ARRAY(SELECT k FROM unnest(keys) AS k WHERE NOT EXISTS (SELECT FROM limits l WHERE l.key = k)))
+    FOR UPDATE SKIP LOCKED));
 
-  FOR known IN SELECT * FROM limits l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE LOOP
+  SELECT count(*) INTO free_count FROM (SELECT FROM limits l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE SKIP LOCKED) f;
+  IF free_count < (SELECT count(*) FROM limits l WHERE l.key = ANY (keys)) THEN
+    IF wanted_keys IS NULL OR NOT sexton.lock_limits(keys) THEN
+      next_s := least(next_s, 0.1);
+    END IF;
+  END IF;
+  FOR known IN SELECT * FROM limits l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE SKIP LOCKED LOOP
     room := coalesce(known.running, 1000000) - (SELECT count(*) FROM slots s WHERE s.key = known.key AND s.run_id IS NOT NULL);
     tokens := sexton.tokens(known.bucket_at, known.count / known.per_s, known.burst, moment);
     IF known.count IS NOT NULL THEN
@@ -83,7 +94,9 @@ BEGIN
 
     IF known.ordered THEN
       SELECT array_agg(p.id) INTO chosen FROM (
-        SELECT r.id, r.due_at FROM runs r WHERE r.state = 'parked' AND r.limit_key = known.key ORDER BY r.due_at, r.id LIMIT 1 FOR UPDATE SKIP LOCKED) p
+        -- The first alone: if another session has locked it, none is let through past it.
+        SELECT r.id, r.due_at FROM runs r WHERE r.state = 'parked' AND r.limit_key = known.key AND r.id = (
+          SELECT f.id FROM runs f WHERE f.state = 'parked' AND f.limit_key = known.key ORDER BY f.due_at, f.id LIMIT 1) FOR UPDATE SKIP LOCKED) p
       -- A run that is due earlier may still wait for its promotion, by another scheduler or by the successor of a dead one.
       WHERE NOT EXISTS (SELECT FROM runs r WHERE r.state IN ('waiting', 'blocked') AND r.limit_key = known.key AND (r.due_at, r.id) < (p.due_at, p.id)
                         ORDER BY r.limit_key, r.due_at, r.id LIMIT 1);

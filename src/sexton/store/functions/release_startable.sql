@@ -1,7 +1,7 @@
 -- Lets parked runs of one key through that could start now, past those that could not: lanes in order, tenants in turn from the one after
 -- `served`.
 -- Promises: looks at most at 1,000 tenants of a lane; where none of them has such a run, the next look continues behind them.
--- Called by: release_parked, which holds the row of the limit. Locks: the runs, in id order with SKIP LOCKED.
+-- Called by: release_parked. Locks: the runs, in id order with SKIP LOCKED; the caller holds the row of the limit.
 CREATE OR REPLACE FUNCTION sexton.release_startable(wanted_key text, wanted int, moment timestamptz, INOUT served text, OUT released int, OUT queues text[])
 LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
 DECLARE

@@ -16,7 +16,7 @@ BEGIN
     rendered := rendered || part.plain || coalesce(value, '');
   END LOOP;
   IF char_length(rendered) NOT BETWEEN 1 AND 200 OR rendered LIKE '@%' OR rendered ~ '[[:cntrl:]]' THEN
-    RAISE EXCEPTION 'limit.key: "%" is no key: 1 to 200 printable characters, and the first is not @', left(rendered, 100) USING ERRCODE = '22023';
+    RAISE EXCEPTION 'limit.key: "%" is not a valid key: use 1 to 200 printable characters, not starting with @', left(rendered, 100) USING ERRCODE = '22023';
   END IF;
   RETURN rendered;
 END

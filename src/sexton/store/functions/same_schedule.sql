@@ -1,4 +1,5 @@
--- Whether a submitted schedule equals the recurring job as it is, so that no new version is needed.
+-- Whether a submitted schedule equals the recurring job as it is.
+-- Promises: if true, no new version is needed: rule, task, queue, lane, payload, delivery, timeout, policies and tags are the same.
 -- Called by: submit_schedules, store/work/declared.sql. Locks: none.
 CREATE OR REPLACE FUNCTION sexton.same_schedule(known sexton.jobs_recurring, given sexton.schedule_document) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = sexton, pg_temp AS $$

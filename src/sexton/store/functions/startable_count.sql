@@ -1,4 +1,5 @@
--- How many of the runs that were let through under a key could start now: of each tenant no more than it has room for.
+-- How many of the runs that were let through under a key could start now.
+-- Promises: counts of each tenant no more than it has room for, and only runs that a worker would take (has_takers).
 -- Called by: release_parked. Locks: none.
 CREATE OR REPLACE FUNCTION sexton.startable_count(wanted_key text, moment timestamptz) RETURNS int LANGUAGE sql STABLE AS $$
   SELECT coalesce(sum(least(t.count, s.room)), 0)::int FROM (

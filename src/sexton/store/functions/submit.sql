@@ -59,8 +59,8 @@ BEGIN
       'lane', CASE WHEN priority IS NOT NULL THEN lane END, 'tenant', tenant, 'name', name, 'key', key,
       'key_ttl_s', extract(epoch FROM key_ttl), 'timeout_s', extract(epoch FROM timeout), 'tags', to_jsonb(tags), 'trace', trace,
       'submitted_by', session_user, 'at_most_once', delivery = 'at_most_once',
-      'policy', sexton.said_policy(max_attempts, deadline, start_within, lease, progress_within, grace, max_lost),
-      'limit', sexton.said_limit(limit_key, limit_running, limit_count, limit_per, limit_burst, limit_ordered),
+      'policy', sexton.policy_document(max_attempts, deadline, start_within, lease, progress_within, grace, max_lost),
+      'limit', sexton.limit_document(limit_key, limit_running, limit_count, limit_per, limit_burst, limit_ordered),
       'unique', CASE WHEN unique_by IS NOT NULL THEN jsonb_build_object('by', to_jsonb(unique_by), 'holds_s', extract(epoch FROM unique_for)) END
     )) || jsonb_build_object('payload', coalesce(payload, '{}')))) AS s);
 END

@@ -1,4 +1,5 @@
--- Submits jobs, and shows each new job in the same round trip; of a job that already existed, only the id.
+-- Submits jobs, and shows each new job in the same round trip.
+-- Promises: those of submit_jobs, in the order given. Of a job that already existed, only the id.
 -- Called by: store/work/jobs.sql. Locks: those of submit_jobs.
 CREATE OR REPLACE FUNCTION sexton.submit_and_show(jobs jsonb, notify boolean DEFAULT true, at timestamptz DEFAULT NULL)
 RETURNS TABLE (id uuid, created boolean, version int, task text, tenant text, queue text, lane smallint, name text, payload jsonb, policy jsonb,

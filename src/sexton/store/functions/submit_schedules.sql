@@ -47,7 +47,7 @@ BEGIN
       RAISE EXCEPTION 'the schedule named "%" ended at this moment', older.name USING ERRCODE = '40001', HINT = 'Try again.';
     END IF;
     IF older.on_name = 'refuse' THEN
-      RAISE EXCEPTION 'name: there is a schedule named "%" already', older.name
+      RAISE EXCEPTION 'name: a schedule named "%" already exists', older.name
         USING ERRCODE = 'SX409', HINT = 'Give another name, or let it be updated.';
     END IF;
     answers[older.ord] := older.id;

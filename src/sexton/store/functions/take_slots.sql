@@ -1,7 +1,7 @@
 -- Takes a free slot for each run, or makes one while there are fewer than `maxes` allows; null where there is none.
 -- Promises: rule "slots, not counts". The limit may have been lowered: only those slots are given out that leave the total within the
--- limit, whatever other sessions take at the same time. New slots are written by INSERT, which goes by the primary key: an UPDATE that
--- joins, planned while there were few slots, compared all with all, 200 µs per run in a claim of 100.
+-- limit, whatever other sessions take at the same time. New slots are written by INSERT, which goes by the primary key. An UPDATE with a
+-- join, planned on a small table, used a nested loop over all slots: 200 µs per run in a claim of 100.
 -- Called by: admit_runs, release_parked. Locks: the rows of `slots`, with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION sexton.take_slots(keys text[], maxes int[], run_ids uuid[]) RETURNS int[]
 LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
@@ -11,7 +11,7 @@ DECLARE
   is_disputed boolean;
 BEGIN
   -- Existing free slots: usually they are enough. Each is written where it was locked. Slots above the limit are searched key
-  -- by key (OFFSET 0): as a join, planned while there were few, it scanned the slots of all keys.
+  -- by key (OFFSET 0): a join, planned on a small table, scanned the slots of all keys.
   WITH asked AS MATERIALIZED (
     SELECT k.takers, ARRAY(
       SELECT o.ctid FROM slots o WHERE o.key = k.key AND o.run_id IS NULL AND o.n <= k.max
@@ -36,9 +36,14 @@ BEGIN
   FOR attempt IN 1..3 LOOP
     EXIT WHEN cardinality(array_remove(taken, NULL)) = cardinality(array_remove(keys, NULL));
     WITH asked AS MATERIALIZED (
-      SELECT k.key, k.takers, h.highest, ARRAY(
+      SELECT k.key, k.takers, ARRAY(
         SELECT o.n FROM slots o WHERE o.key = k.key AND o.run_id IS NULL AND o.n <= h.highest
-        ORDER BY o.n LIMIT cardinality(k.takers) FOR UPDATE SKIP LOCKED) AS free
+        ORDER BY o.n LIMIT cardinality(k.takers) FOR UPDATE SKIP LOCKED) AS free,
+        CASE WHEN e.last + cardinality(k.takers) <= h.highest THEN ARRAY(SELECT generate_series(e.last + 1, e.last + cardinality(k.takers)))
+          -- Slots in between are missing after a limit was removed or lowered while a later one was held.
+          WHEN (SELECT count(*) FROM slots o WHERE o.key = k.key AND o.n <= h.highest) < h.highest THEN ARRAY(
+            SELECT m FROM generate_series(1, h.highest) AS m WHERE NOT EXISTS (SELECT FROM slots o WHERE o.key = k.key AND o.n = m)
+            ORDER BY m LIMIT cardinality(k.takers)) END AS missing
       FROM (
         SELECT w.key, max(w.max) AS max, array_agg(w.run_id ORDER BY w.ord) AS takers
         FROM unnest(keys, maxes, run_ids, taken) WITH ORDINALITY AS w(key, max, run_id, n, ord)
@@ -48,12 +53,13 @@ BEGIN
           ELSE (SELECT coalesce(max(m), 0) FROM generate_series(1, k.max) AS m
                 WHERE m + (SELECT count(*) FROM slots o WHERE o.key = k.key AND o.n > m AND o.run_id IS NOT NULL) <= k.max) END AS highest
         OFFSET 0) h
+      CROSS JOIN LATERAL (SELECT coalesce(max(o.n), 0) AS last FROM slots o WHERE o.key = k.key) e
     ), given AS MATERIALIZED (
       SELECT g.key, g.n, g.run_id FROM (
-        SELECT a.key, t.run_id, a.highest, CASE WHEN t.nth <= cardinality(a.free) THEN a.free[t.nth]
-          ELSE (SELECT coalesce(max(o.n), 0) FROM slots o WHERE o.key = a.key) + t.nth::int - cardinality(a.free) END AS n
+        SELECT a.key, t.run_id, CASE WHEN t.nth <= cardinality(a.free) THEN a.free[t.nth]
+          ELSE a.missing[t.nth - cardinality(a.free)] END AS n
         FROM asked a CROSS JOIN LATERAL unnest(a.takers) WITH ORDINALITY AS t(run_id, nth) OFFSET 0) g
-      WHERE g.n <= g.highest
+      WHERE g.n IS NOT NULL
     ), written AS (
       INSERT INTO slots AS o (key, n, run_id) SELECT g.key, g.n, g.run_id FROM given g ORDER BY g.key, g.n
       ON CONFLICT (key, n) DO UPDATE SET run_id = excluded.run_id WHERE o.run_id IS NULL RETURNING o.run_id, o.n

@@ -1,7 +1,7 @@
 -- Takes one token for each of these keys, as far as their buckets go.
--- Promises: rule "lock, then decide": buckets are shared by all workers. With `waits` false it passes over buckets that are locked: a claim
--- that already holds some does not wait for others, because two claims that want them in opposite order would wait for each other. What
--- it does not get is parked, and looked at again.
+-- Promises: rule "lock, then decide": buckets are shared by all workers. It passes over buckets that are locked: with `waits` after 50 ms
+-- (lock_limits), otherwise at once. A claim that already holds some does not wait for others, because two claims that want them in opposite
+-- order would wait for each other. What it does not get is parked, and looked at again.
 -- Called by: admit_runs. Locks: rows of `limits` in order of key (rule "lock in id order").
 CREATE OR REPLACE FUNCTION sexton.take_tokens(keys text[], moment timestamptz, waits boolean) RETURNS boolean[]
 LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
@@ -10,9 +10,8 @@ DECLARE
   locked text[];
 BEGIN
   -- Lock, then look: buckets are shared by all workers.
-  IF waits THEN
-    locked := ARRAY(SELECT l.key FROM limits l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE);
-  ELSE
+  locked := ARRAY(SELECT l.key FROM limits l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE SKIP LOCKED);
+  IF waits AND cardinality(locked) < (SELECT count(*) FROM limits l WHERE l.key = ANY (keys)) AND sexton.lock_limits(keys) THEN
     locked := ARRAY(SELECT l.key FROM limits l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE SKIP LOCKED);
   END IF;
   WITH wanted AS (

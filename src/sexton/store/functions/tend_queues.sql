@@ -1,5 +1,6 @@
--- Does what queues need from a promoter from time to time: runs that waited long enough move up one lane, and queues that are released at a
--- certain rate are named if they may continue. `next_s` says when to look again.
+-- Does what queues need from a promoter from time to time.
+-- Promises: runs that waited long enough move up one lane, and queues that are released at a certain rate are named if they may continue.
+-- `next_s` says when to look again.
 -- Called by: store/sharing/parked_runs.sql. Locks: the runs that move up, with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION sexton.tend_queues(at timestamptz DEFAULT NULL, OUT queues text[], OUT aged int, OUT next_s float8)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
@@ -7,7 +8,7 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   moment timestamptz := coalesce(at, clock_timestamp());
   known queues;
-  risen int;
+  moved int;
 BEGIN
   queues := '{}';
   aged := 0;
@@ -32,9 +33,9 @@ BEGIN
         LIMIT 1000
       )
       UPDATE runs r SET lane = r.lane - 1, aged = r.aged + 1 WHERE r.id = ANY (ARRAY(SELECT old.id FROM old));
-      GET DIAGNOSTICS risen = ROW_COUNT;
-      aged := aged + risen;
-      next_s := least(next_s, CASE WHEN risen > 0 THEN 0.05 ELSE least(greatest(known.ageing_s / 10, 0.1), 10) END);
+      GET DIAGNOSTICS moved = ROW_COUNT;
+      aged := aged + moved;
+      next_s := least(next_s, CASE WHEN moved > 0 THEN 0.05 ELSE least(greatest(known.ageing_s / 10, 0.1), 10) END);
     END IF;
     IF known.release_rate IS NOT NULL AND known.paused_at IS NULL
       AND EXISTS (SELECT FROM runs r WHERE r.state = 'ready' AND r.queue = known.name ORDER BY r.lane, r.tenant, r.due_at, r.id LIMIT 1) THEN

@@ -1,10 +1,10 @@
 -- Removes the runs of these jobs that have not started, and says from where to plan again.
 -- Promises: rule "plan by compare-and-set". The new cursor is not before the last fire that was started or decided about (jitter may have
--- let it start ahead of its nominal time) and not after the first that was removed. A run that is removed and lies before the cursor
+-- let it start ahead of its nominal time), not before the last change of the rule, and not after the first that was removed. A run that is removed and lies before the cursor
 -- (it waited its turn while later ones were skipped) is not planned again: history records it. Several statements: a claim that the
 -- first had to wait for is seen by the next.
--- Called by: recall, revise, store/work/zones.sql, store/work/schedules.sql. Locks: call it with the rows of the jobs locked (rule "job row first");
--- it then locks their runs.
+-- Called by: recall, revise, store/work/schedules.sql, store/work/zones.sql. Locks: call it with the rows of the jobs locked
+-- (rule "job row first"); it then locks their runs.
 CREATE OR REPLACE FUNCTION sexton.unplan(job_ids uuid[], moment timestamptz, states text[] DEFAULT '{waiting,ready,parked,blocked}', told text DEFAULT 'skipped')
 RETURNS TABLE (job_id uuid, cursor_at timestamptz, removed_count int, begun_count int)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -25,9 +25,12 @@ BEGIN
       greatest(
         least(t.first_at - interval '1 microsecond', j.plan_cursor_at, moment),
         (SELECT max(r.fire_at) FROM runs r WHERE r.job_id = j.id AND r.origin = 'schedule'),
-        -- No jitter is longer than half an hour.
-        (SELECT max(e.fire_at) FROM executions e
-         WHERE e.job_id = j.id AND e.id >= sexton.uuid7_floor(moment - interval '1 hour') AND e.origin = 'schedule')) AS cursor_at,
+        -- From here on the present rule plans. Fires of an earlier rule are not its fires: they are not planned again.
+        (SELECT max(v.fire_at) FROM job_versions v WHERE v.job_id = j.id AND NOT sexton.same_rule(v.schedule, j.schedule)),
+        -- A gap is one row, for all of its fires. No jitter is longer than half an hour.
+        (SELECT max(CASE WHEN e.status IN ('missed', 'paused') THEN coalesce((e.result->>'last')::timestamptz, e.fire_at) ELSE e.fire_at END)
+         FROM executions e
+         WHERE e.job_id = j.id AND e.id >= sexton.uuid7_floor(least(moment, t.first_at) - interval '1 hour') AND e.origin = 'schedule')) AS cursor_at,
       coalesce(t.removed_count, 0) AS removed_count, (SELECT count(*)::int FROM runs r WHERE r.job_id = j.id AND r.token > 0) AS begun_count
     FROM jobs_recurring j LEFT JOIN (
       SELECT r.job_id, min(r.fire_at) AS first_at, count(*)::int AS removed_count

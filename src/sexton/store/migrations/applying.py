@@ -8,12 +8,13 @@ from sexton.store.database import Postgres
 
 from . import backfills, indexes, planning
 from . import ledger as ledgers
+from .keys import LOCK
 from .patience import Patience
 from .planning import Plan
 from .reports import Tell, untold
 from .steps import Step
 from .turn import Pace, my_turn
-from .units import LOCK, SETTINGS, Transaction, titles_of, units
+from .units import SETTINGS, Transaction, titles_of, units
 
 PACE = Pace()
 _NEW_DATABASE_S = 3600.0  # no session waits for its locks

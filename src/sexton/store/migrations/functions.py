@@ -33,7 +33,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     sql: str  # without the header
     removed_in: str | None = None
     signature: str | None = None
-    replaces: str | None = None  # the signature that it had
+    replaces: tuple[str, ...] = ()  # the signatures that it had
 
     @property
     def is_removed(self) -> bool:
@@ -48,8 +48,10 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
         """The SQL that makes the database agree with this release."""
         if self.is_removed:
             return f"DROP FUNCTION IF EXISTS {self.signature};"
-        if self.replaces is not None:
-            return _text("replace.sql").format(name=self.name, old=self.replaces, new=self.sql)
+        if self.replaces:
+            known = ", ".join(f"to_regprocedure('{old}')" for old in self.replaces)
+            drops = "\n".join(f"DROP FUNCTION IF EXISTS {old};" for old in self.replaces)
+            return _text("replace.sql").format(name=self.name, known=known, drops=drops, new=self.sql)
         return self.sql
 
 
@@ -66,7 +68,7 @@ def read(name: str, text: str) -> Function:
     if start is None:
         raise ValueError(f"functions/{name}.sql has no CREATE OR REPLACE FUNCTION sexton.…")
     header = text[: start.start()]
-    superseded, signature, replaces = (form.search(header) for form in (_SUPERSEDED, _SIGNATURE, _REPLACES))
+    superseded, signature = (form.search(header) for form in (_SUPERSEDED, _SIGNATURE))
     if (superseded is None) != (signature is None):
         raise ValueError(
             f"functions/{name}.sql: a superseded function names its successor, the release that removes it, and its signature"
@@ -76,7 +78,7 @@ def read(name: str, text: str) -> Function:
         sql=text[start.start() :].strip(),
         removed_in=superseded[1] if superseded else None,
         signature=signature[1] if signature else None,
-        replaces=replaces[1] if replaces else None,
+        replaces=tuple(_REPLACES.findall(header)),
     )
 
 

@@ -72,7 +72,7 @@ def _refuse_unknown(ledger: Ledger, steps: list[Step]) -> None:
         if step is not None and row.checksum != step.checksum:
             raise SchemaMismatch(
                 f"the step {row.name} was applied in a different form than this release ships; "
-                "restore the released file, or report how they came to differ"
+                "restore the released file, or report this as a bug"
             )
 
 

@@ -20,11 +20,12 @@ import msgspec
 
 from sexton.clock import SystemClock
 from sexton.errors import Contention, DatabaseUnavailable
-from sexton.store.database import Postgres, connect, translated_errors
+from sexton.store.database import Postgres, connect
+from sexton.store.postgres.driver_errors import translated_errors
 
+from .keys import TRY
 from .reports import Blocker, Tell, Waiting
 
-_TRY = "SELECT pg_try_advisory_xact_lock(7307, 3)"
 _KEEP_OPEN = """\
 SELECT set_config(name, '0', true) FROM pg_settings
 WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout', 'statement_timeout', 'lock_timeout')"""
@@ -93,7 +94,7 @@ async def _wait(raw: Any, tell: Tell, pace: Pace) -> None:
     while True:
         with translated_errors():
             await raw.execute("BEGIN")
-            if await raw.fetchval(_TRY):
+            if await raw.fetchval(TRY):
                 await raw.execute(_KEEP_OPEN)
                 return
             await raw.execute("ROLLBACK")

@@ -12,8 +12,6 @@ from .steps import BASELINE, Step
 
 # Bodies may name functions that come later in the alphabet.
 SETTINGS = "SET LOCAL check_function_bodies = off"
-# The lock of the migrations up to commit 413f5aa: none of them runs at the same time as one of our transactions.
-LOCK = "SELECT pg_advisory_xact_lock(7307, 0)"
 
 
 class Transaction(msgspec.Struct, frozen=True):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncpg
 
-from sexton.store.database import WRITABLE, connect, translated_errors
+from sexton.store.database import WRITABLE, connect
+from sexton.store.postgres.driver_errors import translated_errors
 
 _CLASS = 7308
 _KEEPALIVE = {
     "application_name": "sexton leadership",
+    "statement_timeout": "5s",  # not the role's, which may be shorter than any answer
     "tcp_keepalives_idle": "3",
     "tcp_keepalives_interval": "1",
     "tcp_keepalives_count": "3",

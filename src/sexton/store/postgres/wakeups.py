@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection
 import asyncpg
 
 from sexton.errors import DatabaseUnavailable
-from sexton.store.database import WRITABLE, connect, translated_errors
+from sexton.store.database import WRITABLE, connect
+from sexton.store.postgres.driver_errors import translated_errors
 from sexton.telemetry.events import Emit, ServiceFailed
 
 READY, DUE, CANCEL, PLAN = "sexton_ready", "sexton_due", "sexton_cancel", "sexton_plan"
@@ -59,7 +60,11 @@ class Listener:
     async def _listen(self) -> None:
         connection = await connect(
             self._url,
-            server_settings={"application_name": "sexton listener", "tcp_keepalives_idle": "5"},
+            server_settings={
+                "application_name": "sexton listener",
+                "statement_timeout": f"{ANSWER_S:g}s",
+                "tcp_keepalives_idle": "5",
+            },
             target_session_attrs=WRITABLE,
         )
         gone = asyncio.Event()

@@ -32,15 +32,9 @@ class Holder(msgspec.Struct, frozen=True):
     since: datetime | None
 
 
-class Standing(msgspec.Struct, frozen=True):
+class LimitUse(Limit, frozen=True, kw_only=True, omit_defaults=False):
     """A limit and its current use. Counts stop at their limit (`capped`)."""
 
-    key: str
-    running: int | None
-    count: int | None
-    per_s: float | None
-    burst: int | None
-    ordered: bool
     made_by: str | None
     updated_at: datetime
     tokens: int | None  # starts that its rate allows now
@@ -48,7 +42,7 @@ class Standing(msgspec.Struct, frozen=True):
     parked_count: int
     capped: bool
     next_token_s: float | None = None
-    holders: list[Holder] = []
+    holders: Sequence[Holder] = ()
 
 
 class Counts(NamedTuple):
@@ -59,7 +53,7 @@ class Counts(NamedTuple):
 
 async def get(
     connection: Connection, key: str, *, holders: int = HOLDERS_LIMIT, now: datetime | None = None
-) -> Standing | None:
+) -> LimitUse | None:
     """With its holders, longest first."""
     rows = await connection.fetch(_SQL["get"], now, key)
     if not rows:
@@ -71,7 +65,7 @@ async def get(
 
 async def find(
     connection: Connection, *, prefix: str = "", after: str = "", limit: int = 100, now: datetime | None = None
-) -> list[Standing]:
+) -> list[LimitUse]:
     """By key, without their holders."""
     rows = await connection.fetch(_SQL["list"], now, after, limit, LISTED_COUNT_LIMIT, prefix)
     return [_standing(row, row["held_count"], row["parked_count"], LISTED_COUNT_LIMIT) for row in rows]
@@ -101,6 +95,16 @@ async def forget_slots(connection: Connection, *, key: str, beyond: int) -> None
 
 def _standing(
     row: Row, held: int, parked: int, most: int, holders: Sequence[Holder] = (), next_token_s: float | None = None
-) -> Standing:
-    own = tuple(row)[:9]
-    return Standing(*(*own, min(held, most), min(parked, most), max(held, parked) > most, next_token_s, list(holders)))
+) -> LimitUse:
+    numbers, (made_by, updated_at, tokens) = tuple(row)[:6], tuple(row)[6:9]
+    return LimitUse(
+        *numbers,
+        made_by=made_by,
+        updated_at=updated_at,
+        tokens=tokens,
+        held_count=min(held, most),
+        parked_count=min(parked, most),
+        capped=max(held, parked) > most,
+        next_token_s=next_token_s,
+        holders=list(holders),
+    )

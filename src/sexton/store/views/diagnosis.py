@@ -6,16 +6,22 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
 
 import msgspec
 
 from sexton.errors import DatabaseUnavailable, SchemaMismatch
-from sexton.store.database import Connection, Postgres, connect, translated_errors
+from sexton.store import clock as database_clock
+from sexton.store.database import Connection, Postgres, connect
 from sexton.store.migrations import require_current
+from sexton.store.postgres.driver_errors import translated_errors
 from sexton.store.sql import statements
 
+from . import locked_rows
+from .locked_rows import HeldKey, Holder, LockedRow
+
+LOCKED_S = 10.0  # a row that a transaction holds for longer is passed over by the services
+AHEAD = timedelta(days=3650)  # rows that are due later are looked at as well
 LONG_S = 60.0  # a transaction open for longer keeps VACUUM from removing dead rows
 HEAR_S = 3.0
 
@@ -64,6 +70,14 @@ class Table(msgspec.Struct, frozen=True):
     is_never_vacuumed: bool
 
 
+class LastHeartbeat(msgspec.Struct, frozen=True):
+    """Of a scheduler or a worker: since its last heartbeat, and whether that makes it dead."""
+
+    queues: list[str]
+    silent_s: float
+    is_alive: bool
+
+
 class ServerFacts(msgspec.Struct, frozen=True):
     """Of any PostgreSQL, with or without our schema."""
 
@@ -84,11 +98,12 @@ class SchemaFacts(msgspec.Struct, frozen=True):
     tables: Sequence[Table]
     days_ahead: Mapping[str, float]
     is_foreign: bool
-    node_silences_s: Sequence[float]
-    worker_silences_s: Sequence[float]
-    served: Mapping[str, float]  # by queue: seconds since the latest heartbeat of its workers
+    nodes: Sequence[LastHeartbeat]
+    workers: Sequence[LastHeartbeat]  # except those that were declared dead
     ready_queues: Sequence[str]
     tzdata: str | None = None  # the newest release that plans schedules
+    locked: Sequence[LockedRow] = ()
+    keys: Sequence[HeldKey] = ()
 
 
 async def server(connection: Connection, *, now: datetime | None = None) -> ServerFacts:
@@ -113,18 +128,26 @@ async def schema_fault(database: Postgres) -> str | None:
 
 async def schema(connection: Connection, *, now: datetime | None = None) -> SchemaFacts:
     home = await connection.fetch(_SQL["home"])
-    beats = await connection.fetch(_SQL["silence"], now)
-    workers = [beat for beat in beats if beat["kind"] == "worker"]
+    beats = await connection.fetch(_SQL["last_heartbeats"], now)
+    others = await locked_rows.look(connection, now=now)
     return SchemaFacts(
         tables=[Table(*found) for found in await connection.fetch(_SQL["tables"])],
         days_ahead={found["parent"]: found["days_ahead"] for found in await connection.fetch(_SQL["partitions"], now)},
         is_foreign=any(row["is_foreign"] for row in home),
-        node_silences_s=[beat["silent_s"] for beat in beats if beat["kind"] == "node"],
-        worker_silences_s=[beat["silent_s"] for beat in workers],
-        served=_liveliest(workers),
+        nodes=[LastHeartbeat(*beat[1:]) for beat in beats if beat["kind"] == "node"],
+        workers=[LastHeartbeat(*beat[1:]) for beat in beats if beat["kind"] == "worker"],
         ready_queues=[row["queue"] for row in await connection.fetch(_SQL["ready_queues"])],
         tzdata=(await connection.fetch(_SQL["tzdata"]))[0]["version"],
+        locked=await _locked(connection, others.holders, now),
+        keys=others.keys,
     )
+
+
+async def _locked(connection: Connection, found: Mapping[str, Holder], now: datetime | None) -> list[LockedRow]:
+    lasting = {xid: one for xid, one in found.items() if one.age_s is not None and one.age_s >= LOCKED_S}
+    if not lasting:
+        return []
+    return await locked_rows.due(connection, lasting, until=await database_clock.now(connection, now=now) + AHEAD)
 
 
 async def hears(url: str) -> bool:
@@ -140,11 +163,3 @@ async def hears(url: str) -> bool:
     finally:
         connection.terminate()
     return heard.is_set()
-
-
-def _liveliest(workers: Sequence[Any]) -> dict[str, float]:
-    served: dict[str, float] = {}
-    for worker in workers:
-        for queue in worker["queues"]:
-            served[queue] = min(served.get(queue, float("inf")), worker["silent_s"])
-    return served

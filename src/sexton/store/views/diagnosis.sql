@@ -47,13 +47,13 @@ WHERE p.high IS NOT NULL GROUP BY p.parent, m.now ORDER BY p.parent
 SELECT c.system_identifier <> s.system_identifier OR c.database_oid <> d.oid AS is_foreign
 FROM sexton.cluster c, pg_control_system() s, pg_database d WHERE d.datname = current_database()
 
--- name: silence
--- Seconds since the last heartbeat of each scheduler, and of each worker that was not declared dead.
-SELECT b.kind, b.queues, extract(epoch FROM m.now - b.beat_at)::float8 AS silent_s
+-- name: last_heartbeats
+-- Seconds since the last heartbeat of each scheduler, and of each worker that was not declared dead; and which are alive.
+SELECT b.kind, b.queues, extract(epoch FROM m.now - b.beat_at)::float8 AS silent_s, sexton.is_alive(b.beat_at, NULL, b.lease_s, m.now) AS is_alive
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) m, (
-  SELECT 'node' AS kind, '{}'::text[] AS queues, beat_at FROM sexton.nodes
+  SELECT 'node' AS kind, '{}'::text[] AS queues, n.beat_at, sexton.node_lease_s() AS lease_s FROM sexton.nodes n
   UNION ALL
-  SELECT 'worker', queues, beat_at FROM sexton.workers WHERE lost_at IS NULL
+  SELECT 'worker', w.queues, w.beat_at, coalesce(w.lease_s, w.beat_within_s) FROM sexton.workers w WHERE w.lost_at IS NULL
 ) b
 
 -- name: ready_queues

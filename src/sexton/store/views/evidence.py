@@ -9,10 +9,11 @@ from uuid import UUID
 
 import msgspec
 
+from sexton.domain.targets import RESERVED
 from sexton.store import clock as database_clock
 from sexton.store.database import Connection
 from sexton.store.sharing import limits, queues, tenants
-from sexton.store.sharing.limits import Standing
+from sexton.store.sharing.limits import LimitUse
 from sexton.store.sharing.queues import Queue
 from sexton.store.sharing.tenants import Tenant
 from sexton.store.sql import statements
@@ -20,7 +21,8 @@ from sexton.store.work import jobs, run_payloads
 from sexton.store.work.jobs import JobView
 from sexton.store.work.with_error import WithError
 
-from .overview import NODE_ALIVE_S
+from . import locked_rows
+from .locked_rows import HeldKey, LockedRow
 
 HOLDERS = 5  # holders of a limit that are named
 AHEAD_LIMIT = 1_000  # runs before it in the queue that are counted
@@ -46,6 +48,8 @@ class LiveRun(NamedTuple):
     partition: int
     tenant: str
     limit_key: str | None
+    company: int | None  # of a suspect
+    silent_since: datetime | None  # the last heartbeat of its worker, if that is not alive
 
 
 class Ahead(NamedTuple):
@@ -63,7 +67,7 @@ class Sharing(NamedTuple):
     queue_tokens: int | None  # tokens of its release rate now
     tenant: Tenant | None
     tenant_held_count: int  # if the tenant has a limit of runs at once
-    limit: Standing | None
+    limit: LimitUse | None
 
 
 class Plan(NamedTuple):
@@ -74,13 +78,23 @@ class Plan(NamedTuple):
 
 
 class Fleet(NamedTuple):
-    worker_count: int
+    worker_count: int  # live ones
+    silent_count: int  # without a heartbeat for longer than their lease, and not declared dead yet
+    silent_since: datetime | None  # the last heartbeat of these
     serving_count: int  # of those, on the job's queue
     knowing_count: int  # of those, with its task
-    free_slot_count: int
+    free_slot_count: int  # of the kind that its task needs
+    is_process: bool  # its task runs in child processes, which have slots of their own
     node_count: int
     last_node_beat_at: datetime | None
     leader: str | None
+
+
+class Lacking(NamedTuple):
+    """A live worker that could run it, but for these secrets and settings."""
+
+    name: str
+    lacks: list[str]
 
 
 class Past(WithError, msgspec.Struct, frozen=True):
@@ -124,6 +138,9 @@ class Evidence(NamedTuple):
     letter: Letter | None
     sharing: Sharing
     ahead: Ahead | None  # of a ready run
+    locked: Sequence[LockedRow]  # its rows that other sessions have locked
+    keys: Sequence[HeldKey]  # advisory locks of its partition that the services leave to another session
+    lacking: Sequence[Lacking]  # of a job that calls a target
     own_payloads: Collection[UUID]  # runs of these that were fired with another payload than the job's
 
 
@@ -131,12 +148,10 @@ async def gather(connection: Connection, job_id: UUID, *, now: datetime | None =
     job = await jobs.show(connection, job_id)
     moment = await database_clock.now(connection, now=now)
     plans = await connection.fetch(_SQL["plan"], job_id)
-    live = [LiveRun(*row) for row in await connection.fetch(_SQL["live"], job_id)]
+    live = [LiveRun(*row) for row in await connection.fetch(_SQL["live"], moment, job_id)]
     history = await connection.fetch(_SQL["history"], job_id, jobs.oldest_execution(job_id), 5)
     past = [Past(*row) for row in history]
-    fleet = await connection.fetch(
-        _SQL["fleet"], moment, job.queue, job.task, live[0].partition if live else job_id.int & 63, NODE_ALIVE_S
-    )
+    fleet = await connection.fetch(_SQL["fleet"], moment, job.queue, job.task, live[0].partition if live else job_id.int & 63)
     letters = await connection.fetch(_SQL["letter"], job_id)
     ready = next((run for run in live if run.state == "ready"), None)
     ahead = None
@@ -153,6 +168,11 @@ async def gather(connection: Connection, job_id: UUID, *, now: datetime | None =
         letter=Letter(*letters[0]) if letters else None,
         sharing=await _sharing(connection, job, live[0] if live else None, moment),
         ahead=ahead,
+        locked=await locked_rows.of_job(connection, job_id, queue=job.queue, limit_key=live[0].limit_key if live else None),
+        keys=await locked_rows.keys_of(connection, job_id.int & 63) if job.schedule_json is not None else [],
+        lacking=[Lacking(*row) for row in await connection.fetch(_SQL["lacking"], moment, job.queue, job.task)]
+        if job.task.startswith(RESERVED)
+        else [],
         own_payloads=await run_payloads.of_runs(connection, _by_hand(job_id, live, past)),
     )
 

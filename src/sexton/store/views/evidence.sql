@@ -1,10 +1,14 @@
 -- name: live
--- The live runs of a job, the running ones first, then by due time; with the workers that hold them. $1 job
+-- The live runs of a job, the running ones first, then by due time; with the workers that hold them. $1 now, $2 job
 SELECT r.id, r.state, r.origin, r.fire_at, r.due_at, r.claimed_at, r.worker_id,
   coalesce(w.name, CASE WHEN r.worker_id = sexton.callbacks() THEN 'its target, which is to call back' END) AS worker_name, r.token, r.attempt, r.lane, r.queue, r.task,
-  r.cancel_requested_at, r.partition, r.tenant, r.limit_key
-FROM (SELECT * FROM sexton.runs WHERE runs.job_id = $1 ORDER BY runs.state = 'running' DESC, runs.due_at, runs.id LIMIT 20) r
-LEFT JOIN LATERAL (SELECT name FROM sexton.workers WHERE workers.id = r.worker_id LIMIT 1) w ON true
+  r.cancel_requested_at, r.partition, r.tenant, r.limit_key, r.company, w.silent_since
+FROM (SELECT * FROM sexton.runs WHERE runs.job_id = $2 ORDER BY runs.state = 'running' DESC, runs.due_at, runs.id LIMIT 20) r
+LEFT JOIN LATERAL (
+  SELECT o.name, CASE WHEN NOT sexton.is_alive(o.beat_at, o.lost_at, coalesce(o.lease_s, o.beat_within_s), coalesce($1::timestamptz, clock_timestamp()))
+                 THEN o.beat_at END AS silent_since
+  FROM sexton.workers o WHERE o.id = r.worker_id LIMIT 1
+) w ON true
 
 -- name: plan
 -- How far a recurring job is planned. $1 job
@@ -43,25 +47,39 @@ SELECT count(*)::int AS held_count FROM (
   SELECT FROM sexton.slots s WHERE s.key = '@tenant:' || $1::text AND s.run_id IS NOT NULL LIMIT $2) c
 
 -- name: fleet
--- The processes that could run it: live workers of the queue, those of them that know the task, their slots; schedulers by
--- their last heartbeat, and the leader of the partition. A few rows per process. $1 now, $2 queue, $3 task, $4 partition, $5 a
--- scheduler silent for longer is dead (s)
+-- The processes that could run it: live workers of the queue, those of them that know the task, their slots of the kind that the
+-- task needs; schedulers by their last heartbeat, and the leader of the partition. A few rows per process. $1 now, $2 queue, $3
+-- task, $4 partition
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), known AS MATERIALIZED (
+  SELECT w.*, sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), moment.now) AS alive FROM sexton.workers w, moment
 ), serving AS MATERIALIZED (
-  SELECT w.name, $3::text = ANY (w.tasks) AS knows, w.concurrency, w.running_count, w.draining
-  FROM sexton.workers w WHERE w.lost_at IS NULL AND $2::text = ANY (w.queues)
+  SELECT $3::text = ANY (w.tasks) AS knows, w.draining, greatest(0, CASE
+    WHEN $3 = ANY (w.process_tasks) THEN w.process_slots - w.process_running_count
+    ELSE w.concurrency - w.process_slots - (w.running_count - w.process_running_count) END) AS free_count
+  FROM known w WHERE w.alive AND NOT w.quarantine AND $2::text = ANY (w.queues)
 ), scheduling AS MATERIALIZED (
-  SELECT n.name, n.beat_at, n.beat_at > (SELECT now FROM moment) - make_interval(secs => $5::float8) AS alive, $4::smallint = ANY (n.partitions) AS leads
-  FROM sexton.nodes n
+  SELECT n.name, n.beat_at, sexton.is_alive(n.beat_at, NULL, sexton.node_lease_s(), moment.now) AS alive, $4::smallint = ANY (n.partitions) AS leads
+  FROM sexton.nodes n, moment
 )
-SELECT (SELECT count(*) FROM sexton.workers w WHERE w.lost_at IS NULL)::int AS worker_count,
+SELECT (SELECT count(*) FROM known w WHERE w.alive)::int AS worker_count,
+  (SELECT count(*) FROM known w WHERE NOT w.alive AND w.lost_at IS NULL)::int AS silent_count,
+  (SELECT max(w.beat_at) FROM known w WHERE NOT w.alive AND w.lost_at IS NULL) AS silent_since,
   (SELECT count(*) FROM serving)::int AS serving_count,
   (SELECT count(*) FROM serving s WHERE s.knows AND NOT s.draining)::int AS knowing_count,
-  (SELECT coalesce(sum(s.concurrency - s.running_count), 0) FROM serving s WHERE s.knows AND NOT s.draining)::int AS free_slot_count,
+  (SELECT coalesce(sum(s.free_count), 0) FROM serving s WHERE s.knows AND NOT s.draining)::int AS free_slot_count,
+  EXISTS (SELECT FROM known w WHERE w.alive AND $3 = ANY (w.process_tasks)) AS is_process,
   (SELECT count(*) FROM scheduling n WHERE n.alive)::int AS node_count,
   (SELECT max(n.beat_at) FROM scheduling n) AS last_node_beat_at,
   (SELECT min(n.name) FROM scheduling n WHERE n.alive AND n.leads) AS leader
+
+-- name: lacking
+-- Live workers that could run it, and said that they lack a secret or a setting. $1 now, $2 queue, $3 task
+SELECT w.name, w.lacks FROM sexton.workers w
+WHERE cardinality(w.lacks) > 0 AND NOT w.draining AND $2::text = ANY (w.queues) AND $3::text = ANY (w.tasks)
+  AND sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), coalesce($1::timestamptz, clock_timestamp()))
+ORDER BY w.name
 
 -- name: history
 -- The newest rows of a job's history: attempts, and fires that did not start. $1 job, $2 an id that none of them is older than,

@@ -13,10 +13,10 @@ from sexton.store.uuid7 import floor
 COUNT_LIMIT = 10_000
 QUEUE_LIMIT = 200
 TENANT_LIMIT = 1_000  # in one query, over all queues and lanes
-NODE_ALIVE_S = 6.0  # the same limit that schedulers use for each other
 
 _SQL = statements(__name__)
 _COUNTS = ("ready_count", "running_count", "waiting_count", "parked_count")
+_FLEET = ("worker_count", "silent_worker_count", "node_count", "slot_count", "process_slot_count")
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -27,14 +27,17 @@ class Stats(msgspec.Struct, frozen=True):
     running_count: int
     waiting_count: int
     parked_count: int
+    quarantined_count: int
     paused_count: int
     capped: bool
     oldest_ready_s: float | None
     next_due_at: datetime | None
     dead_letter_count: int
-    worker_count: int
+    worker_count: int  # live ones
+    silent_worker_count: int  # no heartbeat for longer than their lease, and not declared dead yet
     node_count: int
-    slot_count: int
+    slot_count: int  # of live workers, for tasks in their own process
+    process_slot_count: int  # for tasks in child processes
     ended_last_minute: dict[str, int]  # executions by status, of the newest 10,000 at most
 
 
@@ -57,15 +60,15 @@ class QueueLoad(TenantLoad, frozen=True):
 
 
 async def stats(connection: Connection, *, now: datetime | None = None) -> Stats:
-    (row,) = await connection.fetch(_SQL["stats"], now, COUNT_LIMIT, NODE_ALIVE_S, TENANT_LIMIT)
-    counts = {name: row[name] for name in (*_COUNTS, "paused_count", "dead_letter_count")}
+    (row,) = await connection.fetch(_SQL["stats"], now, COUNT_LIMIT, TENANT_LIMIT)
+    counts = {name: row[name] for name in (*_COUNTS, "quarantined_count", "paused_count", "dead_letter_count")}
     since = floor(row["now"] - timedelta(minutes=1))
     ended = {one["status"]: one["count"] for one in await connection.fetch(_SQL["ended"], since, COUNT_LIMIT + 1)}
     return Stats(
         at=row["now"],
         **{name: min(count, COUNT_LIMIT) for name, count in counts.items()},
         capped=max(*counts.values(), sum(ended.values())) > COUNT_LIMIT,
-        **{name: row[name] for name in ("oldest_ready_s", "next_due_at", "worker_count", "node_count", "slot_count")},
+        **{name: row[name] for name in ("oldest_ready_s", "next_due_at", *_FLEET)},
         ended_last_minute=ended,
     )
 
@@ -91,9 +94,9 @@ async def tenant(connection: Connection, name: str) -> TenantLoad:
     return TenantLoad(*(name, *_counts(row), row["capped"]))
 
 
-async def known_tasks(connection: Connection) -> set[str]:
+async def known_tasks(connection: Connection, *, now: datetime | None = None) -> set[str]:
     """The tasks that the live workers know."""
-    return {row["task"] for row in await connection.fetch(_SQL["known_tasks"])}
+    return {row["task"] for row in await connection.fetch(_SQL["known_tasks"], now)}
 
 
 def _counts(row: Row) -> list[int]:

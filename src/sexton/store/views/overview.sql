@@ -1,30 +1,16 @@
 -- name: stats
 -- Each count names the order of the one index that may serve it, and stops at $2: no plan scans all runs to find the few of a
--- state. $1 now, $2 the limit of each count, $3 a scheduler silent for longer is dead (s), $4 the limit of tenants searched for
--- the oldest run
-WITH RECURSIVE moment AS MATERIALIZED (
+-- state. $1 now, $2 the limit of each count, $3 the limit of tenants searched for the oldest run
+WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
-), flows AS (  -- a loose index scan of the ready runs: each queue and lane
-  (SELECT r.queue, r.lane FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1)
-  UNION ALL
-  SELECT n.queue, n.lane FROM flows f CROSS JOIN LATERAL (
-    SELECT r.queue, r.lane FROM sexton.runs r
-    WHERE r.state = 'ready' AND (r.queue, r.lane) > (f.queue, f.lane) ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1
-  ) n
+), flows AS MATERIALIZED (
+  SELECT f.queue, f.lane FROM sexton.ready_flows(NULL) f
 ), share AS MATERIALIZED (
-  SELECT greatest($4::int / greatest(count(*), 1), 1) AS size FROM flows
-), heads AS MATERIALIZED (  -- and the oldest run of each tenant in it, of a limited number of tenants
-  SELECT h.due_at FROM flows f CROSS JOIN LATERAL (
-    WITH RECURSIVE head AS (
-      (SELECT r.tenant, r.due_at, 1 AS step FROM sexton.runs r
-       WHERE r.state = 'ready' AND r.queue = f.queue AND r.lane = f.lane ORDER BY r.tenant, r.due_at, r.id LIMIT 1)
-      UNION ALL
-      SELECT n.tenant, n.due_at, t.step + 1 FROM head t CROSS JOIN LATERAL (
-        SELECT r.tenant, r.due_at FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = f.queue AND r.lane = f.lane AND r.tenant > t.tenant
-        ORDER BY r.tenant, r.due_at, r.id LIMIT 1) n
-      WHERE t.step < (SELECT size FROM share)
-    ) SELECT head.due_at FROM head
-  ) h
+  SELECT greatest($3::int / greatest(count(*), 1), 1) AS size FROM flows
+), fleet AS MATERIALIZED (
+  SELECT w.lost_at IS NULL AS is_here, w.concurrency, w.process_slots, w.draining, w.quarantine,
+    sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), (SELECT now FROM moment)) AS is_alive
+  FROM sexton.workers w
 )
 SELECT m.now,
   (SELECT count(*) FROM (SELECT FROM sexton.runs r WHERE r.state = 'ready'
@@ -33,13 +19,16 @@ SELECT m.now,
   (SELECT count(*) FROM (SELECT FROM sexton.runs r WHERE r.state = 'waiting' ORDER BY r.due_at, r.partition, r.id LIMIT $2 + 1) c)::int AS waiting_count,
   (SELECT count(*) FROM (SELECT FROM sexton.runs r WHERE r.state = 'parked'
                          ORDER BY r.limit_key, r.lane, r.tenant, r.due_at, r.id LIMIT $2 + 1) c)::int AS parked_count,
+  (SELECT count(*) FROM (SELECT FROM sexton.runs r WHERE r.state = 'quarantined' ORDER BY r.queue, r.due_at, r.id LIMIT $2 + 1) c)::int AS quarantined_count,
   (SELECT count(*) FROM (SELECT FROM sexton.runs r WHERE r.state = 'paused' ORDER BY uuid_send(r.job_id) LIMIT $2 + 1) c)::int AS paused_count,
   (SELECT count(*) FROM (SELECT FROM sexton.dead_letters d ORDER BY d.id LIMIT $2 + 1) c)::int AS dead_letter_count,
-  (SELECT extract(epoch FROM m.now - min(h.due_at))::float8 FROM heads h) AS oldest_ready_s,
+  (SELECT extract(epoch FROM m.now - min(sexton.oldest_ready(f.queue, f.lane, s.size)))::float8 FROM flows f CROSS JOIN share s) AS oldest_ready_s,
   (SELECT r.due_at FROM sexton.runs r WHERE r.state = 'waiting' ORDER BY r.due_at, r.partition, r.id LIMIT 1) AS next_due_at,
-  (SELECT count(*) FROM sexton.workers w WHERE w.lost_at IS NULL)::int AS worker_count,
-  (SELECT count(*) FROM sexton.nodes n WHERE n.beat_at > m.now - make_interval(secs => $3::float8))::int AS node_count,
-  (SELECT coalesce(sum(w.concurrency), 0) FROM sexton.workers w WHERE w.lost_at IS NULL AND NOT w.draining)::int AS slot_count
+  (SELECT count(*) FROM fleet f WHERE f.is_alive)::int AS worker_count,
+  (SELECT count(*) FROM fleet f WHERE f.is_here AND NOT f.is_alive)::int AS silent_worker_count,
+  (SELECT count(*) FROM sexton.nodes n WHERE sexton.is_alive(n.beat_at, NULL, sexton.node_lease_s(), m.now))::int AS node_count,
+  (SELECT coalesce(sum(f.concurrency - f.process_slots), 0) FROM fleet f WHERE f.is_alive AND NOT f.draining AND NOT f.quarantine)::int AS slot_count,
+  (SELECT coalesce(sum(f.process_slots), 0) FROM fleet f WHERE f.is_alive AND NOT f.draining AND NOT f.quarantine)::int AS process_slot_count
 FROM moment m
 
 -- name: ended
@@ -68,17 +57,8 @@ WITH RECURSIVE moment AS MATERIALIZED (
     SELECT count(*) FROM (
       SELECT FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = q.queue ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT $2::int + 1) l
   ) c CROSS JOIN LATERAL (
-    SELECT min(h.due_at) AS oldest_at FROM unnest(ARRAY[0, 1, 2, 3]::smallint[]) AS f(lane) CROSS JOIN LATERAL (
-      WITH RECURSIVE head AS (
-        (SELECT r.tenant, r.due_at, 1 AS step FROM sexton.runs r
-         WHERE r.state = 'ready' AND r.queue = q.queue AND r.lane = f.lane ORDER BY r.tenant, r.due_at, r.id LIMIT 1)
-        UNION ALL
-        SELECT n.tenant, n.due_at, t.step + 1 FROM head t CROSS JOIN LATERAL (
-          SELECT r.tenant, r.due_at FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = q.queue AND r.lane = f.lane AND r.tenant > t.tenant
-          ORDER BY r.tenant, r.due_at, r.id LIMIT 1) n
-        WHERE t.step < (SELECT size FROM share)
-      ) SELECT head.due_at FROM head
-    ) h
+    SELECT min(sexton.oldest_ready(q.queue, f.lane, s.size)) AS oldest_at
+    FROM unnest(ARRAY[0, 1, 2, 3]::smallint[]) AS f(lane) CROSS JOIN share s
   ) o
 ), running AS MATERIALIZED (
   SELECT r.queue, count(*) FROM (SELECT queue FROM sexton.runs WHERE state = 'running' ORDER BY worker_id LIMIT $2 + 1) r GROUP BY r.queue
@@ -88,7 +68,8 @@ WITH RECURSIVE moment AS MATERIALIZED (
   SELECT r.queue, count(*) FROM (SELECT queue FROM sexton.runs WHERE state = 'parked'
                                  ORDER BY limit_key, lane, tenant, due_at, id LIMIT $2 + 1) r GROUP BY r.queue
 ), served AS MATERIALIZED (
-  SELECT queue, count(*) FROM sexton.workers w CROSS JOIN LATERAL unnest(w.queues) AS queue WHERE w.lost_at IS NULL GROUP BY queue
+  SELECT queue, count(*) FROM sexton.workers w CROSS JOIN LATERAL unnest(w.queues) AS queue
+  WHERE sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), (SELECT now FROM moment)) GROUP BY queue
 ), named AS (
   SELECT queue FROM ready UNION SELECT queue FROM running UNION SELECT queue FROM waiting UNION SELECT queue FROM parked UNION SELECT queue FROM served
 )
@@ -105,13 +86,8 @@ ORDER BY n.queue
 -- name: tenants
 -- Of the ready runs, each queue and lane shows its first tenants, and a limited number of runs of each: neither a long queue
 -- nor a large tenant hides the others. $1 the limit of each count, $2 of tenants
-WITH RECURSIVE flows AS (
-  (SELECT r.queue, r.lane FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1)
-  UNION ALL
-  SELECT n.queue, n.lane FROM flows f CROSS JOIN LATERAL (
-    SELECT r.queue, r.lane FROM sexton.runs r
-    WHERE r.state = 'ready' AND (r.queue, r.lane) > (f.queue, f.lane) ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1
-  ) n
+WITH flows AS MATERIALIZED (
+  SELECT f.queue, f.lane FROM sexton.ready_flows(NULL) f
 ), share AS MATERIALIZED (
   SELECT greatest($2::int / greatest(count(*), 1), 1) AS size FROM flows
 ), heads AS MATERIALIZED (
@@ -156,15 +132,10 @@ GROUP BY s.tenant ORDER BY s.tenant
 -- name: tenant
 -- One tenant, in all queues and lanes. An index finds its ready runs. Of the other states, a limited number of runs of all
 -- tenants is scanned. $1 the limit of each count, $2 tenant
-WITH RECURSIVE flows AS (
-  (SELECT r.queue, r.lane FROM sexton.runs r WHERE r.state = 'ready' ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1)
-  UNION ALL
-  SELECT n.queue, n.lane FROM flows f CROSS JOIN LATERAL (
-    SELECT r.queue, r.lane FROM sexton.runs r
-    WHERE r.state = 'ready' AND (r.queue, r.lane) > (f.queue, f.lane) ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT 1
-  ) n
+WITH flows AS MATERIALIZED (
+  SELECT f.queue, f.lane FROM sexton.ready_flows(1000) f
 ), ready AS MATERIALIZED (
-  SELECT FROM (SELECT queue, lane FROM flows LIMIT 1000) f CROSS JOIN LATERAL (
+  SELECT FROM flows f CROSS JOIN LATERAL (
     SELECT FROM sexton.runs r WHERE r.state = 'ready' AND r.queue = f.queue AND r.lane = f.lane AND r.tenant = $2::text
     ORDER BY r.queue, r.lane, r.tenant, r.due_at, r.id LIMIT $1::int + 1) l
   LIMIT $1 + 1
@@ -182,4 +153,5 @@ SELECT $2 AS name, (SELECT count(*) FROM ready)::int AS ready_count,
     OR (SELECT count(*) FROM parked) > $1 AS capped
 
 -- name: known_tasks
-SELECT DISTINCT task FROM sexton.workers w CROSS JOIN LATERAL unnest(w.tasks) AS task WHERE w.lost_at IS NULL
+SELECT DISTINCT task FROM sexton.workers w CROSS JOIN LATERAL unnest(w.tasks) AS task
+WHERE sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), coalesce($1::timestamptz, clock_timestamp()))

@@ -16,7 +16,7 @@ import msgspec
 from sexton.errors import NotFound
 from sexton.store.database import Connection
 from sexton.store.sql import statements
-from sexton.store.uuid7 import RECURRING, floor
+from sexton.store.uuid7 import RECURRING, floor, is_recurring
 from sexton.store.work import jobs
 from sexton.store.work.jobs import Execution, JobView
 
@@ -78,29 +78,43 @@ class Found(msgspec.Struct, Generic[T], frozen=True):
 
 
 async def find_jobs(connection: Connection, chosen: JobFilter, *, before: UUID | None = None, limit: int) -> Found[JobView]:
-    """Newest first, strictly before the given id; recurring ones, whose ids are above all others, before one-time ones."""
-    ids: list[UUID] = []
-    next_before = before
-    for kind in ("recurring", "once"):
-        if chosen.kind in (None, kind) and (kind == "once" or before is None or before > RECURRING):
-            found, next_before = await _find_kind(connection, chosen, kind, before or _HIGHEST, limit - len(ids))
-            ids += found
-            if next_before is None and len(ids) == limit and kind != chosen.kind and kind == "recurring":
-                next_before = RECURRING
-            if next_before is not None:
-                break
+    """Newest first, strictly before the given id. Both kinds are in one order, that of their submission."""
+    kinds = [kind for kind in ("recurring", "once") if chosen.kind in (None, kind)]
+    found = [await _find_kind(connection, chosen, kind, _below(before, kind), limit) for kind in kinds]
+    ids, next_before = _merged(found, limit)
     page = await _page(ids, next_before, lambda part: jobs.show_many(connection, part), lambda job: len(job.payload_json))
     return Found([job for job in page.rows if chosen.status in (None, job.status)], page.next_before)
+
+
+def _age(job_id: UUID) -> tuple[int, bool]:
+    """The order of jobs of both kinds: their ids without the bit that marks a recurring one are in the order of submission."""
+    return job_id.int & ~RECURRING.int, is_recurring(job_id)
+
+
+def _below(before: UUID | None, kind: str) -> UUID:
+    """The ids of a kind that come after a job of either kind are below this one."""
+    if before is None or before == RECURRING:  # where recurring jobs ended, in cursors of the last release
+        return _HIGHEST if kind == "recurring" else RECURRING
+    time, was_recurring = _age(before)
+    return UUID(int=time | RECURRING.int) if kind == "recurring" else UUID(int=time + was_recurring)
+
+
+def _merged(found: Sequence[tuple[list[UUID], UUID | None]], limit: int) -> tuple[list[UUID], UUID | None]:
+    """One page of two. A kind that has more was examined down to an id; the page ends there at the latest."""
+    reached = max((more for _, more in found if more is not None), key=_age, default=None)
+    ids = sorted((job_id for part, _ in found for job_id in part), key=_age, reverse=True)
+    if reached is not None:
+        ids = [job_id for job_id in ids if _age(job_id) >= _age(reached)]
+    return (ids[:limit], ids[limit - 1]) if len(ids) > limit else (ids, reached)
 
 
 async def _find_kind(
     connection: Connection, chosen: JobFilter, kind: str, before: UUID, limit: int
 ) -> tuple[list[UUID], UUID | None]:
-    is_recurring = kind == "recurring"
-    driver, key, left = _driver(chosen, by_status=not is_recurring)
+    driver, key, left = _driver(chosen, by_status=kind == "once")
     left = msgspec.structs.replace(left, kind=None)
-    shift = RECURRING.int if is_recurring else 0
-    lowest, highest = UUID(int=shift), min(before, _HIGHEST if is_recurring else RECURRING)
+    shift = RECURRING.int if kind == "recurring" else 0
+    lowest, highest = UUID(int=shift), before
     if chosen.submitted_from is not None:
         lowest = UUID(int=floor(chosen.submitted_from).int | shift)
     if chosen.submitted_until is not None:

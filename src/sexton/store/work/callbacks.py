@@ -61,6 +61,12 @@ async def hand_over(
     return {row["id"] for row in await connection.fetch(_SQL["hand_over"], now, worker_id, runs, tokens)}
 
 
+async def still_held(connection: Connection, worker_id: UUID, leases: Sequence[tuple[UUID, int]]) -> set[UUID]:
+    """Those of these runs that did not leave because another transaction has locked them."""
+    runs, tokens = [run_id for run_id, _ in leases], [token for _, token in leases]
+    return {row["id"] for row in await connection.fetch(_SQL["still_held"], worker_id, runs, tokens)}
+
+
 async def hear(
     connection: Connection,
     lease: SignedLease,

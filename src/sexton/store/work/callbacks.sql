@@ -3,17 +3,22 @@ SELECT key FROM sexton.lease_key
 
 -- name: hand_over
 -- Runs leave their worker with their current token: the holder of the token ends them. A run that is not in the answer had
--- already ended, or was taken away. $1 now, $2 worker, $3 runs, $4 their tokens
+-- already ended, was taken away, or is locked by another transaction (rule "a waiting caller leaves the group"). $1 now, $2 worker, $3 runs, $4 their tokens
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), leaving AS MATERIALIZED (
   SELECT r.id FROM sexton.runs r JOIN unnest($3::uuid[], $4::bigint[]) AS x (run_id, token) ON r.id = x.run_id AND r.token = x.token
-  WHERE r.id = ANY ($3) AND r.worker_id = $2 ORDER BY r.id FOR UPDATE OF r
+  WHERE r.id = ANY ($3) AND r.worker_id = $2 ORDER BY r.id FOR UPDATE OF r SKIP LOCKED
 )
 UPDATE sexton.runs r SET worker_id = sexton.callbacks(), must_end_at =
   sexton.callback_ends_at(r.claimed_at, r.timeout_s, r.deadline_at, r.cancel_requested_at, r.job_id, r.job_version, (SELECT now FROM moment))
 WHERE r.id = ANY (ARRAY(SELECT id FROM leaving))
 RETURNING r.id
+
+-- name: still_held
+-- Of these runs, those that the worker still holds. $1 worker, $2 runs, $3 their tokens
+SELECT r.id FROM sexton.runs r JOIN unnest($2::uuid[], $3::bigint[]) AS x (run_id, token) ON r.id = x.run_id AND r.token = x.token
+WHERE r.id = ANY ($2) AND r.worker_id = $1
 
 -- name: hear
 -- Here and below the condition does not name the state: with it, a plan made on an empty table would scan all running runs.
@@ -53,7 +58,7 @@ WITH moment AS MATERIALIZED (
   WHERE r.id = ANY ($2)  -- by the primary key, never a scan of all running runs
 ), beating AS MATERIALIZED (
   SELECT w.id FROM sexton.workers w
-  WHERE w.id = ANY (ARRAY(SELECT worker_id FROM held)) AND w.lease_s IS NOT NULL AND w.lost_at IS NULL ORDER BY w.id FOR UPDATE
+  WHERE w.id = ANY (ARRAY(SELECT worker_id FROM held)) AND w.lease_s IS NOT NULL AND w.lost_at IS NULL ORDER BY w.id FOR UPDATE SKIP LOCKED
 ), beaten AS (
   UPDATE sexton.workers w SET beat = w.beat + 1, beat_at = (SELECT now FROM moment) WHERE w.id = ANY (ARRAY(SELECT id FROM beating))
 )

@@ -29,11 +29,11 @@ WITH moment AS MATERIALIZED (
 ), replayed AS (
   DELETE FROM sexton.dead_letters d WHERE d.id = ANY (ARRAY(SELECT id FROM locked)) RETURNING d.*
 ), numbered AS MATERIALIZED (
-  SELECT r.*, sexton.uuid7((extract(epoch FROM moment.now) * 1000000)::bigint + row_number() OVER (ORDER BY r.id)) AS risen_id, moment.now
+  SELECT r.*, sexton.uuid7((extract(epoch FROM moment.now) * 1000000)::bigint + row_number() OVER (ORDER BY r.id)) AS new_id, moment.now
   FROM replayed r, moment
 ), given AS (  -- a run with its own payload keeps it
   INSERT INTO sexton.run_payloads (run_id, job_id, payload)
-  SELECT n.risen_id, n.job_id, p.payload FROM numbered n
+  SELECT n.new_id, n.job_id, p.payload FROM numbered n
   CROSS JOIN LATERAL (SELECT payload FROM sexton.run_payloads WHERE run_payloads.run_id = n.run_id LIMIT 1) p
   WHERE n.job_id >= '80000000-0000-0000-0000-000000000000'
 ), reopened AS (
@@ -41,7 +41,7 @@ WITH moment AS MATERIALIZED (
 )
 INSERT INTO sexton.runs (id, job_id, fire_at, due_at, deadline_at, timeout_s, lease_s, lane, partition, at_most_once, state, origin, seq,
                          queue, tenant, task, job_version, overlap, limit_key)
-SELECT n.risen_id, n.job_id, n.fire_at, n.now, n.now + make_interval(secs => (v.policy->>'deadline_s')::float8), j.timeout_s,
+SELECT n.new_id, n.job_id, n.fire_at, n.now, n.now + make_interval(secs => (v.policy->>'deadline_s')::float8), j.timeout_s,
   (v.policy->>'lease_s')::real, n.lane, sexton.partition_of(n.job_id), j.at_most_once,
   CASE WHEN j.schedule IS NULL THEN 'ready' ELSE 'waiting' END, 'replay',  -- of a recurring job: outside its schedule, under its overlap policy
   CASE WHEN n.origin = 'replay' THEN n.seq + 1 ELSE 1 END, n.queue, n.tenant, n.task, n.job_version,
@@ -59,6 +59,7 @@ WHERE j.id = ANY ($1::uuid[]) AND k.tenant = j.tenant AND k.key = j.idempotency_
 
 -- name: due_for_replay
 SELECT id FROM sexton.dead_letters WHERE replay_at <= (SELECT coalesce($1::timestamptz, clock_timestamp())) ORDER BY replay_at LIMIT $2
+FOR UPDATE SKIP LOCKED
 
 -- name: discard
 DELETE FROM sexton.dead_letters d WHERE d.id = ANY ($1::uuid[]) RETURNING d.id

@@ -4,7 +4,7 @@ Each call needs the transaction that `begin` has opened."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -18,6 +18,16 @@ PRUNED = "its declaration was removed from the code"
 
 _SQL = statements(__name__)
 _encode = msgspec.json.Encoder().encode
+
+
+class Known(NamedTuple):
+    """The newest schedule of a name."""
+
+    id: UUID
+    digest: str | None  # of what the code declared last; null: nothing, or by a release that did not record it
+    is_live: bool
+    is_pruned: bool
+    is_edited: bool  # its last change was not made by a sync
 
 
 class Undeclared(NamedTuple):
@@ -35,6 +45,17 @@ async def begin(connection: Connection, *, now: datetime | None = None) -> datet
 async def ended(connection: Connection, documents: Sequence[object]) -> set[str]:
     """The names of declared schedules that did not change and have ended, by their own rule or by a person."""
     return {row["name"] for row in await connection.fetch(_SQL["ended"], _encode(documents).decode(), PRUNED)}
+
+
+async def known(connection: Connection, names: Collection[str]) -> dict[str, Known]:
+    """By name; a name that was never used is left out."""
+    rows = await connection.fetch(_SQL["known"], list(names), PRUNED)
+    return {row["name"]: Known(*row[1:]) for row in rows}
+
+
+async def record(connection: Connection, digests: Mapping[UUID, str]) -> None:
+    """What the code declares now, by schedule."""
+    await connection.fetch(_SQL["record"], list(digests), list(digests.values()))
 
 
 async def adopt(connection: Connection, ids: Collection[UUID], mark: str) -> None:

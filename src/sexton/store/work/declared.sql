@@ -1,6 +1,12 @@
 -- name: begin
--- One sync at a time: one that prunes and one that updates could each hold a lock that the other needs. $1 now
-SELECT coalesce($1::timestamptz, clock_timestamp()) AS now FROM (SELECT pg_advisory_xact_lock(7307, 2)) AS locked
+-- One sync at a time: one that prunes and one that updates could each hold a lock that the other needs. The
+-- advisory lock is that of the release before; it is tried and not waited for (rule "no lock that others may take"). $1 now
+WITH mine AS MATERIALIZED (
+  SELECT l.n FROM sexton.locks l WHERE l.what = 'declare' FOR UPDATE
+), beside AS MATERIALIZED (
+  SELECT pg_try_advisory_xact_lock(7307, 2) FROM mine
+)
+SELECT coalesce($1::timestamptz, clock_timestamp()) AS now FROM beside
 
 -- name: ended
 -- Of the documents, those whose schedule has ended and is still equal. $1 documents, $2 the reason of a prune, which does not
@@ -11,6 +17,20 @@ FROM sexton.read_schedules($1::jsonb) g CROSS JOIN LATERAL (
 ) j
 WHERE j.over_at IS NOT NULL AND j.over_reason IS DISTINCT FROM $2::text
   AND sexton.same_schedule((SELECT k FROM sexton.jobs_recurring k WHERE k.id = j.id), g)
+
+-- name: known
+-- The newest schedule under each name, what was declared for it last, and whether its last change was by hand. $1 names
+SELECT j.name, j.id, d.digest, j.over_at IS NULL AS is_live, j.over_reason IS NOT DISTINCT FROM $2::text AS is_pruned,
+  coalesce((SELECT v.replaced_by NOT LIKE 'sync:%' FROM sexton.job_versions v WHERE v.job_id = j.id AND v.version = j.version - 1), false) AS is_edited
+FROM unnest($1::text[]) AS n (name) CROSS JOIN LATERAL (
+  SELECT * FROM sexton.jobs_recurring k WHERE k.name = n.name AND k.tenant = 'default' ORDER BY k.id DESC LIMIT 1
+) j LEFT JOIN sexton.declarations d ON d.job_id = j.id
+
+-- name: record
+-- $1 schedules, $2 the digests of their declarations
+INSERT INTO sexton.declarations AS d (job_id, digest)
+SELECT x.job_id, x.digest FROM unnest($1::uuid[], $2::text[]) AS x (job_id, digest) ORDER BY x.job_id
+ON CONFLICT (job_id) DO UPDATE SET digest = excluded.digest WHERE d.digest <> excluded.digest
 
 -- name: adopt
 -- Schedules that another app's code declared now belong to this app. $1 schedules, $2 the mark of this app

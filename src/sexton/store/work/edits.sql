@@ -68,7 +68,7 @@ UPDATE sexton.jobs j SET note = $2::text WHERE j.id = $1
 -- The run leaves the line of its limit: a run that waits for its next attempt, or for its rate, may hold the slot of an ordered
 -- key. For a ready run, a trigger does it.
 WITH held AS MATERIALIZED (
-  SELECT r.limit_key, r.slot FROM sexton.runs r WHERE r.id = $1 AND r.state IN ('waiting', 'parked') AND r.slot IS NOT NULL
+  SELECT r.limit_key, r.slot FROM sexton.runs r WHERE r.id = $1 AND r.state IN ('waiting', 'parked', 'quarantined') AND r.slot IS NOT NULL
 ), freed AS (
   UPDATE sexton.slots s SET run_id = NULL FROM held h WHERE s.key = h.limit_key AND s.n = h.slot AND s.run_id = $1
 )
@@ -78,10 +78,11 @@ UPDATE sexton.runs r SET state = 'paused', slot = NULL WHERE r.id = $1
 UPDATE sexton.jobs j SET paused_at = NULL, paused_by = NULL, note = NULL WHERE j.id = $1
 
 -- name: resume_run
-UPDATE sexton.runs r SET state = CASE WHEN r.due_at <= moment.now THEN 'ready' ELSE 'waiting' END
+-- A suspect returns to quarantine.
+UPDATE sexton.runs r SET state = CASE WHEN r.company > 0 THEN 'quarantined' WHEN r.due_at <= moment.now THEN 'ready' ELSE 'waiting' END
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment
 WHERE r.id = $2
-RETURNING r.queue, r.state = 'ready' AS is_ready, r.state = 'waiting' AND r.due_at < moment.now + interval '3 seconds' AS due_soon
+RETURNING r.queue, r.state IN ('ready', 'quarantined') AS is_ready, r.state = 'waiting' AND r.due_at < moment.now + interval '3 seconds' AS due_soon
 
 -- name: make_due
 UPDATE sexton.runs r SET state = 'ready', due_at = coalesce($1::timestamptz, clock_timestamp()) WHERE r.id = $2

@@ -15,12 +15,12 @@ _SQL = statements(__name__)
 
 class Failing(NamedTuple):
     job_id: UUID
-    failed_count: int  # fires in a row that failed
-    said: str  # the error of the newest
+    failed_count: int  # consecutive failed fires
+    error: str  # of the newest
 
 
-async def in_a_row(connection: Connection, job_ids: Collection[UUID]) -> list[Failing]:
-    return [Failing(*row) for row in await connection.fetch(_SQL["in_a_row"], list(job_ids))]
+async def consecutive(connection: Connection, job_ids: Collection[UUID]) -> list[Failing]:
+    return [Failing(*row) for row in await connection.fetch(_SQL["consecutive"], list(job_ids))]
 
 
 async def clear(connection: Connection, job_id: UUID) -> None:

@@ -19,13 +19,22 @@ from .with_error import WithError
 
 _SQL = statements(__name__)
 SUBMIT = _SQL["submit"]
-_OWN = 28  # columns of the job itself; those of its live run follow
+_OWN = 29  # columns of the job itself; those of its live run follow
+_NO_PAYLOAD = msgspec.Raw(b"{}")
 _encode = msgspec.json.Encoder().encode
 
 
 class Submitted(NamedTuple):
     id: UUID
     created: bool  # false: a job with this idempotency key, or an equal unique job, already existed
+
+
+class Tried(NamedTuple):
+    """A job of a batch that was divided. Without an id it was not submitted."""
+
+    id: UUID | None
+    created: bool | None
+    waits_for: str | None  # what another transaction holds; None: the job was submitted, or rejected for another reason
 
 
 class Execution(WithError, msgspec.Struct, frozen=True):
@@ -78,6 +87,7 @@ class JobView(msgspec.Struct, frozen=True):
     note: str | None  # of the person who paused it
     status: str
     next_fire_at: datetime | None
+    run_at: datetime | None  # of a one-time job: the instant that was submitted; null if its history was dropped
     attempt: int  # attempts started so far that count
     ended_at: datetime | None
     execution_id: UUID | None  # the execution that ended it
@@ -100,8 +110,26 @@ class LiveOutput(NamedTuple):
     output: str | None
 
 
+class _Alike(msgspec.Struct, frozen=True):
+    """Jobs that differ only in their payload, as `sexton.submit_jobs` also takes them: 20 % less CPU on the server."""
+
+    job: Submission
+    payloads: list[msgspec.Raw]
+
+
 def encode_submissions(submissions: Sequence[Submission]) -> str:
-    return _encode(submissions).decode()
+    return _encode(_alike(submissions) or submissions).decode()
+
+
+def _alike(submissions: Sequence[Submission]) -> _Alike | None:
+    """0.4 µs per job, and next to nothing if the first ones differ."""
+    first = submissions[0] if len(submissions) > 1 else None
+    if first is None or first.key is not None or first.unique is not None or first.tags is not None:
+        return None
+    job = msgspec.structs.replace(first, payload=_NO_PAYLOAD)
+    if any(msgspec.structs.replace(one, payload=_NO_PAYLOAD) != job for one in submissions):
+        return None
+    return _Alike(job, [one.payload for one in submissions])
 
 
 async def submit(
@@ -122,7 +150,18 @@ async def submit_and_show(
 ) -> list[tuple[Submitted, JobView | None]]:
     """As `submit`, and returns a view of each new job in the same round trip; None for a job that already existed."""
     rows = await connection.fetch(_SQL["submit_and_show"], encode_submissions(submissions), notify, now)
-    return [(Submitted(row["id"], row["created"]), _new_view(row) if row["created"] else None) for row in rows]
+    return [
+        (Submitted(row["id"], row["created"]), _new_view(row, submission) if row["created"] else None)
+        for row, submission in zip(rows, submissions, strict=True)
+    ]
+
+
+async def submit_each(
+    connection: Connection, submissions: Sequence[Submission], *, notify: bool = True, now: datetime | None = None
+) -> list[Tried]:
+    """Each by itself, in one round trip; those that would have to wait for another transaction are not submitted."""
+    documents = _encode(submissions).decode()
+    return [Tried(*row) for row in await connection.fetch(_SQL["submit_each"], documents, notify, now)]
 
 
 async def show(connection: Connection, job_id: UUID) -> JobView:
@@ -192,10 +231,10 @@ async def live_output(connection: Connection, job_id: UUID) -> LiveOutput | None
     return LiveOutput(*rows[0]) if rows else None
 
 
-def _new_view(row: Row) -> JobView:
-    """A new one-time job: not paused, never tried, not ended."""
+def _new_view(row: Row, submission: Submission) -> JobView:
+    """A new one-time job: not paused, never tried, not ended. An instant of the past is due now."""
     job_id, _, *own, due_at = row
-    return JobView(*(job_id, *own, *(None,) * 3, "pending", due_at, 0, *(None,) * 7))
+    return JobView(*(job_id, *own, *(None,) * 3, "pending", due_at, submission.run_at or due_at, 0, *(None,) * 7))
 
 
 def _running(row: Row) -> Execution:
@@ -227,5 +266,6 @@ def _running(row: Row) -> Execution:
 def _view(row: Row, newest: Execution | None) -> JobView:
     view = JobView(*(*row[:_OWN], newest))
     if row["run_id"] is None and newest is not None:  # it has ended
-        view = msgspec.structs.replace(view, attempt=newest.attempt)
+        run_at = None if view.schedule_json is not None else newest.fire_at
+        view = msgspec.structs.replace(view, attempt=newest.attempt, run_at=run_at)
     return view

@@ -6,6 +6,10 @@ SELECT id, created, version, task, tenant, queue, lane, name, payload, policy, t
   submitted_at, submitted_by, trace, due_at
 FROM sexton.submit_and_show($1::jsonb, $2::boolean, $3::timestamptz)
 
+-- name: submit_each
+-- After a batch has met a lock: each job by itself. $1 documents, $2 notify, $3 now
+SELECT id, created, waits_for FROM sexton.submit_each($1::jsonb, $2::boolean, $3::timestamptz)
+
 -- name: show
 -- A one-time job has either a live run or an ending, and that gives its status. Every lookup is by key and returns one row, for
 -- any plan. The bounds skip partitions. $1 jobs, $2 the lowest, $3 the highest of them
@@ -17,6 +21,7 @@ SELECT j.id, j.version, j.task, j.tenant, j.queue, j.lane, j.name, j.payload, j.
     e.status, j.over_as, 'pending') AS status,
   CASE WHEN j.schedule IS NULL THEN r.due_at ELSE (
     SELECT min(n.due_at) FROM sexton.runs n WHERE n.job_id = j.id AND n.state <> 'running') END AS next_fire_at,
+  CASE WHEN j.schedule IS NULL THEN r.fire_at END AS run_at,
   coalesce(r.attempt, 0) AS attempt, coalesce(e.ended_at, CASE WHEN r.id IS NULL THEN j.over_at END) AS ended_at, e.execution_id,
   j.schedule, j.recurrence, j.resume_at, j.over_reason,
   r.id AS run_id, r.worker_id, r.fire_at, r.due_at, r.claimed_at, r.token, r.job_version, r.origin, o.progress, o.output

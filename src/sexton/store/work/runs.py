@@ -17,6 +17,8 @@ from sexton.store.sql import statements
 _SQL = statements(__name__)
 _CLAIM, _FINISH, _PROMOTE = _SQL["claim"], _SQL["finish"], _SQL["promote"]
 _encode = msgspec.json.Encoder().encode
+_NO_COLUMNS = (None,) * 6
+FEW = 25  # with fewer plain reports, the second statement of a batch costs more than it saves
 
 
 class Promoted(NamedTuple):
@@ -34,6 +36,19 @@ class Finished(NamedTuple):
     run_id: UUID
     execution_id: UUID
     state: str | None  # null: the run has ended
+
+
+class LockHolder(NamedTuple):
+    """The session that has locked a row."""
+
+    pid: int
+    role: str | None
+    application_name: str | None
+    began_at: datetime | None  # its transaction
+
+    def __str__(self) -> str:
+        since = "" if self.began_at is None else f", in a transaction since {self.began_at:%Y-%m-%d %H:%M:%SZ}"
+        return f"session {self.pid} of {self.role} ({self.application_name or 'no application name'}){since}"
 
 
 class Recorded(NamedTuple):
@@ -63,6 +78,10 @@ class Overdue(NamedTuple):
     lease: Lease
     held_s: float | None
     cancel_requested: bool = False
+    held_count: int = 1  # runs that its lost worker held, this one included
+    with_parent: bool = False  # the worker was in quarantine and was lost together with the one that had started it
+    lost_reason: str | None = None  # what the parent of the worker saw
+    task: str | None = None  # of a run whose worker was lost
 
 
 async def claim(
@@ -80,6 +99,33 @@ async def claim(
     """`queues` in the order in which they are searched. `ahead` of a free slot: no at-most-once runs, and none with a limit.
     `turns` says where the last claim of this worker stopped (domain.fairness)."""
     rows = await connection.fetch(_CLAIM, now, worker_id, queues, tasks, limit, grace_s, ahead, turns)
+    return await _claimed(connection, rows)
+
+
+async def claim_suspects(
+    connection: Connection,
+    worker_id: UUID,
+    *,
+    queues: Sequence[str],
+    tasks: Sequence[str],
+    wanted: int,
+    grace_s: float,
+    now: datetime | None = None,
+) -> list[Claimed]:
+    """Rule "suspects apart": as many suspects as may be executed together with those that the worker holds."""
+    rows = await connection.fetch(_SQL["claim_suspects"], now, worker_id, queues, tasks, wanted, grace_s)
+    return await _claimed(connection, rows)
+
+
+async def count_suspects(
+    connection: Connection, *, queues: Sequence[str], tasks: Sequence[str], limit: int = 100, now: datetime | None = None
+) -> int:
+    """How many suspects of these queues and tasks wait for a worker in quarantine."""
+    (row,) = await connection.fetch(_SQL["count_suspects"], now, queues, tasks, limit)
+    return int(row["count"])
+
+
+async def _claimed(connection: Connection, rows: Sequence[Row]) -> list[Claimed]:
     claimed = [Claimed(Lease(*row[:11]), *row[11:]) for row in map(tuple, rows)]
     # One-time jobs have no previous fire, and pay nothing for it.
     recurring = [one for one in claimed if uuid7.is_recurring(one.lease.job_id)]
@@ -109,14 +155,53 @@ def _of_its_version(claimed: Claimed, previous: Previous | None, replaced: _Repl
 
 async def finish(connection: Connection, reports: Sequence[Report], *, now: datetime | None = None) -> list[Finished]:
     """Ends or returns runs. A run that is not in the result no longer has the fence that its report names."""
-    query, arguments = finish_statement(reports, now=now)
-    return [Finished(*row) for row in await connection.fetch(query, *arguments)]
+    plain, others = _divided(reports)
+    rows = await connection.fetch(_FINISH, now, *_columns(plain), _documents(others) if others else None)
+    return [Finished(*row) for row in rows]
 
 
-def finish_statement(reports: Sequence[Report], *, now: datetime | None = None) -> tuple[str, tuple[datetime | None, str]]:
-    """As `finish`, on a connection of the caller. Sorted for rule "lock in id order": where the reports lead the join, runs are
-    locked in the order of the reports."""
-    return _FINISH, (now, _encode(sorted(reports, key=_by_id)).decode())
+async def finish_each(
+    connection: Connection, reports: Sequence[Report], *, now: datetime | None = None
+) -> tuple[list[Finished], set[UUID]]:
+    """As `finish`, each report by itself, in one round trip. Also returns the runs that another transaction has locked: their
+    reports changed nothing (rule "a waiting caller leaves the group")."""
+    rows = await connection.fetch(_SQL["finish_each"], now, _documents(reports))
+    return [Finished(*row[:3]) for row in map(tuple, rows) if not row[3]], {row["run_id"] for row in rows if row["is_locked"]}
+
+
+async def lock_holder(connection: Connection, run_id: UUID) -> LockHolder | None:
+    rows = await connection.fetch(_SQL["lock_holder"], run_id)
+    return LockHolder(*rows[0]) if rows else None
+
+
+def finish_statement(
+    reports: Sequence[Report], *, now: datetime | None = None
+) -> tuple[str, tuple[datetime | str | None, ...]]:
+    """As `finish`, on a connection of the caller, whose driver may have no arrays."""
+    return _FINISH, (now, *_NO_COLUMNS, _documents(reports))
+
+
+def _divided(reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
+    """The plain reports and the others. A few plain ones among others are cheaper together with them."""
+    in_order = sorted(reports, key=_by_id)  # rule "lock in id order"
+    plain = [one for one in in_order if one.is_plain]
+    if len(plain) == len(in_order):
+        return plain, []
+    return ([], in_order) if len(plain) < FEW else (plain, [one for one in in_order if not one.is_plain])
+
+
+def _documents(reports: Sequence[Report]) -> str:
+    """Sorted for rule "lock in id order": where the reports lead the join, runs are locked in the order of the reports."""
+    return _encode(sorted(reports, key=_by_id)).decode()
+
+
+def _columns(plain: Sequence[Report]) -> tuple[Sequence[object] | str | None, ...]:
+    if not plain:
+        return _NO_COLUMNS
+    ids, workers, tokens, started, took, results = zip(
+        *((one.run_id, one.worker_id, one.token, one.started_s, one.took_s, one.result) for one in plain), strict=True
+    )
+    return ids, workers, tokens, started, took, None if results.count(None) == len(results) else _encode(results).decode()
 
 
 async def promote(
@@ -153,7 +238,17 @@ async def announce(connection: Connection, queues: Collection[str], *, due_soon:
 
 async def abandoned(connection: Connection, *, lease_s: float, limit: int, now: datetime | None = None) -> list[Overdue]:
     """Locks and returns runs whose worker is dead; the caller ends them in the same transaction."""
-    return [_overdue(row) for row in await connection.fetch(_SQL["abandoned"], now, lease_s, limit)]
+    rows = await connection.fetch(_SQL["abandoned"], now, lease_s, limit)
+    return [
+        _overdue(row)._replace(
+            cancel_requested=row["cancel_requested"],
+            held_count=row["held_count"],
+            with_parent=row["with_parent"],
+            lost_reason=row["lost_reason"],
+            task=row["task"],
+        )
+        for row in rows
+    ]
 
 
 async def overrunning(connection: Connection, *, limit: int, now: datetime | None = None) -> list[Overdue]:
@@ -164,7 +259,7 @@ async def overrunning(connection: Connection, *, limit: int, now: datetime | Non
 
 async def expired(connection: Connection, *, limit: int, now: datetime | None = None) -> list[Overdue]:
     """Locks and returns runs that have not started and must not start any more."""
-    return [_overdue(row) for row in await connection.fetch(_SQL["expired"], now, limit)]
+    return [Overdue(Lease(*row), held_s=None) for row in await connection.fetch(_SQL["expired"], now, limit)]
 
 
 async def of_job(connection: Connection, job_id: UUID) -> list[Lease]:
@@ -188,14 +283,14 @@ async def fate(connection: Connection, claimed: Claimed, status: str | None = No
     return Fate(None if status is None else Recorded(status, reason, ending), held)
 
 
-async def tell(connection: Connection, worker_id: UUID, said: Sequence[object], *, now: datetime | None = None) -> None:
-    await connection.fetch(_SQL["tell"], now, worker_id, _encode(said).decode())
+async def tell(connection: Connection, worker_id: UUID, progress: Sequence[object], *, now: datetime | None = None) -> None:
+    await connection.fetch(_SQL["tell"], now, worker_id, _encode(progress).decode())
 
 
-async def hasten(connection: Connection, fences: Sequence[tuple[UUID, int]], *, now: datetime | None = None) -> list[UUID]:
+async def make_due(connection: Connection, fences: Sequence[tuple[UUID, int]], *, now: datetime | None = None) -> list[UUID]:
     """Makes those of them that wait for a later time due now. Each is named by its id and the token of its last claim."""
     ids, tokens = zip(*fences, strict=True) if fences else ((), ())
-    rows = await connection.fetch(_SQL["hasten"], now, list(ids), list(tokens))
+    rows = await connection.fetch(_SQL["make_due"], now, list(ids), list(tokens))
     if rows:
         await announce(connection, (), due_soon=True)
     return [row["id"] for row in rows]

@@ -20,6 +20,7 @@ from sexton.store.sql import statements
 
 _SQL = statements(__name__)
 SUBMIT = _SQL["submit"]
+_LOCK = _SQL["lock_job"]
 STAND_BACK_S = 10.0  # less than the shortest lead of a plan, so a planner with older time zone data is still on time
 _encode = msgspec.json.Encoder().encode
 
@@ -127,6 +128,12 @@ class Unplanned(NamedTuple):
     begun_count: int  # runs that continue
 
 
+class PlansWritten(NamedTuple):
+    ids: list[UUID]
+    locked: list[UUID]  # another session has locked them: nothing was written
+    next_due_s: float | None  # how soon the first of the fires is due
+
+
 class Repaired(NamedTuple):
     forgotten: list[UUID]
     late_count: int
@@ -138,9 +145,17 @@ async def submit(connection: Connection, documents: Sequence[object], *, now: da
 
 
 async def to_plan(
-    connection: Connection, *, partitions: Collection[int], limit: int, overdue_s: float = 0.0, now: datetime | None = None
+    connection: Connection,
+    *,
+    partitions: Collection[int],
+    limit: int,
+    overdue_s: float = 0.0,
+    without: Collection[UUID] = (),
+    now: datetime | None = None,
 ) -> list[ToPlan]:
-    rows = await connection.fetch(_SQL["to_plan"], now, list(partitions), limit, overdue_s, tzdata_version(), STAND_BACK_S)
+    rows = await connection.fetch(
+        _SQL["to_plan"], now, list(partitions), limit, overdue_s, tzdata_version(), STAND_BACK_S, list(without)
+    )
     return [ToPlan(*row) for row in rows]
 
 
@@ -152,14 +167,17 @@ async def to_plan_now(
     return [ToPlan(*row) for row in rows]
 
 
-async def plan(
-    connection: Connection, plans: Sequence[Plan], *, now: datetime | None = None
-) -> tuple[list[UUID], float | None]:
-    """The schedules that this call planned, and how soon their first fire is due."""
+async def plan(connection: Connection, plans: Sequence[Plan], *, now: datetime | None = None) -> PlansWritten:
+    """Rule "never wait inside a batch": schedules that another session has locked are left out."""
     if any(plan.missed for plan in plans):
         await connection.fetch(_SQL["ensure_ledger"], now)
     rows = await connection.fetch(_SQL["plan"], now, _encode(plans).decode(), tzdata_version())
-    return [row["id"] for row in rows], rows[0]["next_due_s"] if rows else None
+    written = [row for row in rows if not row["is_locked"]]
+    return PlansWritten(
+        [row["id"] for row in written],
+        [row["id"] for row in rows if row["is_locked"]],
+        written[0]["next_due_s"] if written else None,
+    )
 
 
 async def lock_partitions(connection: Connection, partitions: Collection[int]) -> list[int]:
@@ -168,9 +186,15 @@ async def lock_partitions(connection: Connection, partitions: Collection[int]) -
 
 
 async def promote_alone(
-    connection: Connection, *, partitions: Collection[int], limit: int, now: datetime | None = None
+    connection: Connection,
+    *,
+    partitions: Collection[int],
+    limit: int,
+    without: Collection[UUID] = (),
+    now: datetime | None = None,
 ) -> Alone:
-    (row,) = await connection.fetch(_SQL["promote_alone"], now, list(partitions), limit)
+    """`without`: jobs to leave out, because another session has locked a run of theirs."""
+    (row,) = await connection.fetch(_SQL["promote_alone"], now, list(partitions), limit, list(without))
     return Alone(*row)
 
 
@@ -192,9 +216,15 @@ async def block(connection: Connection, run_ids: Collection[UUID]) -> None:
     await connection.fetch(_SQL["block"], list(run_ids))
 
 
-async def lock(connection: Connection, job_id: UUID) -> Locked | None:
-    rows = await connection.fetch(_SQL["lock_job"], job_id)
+async def lock(connection: Connection, job_id: UUID, *, waits: bool = True) -> Locked | None:
+    """None: it does not exist, or, if this call must not wait, another session has locked it."""
+    rows = await connection.fetch(_LOCK if waits else f"{_LOCK} SKIP LOCKED", job_id)
     return Locked(*rows[0]) if rows else None
+
+
+async def hold_runs(connection: Connection, job_ids: Collection[UUID], states: Sequence[str]) -> set[UUID]:
+    """Locks the runs of locked jobs that have not started. Jobs with a run that another session has locked are left out."""
+    return {row["id"] for row in await connection.fetch(_SQL["hold_runs"], list(job_ids), list(states))}
 
 
 async def lock_due_to_resume(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> datetime | None:
@@ -203,9 +233,21 @@ async def lock_due_to_resume(connection: Connection, job_id: UUID, *, now: datet
     return rows[0]["resume_at"] if rows else None
 
 
-async def unplan(connection: Connection, job_id: UUID, *, told: str = "skipped", now: datetime | None = None) -> Unplanned:
+async def unplan(connection: Connection, job_id: UUID, *, told: str, now: datetime | None = None) -> Unplanned:
     (row,) = await connection.fetch(_SQL["unplan"], now, job_id, told)
     return Unplanned(*row)
+
+
+async def wake(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> None:
+    """Lets a paused job be planned in this transaction, which ends it."""
+    await connection.fetch(_SQL["wake"], now, job_id)
+
+
+async def end_fires(connection: Connection, job_id: UUID, *, reason: str, now: datetime | None = None) -> int:
+    """Ends the fires of a locked job that no worker has started. History records those that were due. Returns how many."""
+    (row,) = await connection.fetch(_SQL["end_fires"], now, job_id, reason)
+    ended_count: int = row["ended_count"]
+    return ended_count
 
 
 async def end(

@@ -5,12 +5,13 @@ SELECT id, created, changed FROM sexton.submit_schedules($1::jsonb, $2::timestam
 -- Schedules whose next fires must be written, most urgent first, and when the next of them is ($1 now, $2 partitions, $3 at
 -- most, $4 only schedules overdue by this many seconds, $5 the release of our time zone data). Rule "one instant, one fire": a
 -- planner whose data are older than those in the database waits $6 seconds, so that a planner with the newer data comes first.
+-- $7 schedules that another session has locked: a thousand of them must not hide the next one.
 SELECT j.id, j.version, j.tenant, j.name, j.schedule, j.recurrence, j.plan_cursor_at, j.fire_count, j.submitted_at, moment.now, j.tzdata
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment CROSS JOIN LATERAL (
   SELECT * FROM sexton.jobs_recurring k
   WHERE k.plan_at <= moment.now
       - make_interval(secs => greatest($4::float8, CASE WHEN (SELECT max(version) FROM sexton.tzdata) > $5::text THEN $6::float8 ELSE 0 END))
-    AND sexton.partition_of(k.id) = ANY ($2::smallint[])
+    AND sexton.partition_of(k.id) = ANY ($2::smallint[]) AND k.id <> ALL ($7::uuid[])
   ORDER BY k.plan_at, k.id LIMIT $3
 ) j
 
@@ -32,7 +33,8 @@ SELECT sexton.ensure_partitions(coalesce($1::timestamptz, clock_timestamp()))
 -- ledger. The same holds for the release of the time zone data (rule "one instant, one fire"): a schedule that newer data
 -- replanned meanwhile does not change. $1 now, $3 the release in use, $2 documents: id, version, cursor_at and tzdata (as
 -- read), new_cursor_at, plan_at, fire_count, over, schedule (at the first time), overlap, fires [{fire_at, due_at}], missed
--- [{first_at, last_at, count, status, reason}]
+-- [{first_at, last_at, count, status, reason}]. Rule "never wait inside a batch": a schedule that another session has locked is
+-- left for the next pass, and the answer names it.
 WITH moment AS MATERIALIZED (
   SELECT at AS now, (extract(epoch FROM at) * 1000000)::bigint AS micros FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at) m
 ), given AS MATERIALIZED (
@@ -42,12 +44,14 @@ WITH moment AS MATERIALIZED (
   FROM jsonb_to_recordset($2::jsonb) AS x (
     id uuid, version int, cursor_at timestamptz, tzdata text, new_cursor_at timestamptz, plan_at timestamptz, fire_count bigint, over boolean,
     schedule jsonb, overlap smallint, fires jsonb, missed jsonb)
+), free AS MATERIALIZED (
+  SELECT j.id FROM sexton.jobs_recurring j WHERE j.id = ANY (ARRAY(SELECT given.id FROM given)) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED
 ), planned AS (
   UPDATE sexton.jobs_recurring j SET
     plan_cursor_at = g.new_cursor_at, plan_at = CASE WHEN NOT g.done THEN g.plan_at END, fire_count = g.fire_count, tzdata = $3::text,
     schedule = coalesce(nullif(g.schedule, 'null'), j.schedule), over_at = CASE WHEN g.done THEN moment.now END, over_as = CASE WHEN g.done THEN 'completed' END
   FROM given g, moment
-  WHERE j.id = ANY (ARRAY(SELECT given.id FROM given)) AND j.id = g.id AND j.version = g.version
+  WHERE j.id = ANY (ARRAY(SELECT free.id FROM free)) AND j.id = g.id AND j.version = g.version
     AND j.plan_cursor_at IS NOT DISTINCT FROM g.cursor_at AND j.tzdata IS NOT DISTINCT FROM g.tzdata AND coalesce(j.plan_at, 'infinity') < 'infinity'  -- active; see of_ids
   RETURNING j.id, j.version, j.task, j.tenant, j.queue, j.lane, j.timeout_s, j.at_most_once, j.policy, g.fires, g.missed, g.overlap,
     sexton.limit_key_of(j.policy, j.payload) AS limit_key
@@ -73,24 +77,32 @@ WITH moment AS MATERIALIZED (
   FROM moment, planned p
   CROSS JOIN LATERAL jsonb_to_recordset(p.missed) AS m (first_at timestamptz, last_at timestamptz, count bigint, status text, reason text)
 )
-SELECT p.id, (SELECT extract(epoch FROM min(placed.due_at) - max(moment.now))::float8 FROM placed, moment) AS next_due_s FROM planned p
+SELECT p.id, (SELECT extract(epoch FROM min(placed.due_at) - max(moment.now))::float8 FROM placed, moment) AS next_due_s, false AS is_locked FROM planned p
+UNION ALL
+SELECT locked.id, NULL, true FROM (SELECT id FROM given EXCEPT SELECT id FROM free) locked
 
 -- name: lock_partitions
 -- Per partition, one promoter at a time decides which runs may run together; it holds the lock until the transaction ends, with
 -- or without a pooler. A promoter that finds the lock taken leaves the partition to the holder, so none waits. A holder that
--- hangs in the middle delays its partitions for five seconds.
-SELECT p.partition, s.within FROM (SELECT set_config('idle_in_transaction_session_timeout', '5s', true) AS within) s, unnest($1::smallint[]) AS p (partition)
-WHERE pg_try_advisory_xact_lock(7307, 100 + p.partition)
+-- hangs in the middle delays its partitions for five seconds. The lock is a row, because any role can take an advisory lock:
+-- rule "no lock that others may take". The advisory lock beside it is the one that the release before takes.
+WITH mine AS MATERIALIZED (
+  SELECT l.n AS partition, set_config('idle_in_transaction_session_timeout', '5s', true) AS within FROM sexton.locks l
+  WHERE l.what = 'promote' AND l.n = ANY ($1::smallint[]) ORDER BY l.n FOR UPDATE SKIP LOCKED
+), tried AS MATERIALIZED (
+  SELECT m.partition, m.within, pg_try_advisory_xact_lock(7307, 100 + m.partition) AS is_free FROM mine m
+)
+SELECT t.partition, t.within FROM tried t WHERE t.is_free OR NOT sexton.held_by_service(7307, 100 + t.partition)
 
 -- name: promote_alone
 -- Due runs whose job has no other run that is live, blocked or due: nothing to decide. Call it with the partitions locked
--- (rule "lock, then decide"). Runs that are too late are left to `recall`. $1 now, $2 partitions, $3 at most
+-- (rule "lock, then decide"). Runs that are too late are left to `recall`. $1 now, $2 partitions, $3 at most, $4 jobs to leave out
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), due AS MATERIALIZED (
   SELECT r.id, r.job_id FROM sexton.runs r
   WHERE r.state = 'waiting' AND r.overlap > 0 AND r.token = 0 AND r.partition = ANY ($2::smallint[]) AND r.due_at <= (SELECT now FROM moment)
-    AND (r.origin <> 'schedule' OR r.due_at > (SELECT now - sexton.patience() FROM moment))
+    AND (r.origin <> 'schedule' OR r.due_at > (SELECT now - sexton.patience() FROM moment)) AND r.job_id <> ALL ($4::uuid[])
   ORDER BY r.due_at, r.partition, r.id LIMIT $3 FOR UPDATE SKIP LOCKED
 ), judged AS MATERIALIZED (
   SELECT d.id, d.job_id, EXISTS (
@@ -145,6 +157,10 @@ UPDATE sexton.runs r SET state = 'blocked' WHERE r.id = ANY ($1::uuid[]) AND r.s
 SELECT j.id, j.version, j.paused_at, j.over_at, j.over_as, j.plan_cursor_at, j.schedule, j.recurrence, j.tenant, j.name, j.submitted_at, j.tzdata
 FROM sexton.jobs_recurring j WHERE j.id = $1 FOR UPDATE
 
+-- name: hold_runs
+-- Of these jobs, those whose runs that have not started could all be locked. $1 jobs, $2 states of the runs
+SELECT unnest(sexton.hold_runs($1::uuid[], $2::text[])) AS id
+
 -- name: unplan
 -- $1 now, $2 job, $3 the status in the ledger of fires that will not be planned again
 SELECT cursor_at, removed_count, begun_count
@@ -188,31 +204,44 @@ WITH moment AS MATERIALIZED (
 )
 SELECT id FROM placed
 
+-- name: wake
+UPDATE sexton.jobs_recurring j SET plan_at = coalesce($1::timestamptz, clock_timestamp()) WHERE j.id = $2
+
+-- name: end_fires
+-- $1 now, $2 job, $3 reason
+SELECT sexton.end_fires($2::uuid, $3::text, coalesce($1::timestamptz, clock_timestamp())) AS ended_count
+
 -- name: end
 UPDATE sexton.jobs_recurring j SET plan_at = NULL, resume_at = NULL, over_at = coalesce($1::timestamptz, clock_timestamp()),
   over_as = $3::text, over_reason = $4::text
 WHERE j.id = $2 AND j.over_at IS NULL RETURNING j.id
 
 -- name: fail
--- Its rule cannot be read: it ends, unless it was changed meanwhile. $1 now, $2 job, $3 version that was read, $4 reason
-WITH ended AS (
+-- Its rule cannot be read: it ends, unless it was changed meanwhile or another session has locked it or its runs. Promoted fires
+-- continue. $1 now, $2 job, $3 version that was read, $4 reason
+WITH free AS MATERIALIZED (
+  SELECT k.id FROM sexton.jobs_recurring k WHERE k.id = $2 AND k.version = $3 AND k.over_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
+), ended AS (
   UPDATE sexton.jobs_recurring j SET plan_at = NULL, resume_at = NULL, over_at = coalesce($1::timestamptz, clock_timestamp()),
     over_as = 'failed', over_reason = $4::text
-  WHERE j.id = $2 AND j.version = $3 AND j.over_at IS NULL RETURNING j.id
+  WHERE j.id = (SELECT f.id FROM free f WHERE f.id = ANY (sexton.hold_runs(ARRAY[f.id], '{waiting}'))) RETURNING j.id, j.over_at
 )
-DELETE FROM sexton.runs r WHERE r.job_id = (SELECT id FROM ended) AND r.origin = 'schedule' AND r.token = 0 AND r.state = 'waiting'
+SELECT sexton.end_fires(e.id, $4::text, e.over_at, '{waiting}') AS ended_count FROM ended e
 
 -- name: postpone
 -- A schedule that cannot be planned because of an unexpected error does not delay the others. $1 now, $2 job, $3 version that
 -- was read
 UPDATE sexton.jobs_recurring j SET plan_at = coalesce($1::timestamptz, clock_timestamp()) + interval '1 minute'
-WHERE j.id = $2 AND j.version = $3 AND coalesce(j.plan_at, 'infinity') < 'infinity'
+WHERE j.id = (
+  SELECT k.id FROM sexton.jobs_recurring k
+  WHERE k.id = $2 AND k.version = $3 AND coalesce(k.plan_at, 'infinity') < 'infinity' FOR NO KEY UPDATE SKIP LOCKED)
 
 -- name: recall
 SELECT sexton.recall($2::smallint[], $3, $1::timestamptz) AS recalled_count
 
 -- name: due_to_resume
 SELECT id FROM sexton.jobs_recurring WHERE resume_at <= (SELECT coalesce($1::timestamptz, clock_timestamp())) ORDER BY resume_at LIMIT $2
+FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: lock_due_to_resume
 SELECT resume_at FROM sexton.jobs_recurring
@@ -226,20 +255,30 @@ FROM sexton.jobs_recurring WHERE resume_at IS NOT NULL ORDER BY resume_at LIMIT 
 -- Live schedules that no planner would plan, and those that should have been planned a minute ago. $1 now
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), free AS MATERIALIZED (
+  SELECT k.id FROM sexton.jobs_recurring k WHERE k.plan_at IS NULL AND k.over_at IS NULL AND k.paused_at IS NULL
+  FOR NO KEY UPDATE SKIP LOCKED
 ), forgotten AS (
-  UPDATE sexton.jobs_recurring j SET plan_at = moment.now FROM moment
-  WHERE j.plan_at IS NULL AND j.over_at IS NULL AND j.paused_at IS NULL RETURNING j.id
+  UPDATE sexton.jobs_recurring j SET plan_at = moment.now FROM moment WHERE j.id = ANY (ARRAY(SELECT id FROM free)) RETURNING j.id
 )
 SELECT ARRAY(SELECT id FROM forgotten) AS forgotten,
   (SELECT count(*) FROM (SELECT FROM sexton.jobs_recurring j, moment WHERE j.plan_at < moment.now - interval '1 minute' LIMIT 10000) late)::int AS late_count
 
 -- name: unplanned
--- The full check: schedules whose cursor is past a fire that does not exist are planned again from now. Not those whose jitter
--- let the fire start, and end, before its nominal time.
-UPDATE sexton.jobs_recurring j SET plan_at = moment.now, plan_cursor_at = moment.now
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) moment
-WHERE j.over_at IS NULL AND j.paused_at IS NULL AND j.plan_cursor_at > moment.now + interval '1 minute'
-  AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id = j.id AND r.origin <> 'backfill')
-  AND NOT EXISTS (SELECT FROM sexton.executions e
-                  WHERE e.job_id = j.id AND e.id >= sexton.uuid7_floor(moment.now - interval '1 hour') AND e.fire_at >= j.plan_cursor_at)
-RETURNING j.id
+-- The full check: schedules whose cursor is past a fire that does not exist are planned again from now, or from the last fire that was
+-- decided if the clock was set back. Not those whose jitter let the fire start, and end, before its nominal time.
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), free AS MATERIALIZED (
+  SELECT j.id FROM sexton.jobs_recurring j, moment
+  WHERE j.over_at IS NULL AND j.paused_at IS NULL AND j.plan_cursor_at > moment.now + interval '1 minute'
+    AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.job_id = j.id AND r.origin <> 'backfill')
+    AND NOT EXISTS (SELECT FROM sexton.executions e
+                    WHERE e.job_id = j.id AND e.id >= sexton.uuid7_floor(moment.now - interval '1 hour') AND e.fire_at >= j.plan_cursor_at)
+  FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE sexton.jobs_recurring j SET plan_at = moment.now, plan_cursor_at = greatest(moment.now, (
+  SELECT max(CASE WHEN e.status IN ('missed', 'paused') THEN coalesce((e.result->>'last')::timestamptz, e.fire_at) ELSE e.fire_at END)
+  FROM sexton.executions e
+  WHERE e.job_id = j.id AND e.id >= sexton.uuid7_floor(moment.now - interval '1 hour') AND e.origin = 'schedule'))
+FROM moment WHERE j.id = ANY (ARRAY(SELECT id FROM free)) RETURNING j.id

@@ -47,7 +47,7 @@ FROM sexton.runs r WHERE r.id = ANY (ARRAY(SELECT id FROM found)) ORDER BY r.id 
 
 -- name: retarget
 -- Deliveries that are sent again use the current URL and retry policy of their subscription. Their content stays the same, so
--- this is no new version. Locks them, and returns those that belong to the subscription. $1 jobs, $2 subscription
+-- the job keeps its version. Locks them, and returns those that belong to the subscription. $1 jobs, $2 subscription
 WITH locked AS MATERIALIZED (
   SELECT j.id, (s.delivery->'policy') || jsonb_build_object('delivers', j.policy->'delivers') AS policy, j.policy AS was
   FROM sexton.jobs j JOIN sexton.subscriptions s ON s.name = $2::text

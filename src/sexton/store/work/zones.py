@@ -22,6 +22,7 @@ class Behind(NamedTuple):
     id: UUID
     zone: str
     rules: bytes | None
+    tzdata: str  # the release that planned it
 
 
 class Coming(NamedTuple):
@@ -33,6 +34,7 @@ class Coming(NamedTuple):
     schedule_json: str
     cursor_at: datetime | None
     old_rules: bytes | None  # of its zone, as they were when it was planned, if they are known
+    tzdata: str | None  # the release that planned it
     now: datetime
     planned: Sequence[datetime]  # not started
     decided_at: datetime | None  # the last fire that was started or decided

@@ -1,7 +1,7 @@
 -- The policy document of the options that a caller of SQL names; null where it names none.
 -- Promises: an option that breaks a rule is rejected with SQLSTATE 22023 and a message that names the argument.
 -- Called by: submit, submit_schedule. Locks: none.
-CREATE OR REPLACE FUNCTION sexton.said_policy(
+CREATE OR REPLACE FUNCTION sexton.policy_document(
   max_attempts int, deadline interval, start_within interval, lease interval, progress_within interval, grace interval, max_lost int)
 RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path = sexton, pg_temp AS $$
 DECLARE
@@ -13,12 +13,8 @@ BEGIN
   IF FOUND THEN
     RAISE EXCEPTION '%: % is negative', wrong.name, wrong.span USING ERRCODE = '22023';
   END IF;
-  IF max_attempts NOT BETWEEN 1 AND 1000 THEN
-    RAISE EXCEPTION 'max_attempts: % must lie between 1 and 1000', max_attempts USING ERRCODE = '22023';
-  END IF;
-  IF max_lost NOT BETWEEN 1 AND 1000 THEN
-    RAISE EXCEPTION 'max_lost: % must lie between 1 and 1000', max_lost USING ERRCODE = '22023';
-  END IF;
+  PERFORM sexton.check_count('max_attempts', max_attempts, 1000);
+  PERFORM sexton.check_count('max_lost', max_lost, 1000);
   RETURN nullif(jsonb_strip_nulls(jsonb_build_object(
     'retry', CASE WHEN max_attempts IS NOT NULL THEN jsonb_build_object('max_attempts', max_attempts) END,
     'deadline_s', extract(epoch FROM deadline), 'start_within_s', extract(epoch FROM start_within), 'lease_s', extract(epoch FROM lease),
