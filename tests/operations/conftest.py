@@ -1,4 +1,4 @@
-"""Every test of an operation runs under the watch of the transition trigger, and ends with a check of invariants."""
+"""Every test of an operation runs with the transition trigger, and ends with a check of the invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission: what may run beside what, decided under a lock, and decided again until it is done."""
+"""Admission: which runs may run at the same time, decided under a lock, and examined again in every pass."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def clock(at: datetime) -> str:
     ],
 )
 async def test_a_job_of_twenty_minutes_every_fifteen(rig: Rig, policy: str, starts: dict[float, float]) -> None:
-    """B5: which fire started when; the others are in the ledger, with the run that was in the way."""
+    """B5: which fire started when; the ledger has the others, with the run that blocked them."""
     table, job_id = await twenty_minutes_every_fifteen(rig, policy)
     assert dict(zip(table.fire_minutes(), table.start_minutes(), strict=True)) == starts
     not_started = {15.0 * n for n in range(1, 9)} - set(starts)
@@ -100,8 +100,8 @@ async def test_a_job_of_twenty_minutes_every_fifteen(rig: Rig, policy: str, star
     assert all(gap.status == "skipped" for gap in await table.ledger(job_id))
 
 
-async def test_the_table_in_the_documentation_is_what_happens(rig: Rig) -> None:
-    """B5. It is made here: on a difference, the expected text is in the message."""
+async def test_the_table_in_the_documentation_is_true(rig: Rig) -> None:
+    """B5. The table is generated here: if it differs, the message has the expected text."""
     columns: list[list[str]] = []
     for policy in POLICIES:
         table, job_id = await twenty_minutes_every_fifteen(rig, policy)
@@ -125,7 +125,7 @@ async def test_the_table_in_the_documentation_is_what_happens(rig: Rig) -> None:
 async def test_a_promoter_that_cannot_see_what_another_starts_does_not_decide(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, locked: bool
 ) -> None:
-    """B5, rule "lock, then decide". Without the lock two start at once, and where several may, no index is there to object."""
+    """B5, rule "lock, then decide". Without the lock two runs start at once; where several may run, no index prevents it."""
     between = Between(rig.database)
     table = Timetable(rig)
     job_id = await table.write(recurrence={"overlap": {"policy": "parallel", "max_parallel": 1}})
@@ -147,8 +147,8 @@ async def everything_is_mine(_connection: object, partitions: Collection[int]) -
     return list(partitions)
 
 
-async def test_a_partition_that_another_decides_about_is_left_to_it(rig: Rig, connection: Conn) -> None:
-    """B5, B8, rule "lock, then decide": nobody waits, and what is left is looked at again soon."""
+async def test_a_partition_that_another_promoter_has_locked_is_skipped(rig: Rig, connection: Conn) -> None:
+    """B5, B8, rule "lock, then decide": no promoter waits, and the next pass comes soon."""
     table = Timetable(rig)
     job_id = await table.write()
     rig.move(15 * 60)
@@ -161,17 +161,17 @@ async def test_a_partition_that_another_decides_about_is_left_to_it(rig: Rig, co
     assert await table.live(job_id) == [("ready", table.now)]
 
 
-async def test_a_promoter_that_stands_still_in_the_middle_holds_its_partitions_for_five_seconds(
+async def test_a_promoter_that_is_paused_in_the_middle_holds_its_partitions_for_five_seconds(
     rig: Rig, connection: Conn
 ) -> None:
-    """B2: and not for the minute that other transactions may take."""
+    """B2: not for the minute that other transactions may take."""
     async with connection.transaction():
         await schedules.lock_partitions(connection, [1])
         assert await connection.fetchval("SHOW idle_in_transaction_session_timeout") == "5s"
 
 
-async def test_a_job_of_which_somebody_holds_a_run_is_not_waited_for(rig: Rig, connection: Conn) -> None:
-    """B8, rule "lock, then decide": a person edits it, slowly; the others go on, and neither deadlocks."""
+async def test_a_job_whose_run_is_locked_is_not_waited_for(rig: Rig, connection: Conn) -> None:
+    """B8, rule "lock, then decide": a person edits it, slowly; the others continue, without a deadlock."""
     table = Timetable(rig, takes_s=3600)
     slow, other = await table.write(), await table.write()
     await table.until(15)
@@ -208,7 +208,7 @@ async def test_waits_between_attempts_are_live(rig: Rig, pause: str) -> None:
     assert gap.reason == f"the previous run has not ended: {claimed.lease.run_id}"
 
 
-async def test_replace_ends_what_waits_for_its_next_attempt_at_once(rig: Rig) -> None:
+async def test_replace_ends_at_once_a_run_that_waits_for_its_next_attempt(rig: Rig) -> None:
     """B5."""
     table = Timetable(rig, takes_s=60)
     job_id = await table.write(recurrence={"overlap": {"policy": "replace"}})
@@ -225,8 +225,8 @@ async def test_replace_ends_what_waits_for_its_next_attempt_at_once(rig: Rig) ->
     assert (await rig.statuses(job_id))[:2] == ["snoozed", "cancelled"]
 
 
-async def test_a_release_that_nobody_heard_of_is_found_by_the_next_pass(rig: Rig) -> None:
-    """B5, rule "look again every pass": notifications are off, the node that blocked it is gone."""
+async def test_a_release_without_a_notification_is_found_by_the_next_pass(rig: Rig) -> None:
+    """B5, rule "look again every pass": notifications are off, and the node that should release it is gone."""
     table = Timetable(rig, takes_s=20 * 60)
     job_id = await table.write(recurrence={"overlap": {"policy": "queue"}})
     rig.move(15 * 60)
@@ -241,7 +241,7 @@ async def test_a_release_that_nobody_heard_of_is_found_by_the_next_pass(rig: Rig
     assert [state for state, _ in await table.live(job_id)] == ["ready", "waiting"]
 
 
-async def test_without_another_look_what_is_blocked_stays_so_for_ever(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_looking_again_a_blocked_run_stays_blocked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above fails without rule "look again every pass"."""
 
     async def nothing(*_: object, **__: object) -> list[UUID]:
@@ -249,11 +249,11 @@ async def test_without_another_look_what_is_blocked_stays_so_for_ever(rig: Rig, 
 
     monkeypatch.setattr(schedules, "released", nothing)
     with pytest.raises(AssertionError):
-        await test_a_release_that_nobody_heard_of_is_found_by_the_next_pass(rig)
+        await test_a_release_without_a_notification_is_found_by_the_next_pass(rig)
 
 
-async def test_its_end_wakes_a_promoter_for_what_waits_behind_it(rig: Rig, connection: Conn) -> None:
-    """B5: the fast path, also behind a sweeper or a cancel."""
+async def test_the_end_of_a_run_wakes_a_promoter_for_the_run_blocked_behind_it(rig: Rig, connection: Conn) -> None:
+    """B5: the fast path, also if a sweeper or a cancel ends it."""
     heard: asyncio.Queue[str] = asyncio.Queue()
     await connection.add_listener("sexton_due", lambda *_: heard.put_nowait("due"))
     table = Timetable(rig, takes_s=20 * 60)
@@ -272,7 +272,7 @@ async def test_its_end_wakes_a_promoter_for_what_waits_behind_it(rig: Rig, conne
 
 
 async def test_a_replay_waits_its_turn_and_is_never_skipped(rig: Rig) -> None:
-    """D4, B5: a person asked for it; the dead letter is gone."""
+    """D4, B5: a person requested it, and the dead letter is gone."""
     table = Timetable(rig)
     job_id = await table.write()
     rig.move(15 * 60)
@@ -294,7 +294,7 @@ async def test_a_replay_waits_its_turn_and_is_never_skipped(rig: Rig) -> None:
 
 
 async def test_a_thousand_skips_take_one_pass(rig: Rig) -> None:
-    """B8: a minute in which everything still runs is decided as fast as one in which everything starts."""
+    """B8: a minute in which everything still runs takes no longer than one in which everything starts."""
     table = Timetable(rig, takes_s=3600)
     between = Between(rig.database)
     async with rig.database.transaction() as connection:
@@ -310,8 +310,8 @@ async def test_a_thousand_skips_take_one_pass(rig: Rig) -> None:
     assert len(between.statements) < 12
 
 
-async def test_a_policy_that_cannot_be_read_does_not_hold_up_the_others(rig: Rig) -> None:
-    """Written in plain SQL; the planner ends it, with the reason."""
+async def test_a_policy_that_cannot_be_read_does_not_delay_other_jobs(rig: Rig) -> None:
+    """Written in plain SQL; the planner ends the job, with the reason."""
     table = Timetable(rig, takes_s=3600)
     job_id = await table.write()
     await table.fire(job_id)
@@ -325,8 +325,8 @@ async def test_a_policy_that_cannot_be_read_does_not_hold_up_the_others(rig: Rig
     assert "cannot be read" in ((await table.show(job_id)).over_reason or "")
 
 
-async def test_what_waits_its_turn_follows_another_overlap_policy(rig: Rig) -> None:
-    """B5, A7: queued behind a run that was to be alone, let in beside it by an edit. The unique index, the last guard of
+async def test_a_blocked_run_follows_an_edited_overlap_policy(rig: Rig) -> None:
+    """B5, A7: a run queued behind one that runs alone, and started beside it after an edit. The unique index, the backstop of
     rule "lock, then decide", does not cover the second run then."""
     table = Timetable(rig, takes_s=40 * 60)
     job_id = await table.write(recurrence={"overlap": POLICIES["queue"]})

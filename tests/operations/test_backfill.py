@@ -1,4 +1,4 @@
-"""Backfill: the fires of a past range on demand, each once, throttled, and nothing of the schedule disturbed by it."""
+"""Backfill: the fires of a past range on demand, each once, throttled, without an effect on the schedule."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def hours(*wanted: int) -> list[datetime]:
 
 
 class World:
-    """An hourly job since 02:00, a promoter and a worker, all moved by hand."""
+    """An hourly job since 02:00, a promoter and a worker, all stepped by the test."""
 
     def __init__(self, database: Postgres, connection: Conn) -> None:
         self.database, self.connection = database, connection
@@ -62,7 +62,7 @@ class World:
         self.job_id = written.id
 
     async def outage(self, until: datetime) -> None:
-        """Nobody was there: catch-up has the latest, the ledger the rest."""
+        """After a downtime: catch-up ran the latest fire, the ledger has the others."""
         await schedules.recall(self.connection, partitions=ALL, limit=100, now=until)
         await self.plan(until)
 
@@ -100,8 +100,8 @@ def world(database: Postgres, connection: Conn) -> World:
     return World(database, connection)
 
 
-async def test_the_missing_fires_of_a_range_run_one_after_the_other_with_their_own_time(world: World) -> None:
-    """A7, B6: oldest first, each due a spacing later, marked, and `fire_at` is when it should have been."""
+async def test_the_missing_fires_of_a_range_run_one_after_the_other_with_their_nominal_time(world: World) -> None:
+    """A7, B6: oldest first, each due a spacing later, marked, and `fire_at` is the nominal time."""
     await world.write()
     await world.outage(at(8, 10))
     done = await world.ask(at(3), at(6), now=at(8, 10), spacing="10s")
@@ -119,7 +119,7 @@ async def test_the_missing_fires_of_a_range_run_one_after_the_other_with_their_o
     assert seen == [("backfill", fire_at) for fire_at in hours(3, 4, 5)]
 
 
-async def test_a_dry_run_says_the_same_and_changes_nothing(world: World) -> None:
+async def test_a_dry_run_returns_the_same_and_changes_nothing(world: World) -> None:
     await world.write()
     await world.outage(at(8, 10))
     before = await snapshot(world.connection)
@@ -130,14 +130,14 @@ async def test_a_dry_run_says_the_same_and_changes_nothing(world: World) -> None
     assert done == told._replace(dry_run=False)
 
 
-async def test_asked_twice_it_runs_once(world: World) -> None:
-    """A7: while its runs live, and after they have succeeded."""
+async def test_a_repeated_call_runs_each_fire_once(world: World) -> None:
+    """A7: while its runs are live, and after they have succeeded."""
     await world.write()
     await world.outage(at(5, 10))
     assert (await world.ask(at(3), at(5), now=at(5, 10))).fires == hours(3, 4)
     again = await world.ask(at(3), at(5), now=at(5, 10))
     assert (again.fires, again.live_count, again.already_ran_count) == ([], 2, 0)
-    for second in (10, 20, 30):  # the one that was caught up with among them
+    for second in (10, 20, 30):  # with the one that was caught up
         (claimed,) = await world.begin(at(5, 10, second))
         await world.end(claimed, now=at(5, 10, second))
     again = await world.ask(at(3), at(5), now=at(5, 20))
@@ -148,7 +148,7 @@ async def test_asked_twice_it_runs_once(world: World) -> None:
 
 
 async def test_two_calls_at_once_write_each_fire_once(world: World, rival: Conn) -> None:
-    """Rule "lock, then decide": the lock of the job, then the look."""
+    """Rule "lock, then decide": first the lock of the job, then the query."""
     await world.write()
     await world.outage(at(8, 10))
 
@@ -165,8 +165,8 @@ async def test_two_calls_at_once_write_each_fire_once(world: World, rival: Conn)
     assert len(await world.runs()) == 3
 
 
-async def test_what_has_run_by_its_schedule_is_left_out_and_so_is_what_lies_in_the_dead_letters(world: World) -> None:
-    """A backfill of what is missing doubles no effect, and takes no letter's replay away."""
+async def test_fires_that_ran_by_the_schedule_and_dead_letters_are_left_out(world: World) -> None:
+    """A backfill repeats no effect, and does not replace the replay of a dead letter."""
     await world.write()
     for hour, outcome in ((3, Succeeded()), (4, BROKEN)):
         await world.plan(at(hour))
@@ -185,7 +185,7 @@ LETTERS = dead_letters.Filter()
 
 
 async def test_fires_are_those_of_the_rule_with_zone_exclusions_start_and_end(world: World) -> None:
-    """A3: half past two in New York on the day of the gap is three o'clock."""
+    """A3: 02:30 in New York on the day of the gap is 03:00."""
     await world.write(
         {
             "cron": "30 2 * * *",
@@ -204,7 +204,7 @@ async def test_fires_are_those_of_the_rule_with_zone_exclusions_start_and_end(wo
     assert told.fires == [datetime(2026, 3, day, hour, minute, tzinfo=UTC) for day, hour, minute in march]
 
 
-async def test_more_fires_than_a_call_may_write_are_refused_with_the_way_to_split_it(
+async def test_more_fires_than_a_call_may_write_are_rejected_with_advice_to_split_the_range(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.write()
@@ -223,7 +223,7 @@ async def test_more_fires_than_a_call_may_write_are_refused_with_the_way_to_spli
         await world.ask(at(3), at(9), now=at(10, 10))
 
 
-async def test_a_walk_that_takes_too_long_is_refused(world: World) -> None:
+async def test_a_search_that_takes_too_long_is_rejected(world: World) -> None:
     """A7: bounded in time, whatever the rule."""
     await world.write({"every": "1s", "anchor_at": "2026-03-04T00:00:00Z"})
     ticks = iter(range(100))
@@ -248,7 +248,9 @@ async def test_a_walk_that_takes_too_long_is_refused(world: World) -> None:
         ({"from_at": at(5), "overlap": "parallel"}, "overlap"),
     ],
 )
-async def test_what_cannot_be_is_refused_by_name_and_nothing_is_written(world: World, asked: Any, field: str) -> None:
+async def test_an_invalid_range_is_rejected_with_its_reason_and_nothing_is_written(
+    world: World, asked: Any, field: str
+) -> None:
     await world.write()
     with pytest.raises(Invalid) as refused:
         await world.ask(**asked)
@@ -256,8 +258,8 @@ async def test_what_cannot_be_is_refused_by_name_and_nothing_is_written(world: W
     assert await world.runs() == {}
 
 
-async def test_what_lies_before_all_history_is_not_guessed(world: World) -> None:
-    """A fire that ran before the oldest partition would run again: who wants that says `all`."""
+async def test_a_range_before_the_oldest_history_is_rejected(world: World) -> None:
+    """A fire that ran before the oldest partition would run again; `all` allows that."""
     await world.write(now=at(0.5))
     await world.outage(at(5, 10))
     with pytest.raises(Invalid, match=r"history goes back to 2026-03-04T01:00:00Z.*set fires to all"):
@@ -266,13 +268,13 @@ async def test_what_lies_before_all_history_is_not_guessed(world: World) -> None
     assert (await world.ask(at(1), at(3), now=at(5, 10), dry_run=True)).fires == hours(1, 2)
 
 
-async def test_before_its_submission_everything_is_missing(world: World) -> None:
+async def test_all_fires_before_the_submission_are_missing(world: World) -> None:
     await world.write()
     told = await world.ask(at(-48), at(-46), now=at(2, 30), dry_run=True)
     assert len(told.fires) == 2
 
 
-async def test_neither_the_cursor_nor_a_planned_fire_moves(world: World) -> None:
+async def test_neither_the_cursor_nor_a_planned_fire_changes(world: World) -> None:
     await world.write()
     await world.outage(at(5, 10))
     cursor, planned = await world.cursor(), await world.runs("schedule")
@@ -280,8 +282,8 @@ async def test_neither_the_cursor_nor_a_planned_fire_moves(world: World) -> None
     assert (await world.cursor(), await world.runs("schedule")) == (cursor, planned)
 
 
-async def test_what_the_schedule_itself_will_still_decide_is_left_to_it(world: World) -> None:
-    """Rule "plan by compare-and-set": a fire behind an outage that no planner has seen yet would come twice, by catch-up and by
+async def test_fires_that_the_schedule_will_still_decide_are_left_to_it(world: World) -> None:
+    """Rule "plan by compare-and-set": a fire after an outage that no planner has seen yet would run twice, by catch-up and by
     backfill."""
     await world.write()
     told = await world.ask(at(2, 30), now=at(6, 10), dry_run=True)
@@ -289,6 +291,19 @@ async def test_what_the_schedule_itself_will_still_decide_is_left_to_it(world: W
     await world.outage(at(6, 10))
     told = await world.ask(at(2, 30), now=at(6, 10), dry_run=True)
     assert (told.fires, told.live_count, told.undecided_count) == (hours(3, 4, 5), 1, 0)
+
+
+async def test_a_backfill_that_waits_for_long_takes_no_planned_fire_back(world: World) -> None:
+    """C9: the planner recalls late fires of the schedule. A late run of a backfill is none, and would be found in each pass."""
+    await world.write()
+    await world.outage(at(5, 10))
+    await world.connection.execute("DELETE FROM sexton.runs WHERE fire_at < $1", at(5, 30))
+    await world.ask(at(3), at(5), now=at(5, 10))
+    assert set(await world.runs()) == set(hours(3, 4))
+    cursor, planned = await world.cursor(), await world.runs("schedule")
+    assert await schedules.recall(world.connection, partitions=ALL, limit=100, now=at(5, 59)) == 0
+    assert (await world.cursor(), await world.runs("schedule")) == (cursor, planned)
+    assert planned
 
 
 @pytest.mark.parametrize(("on_resume", "wanted"), [("skip", [3, 4]), ("all", [])])
@@ -324,8 +339,8 @@ async def test_a_cancelled_job_and_a_one_time_job_are_refused(world: World) -> N
         await backfill.stop(world.connection, TESTER, world.job_id)
 
 
-async def test_with_a_version_only_that_one(world: World) -> None:
-    """What was previewed is what is done."""
+async def test_with_a_version_only_that_version_is_backfilled(world: World) -> None:
+    """The backfill does what the preview showed."""
     await world.write()
     await world.outage(at(5, 10))
     told = await world.ask(at(3), at(5), now=at(5, 10), dry_run=True)
@@ -339,7 +354,9 @@ async def test_with_a_version_only_that_one(world: World) -> None:
 
 
 @pytest.mark.parametrize("policy", ["skip", "queue", "replace"])
-async def test_a_regular_fire_waits_for_the_one_that_runs_and_goes_before_the_rest(world: World, policy: str) -> None:
+async def test_a_regular_fire_waits_for_the_running_one_and_starts_before_the_rest_of_the_backfill(
+    world: World, policy: str
+) -> None:
     """B5: because of a backfill no fire of the schedule is skipped, and no run of the backfill is replaced."""
     await world.write(recurrence={"overlap": {"policy": policy}} if policy != "skip" else None)
     await world.connection.execute("DELETE FROM sexton.runs")
@@ -362,7 +379,7 @@ async def test_a_regular_fire_waits_for_the_one_that_runs_and_goes_before_the_re
 
 
 async def test_among_themselves_regular_fires_keep_their_policy_during_a_backfill(world: World) -> None:
-    """B5: of two that come while one run of a backfill is alive, the second is skipped because of the first."""
+    """B5: if two fires come while a run of a backfill is live, the second is skipped because of the first."""
     await world.write({"cron": "*/10 * * * *"})
     await world.connection.execute("DELETE FROM sexton.runs")
     await world.connection.execute("UPDATE sexton.jobs_recurring SET plan_cursor_at = $1, plan_at = $1", at(5, 55))
@@ -376,7 +393,7 @@ async def test_among_themselves_regular_fires_keep_their_policy_during_a_backfil
 
 
 async def test_a_full_queue_of_backfills_leaves_the_places_of_regular_fires_free(world: World) -> None:
-    """B5: `max_queued` counts fires of the schedule alone, and none of the backfill is dropped for it."""
+    """B5: `max_queued` counts only fires of the schedule, and drops no run of the backfill."""
     await world.write({"cron": "*/10 * * * *"}, recurrence={"overlap": {"policy": "queue", "max_queued": 1}})
     await world.connection.execute("DELETE FROM sexton.runs")
     await world.connection.execute("UPDATE sexton.jobs_recurring SET plan_cursor_at = $1, plan_at = $1", at(5, 55))
@@ -389,7 +406,7 @@ async def test_a_full_queue_of_backfills_leaves_the_places_of_regular_fires_free
 
 
 @pytest.mark.parametrize(("overlap", "at_once"), [("queue", 1), ("parallel", 3)])
-async def test_of_a_job_that_may_run_beside_itself_one_backfill_runs_at_a_time_unless_asked(
+async def test_a_job_that_may_overlap_itself_runs_one_backfill_at_a_time_by_default(
     world: World, overlap: str, at_once: int
 ) -> None:
     await world.write(recurrence={"overlap": {"policy": "parallel", "max_parallel": 3}})
@@ -403,7 +420,7 @@ async def test_of_a_job_that_may_run_beside_itself_one_backfill_runs_at_a_time_u
     assert sorted((await world.runs()).values()) == sorted(["running"] * at_once + ["blocked"] * (4 - at_once))
 
 
-async def test_a_regular_fire_of_such_a_job_waits_for_room_that_a_backfill_takes(world: World) -> None:
+async def test_a_regular_fire_of_such_a_job_waits_while_a_backfill_uses_its_capacity(world: World) -> None:
     await world.write({"cron": "*/10 * * * *"}, recurrence={"overlap": {"policy": "parallel", "max_parallel": 2}})
     await world.connection.execute("DELETE FROM sexton.runs")
     await world.connection.execute("UPDATE sexton.jobs_recurring SET plan_cursor_at = $1, plan_at = $1", at(5, 55))
@@ -418,7 +435,7 @@ async def test_a_regular_fire_of_such_a_job_waits_for_room_that_a_backfill_takes
 
 
 async def test_no_deadline_and_no_latest_start_counts_while_it_waits_its_turn_also_after_an_edit(world: World) -> None:
-    """They count from the due time, which says nothing of a run that waits for a hundred before it."""
+    """They count from the due time, which means nothing for a run that waits for a hundred others."""
     document = {"task": "a", "schedule": HOURLY, "policy": {"deadline_s": 60, "start_within_s": 60}}
     await world.write(policy=document["policy"])
     await world.outage(at(5, 10))
@@ -442,8 +459,25 @@ async def test_an_edit_leaves_a_backfill_one_at_a_time(world: World) -> None:
     assert [row["overlap"] for row in rows] == [1]
 
 
-async def test_the_previous_fire_is_the_one_before_it_in_its_own_line(world: World) -> None:
-    """C1: a regular fire looks at regular ones, a backfill at what lies before its own fire."""
+async def test_another_rule_and_a_pause_leave_the_backfill(world: World) -> None:
+    """A7: both take planned fires back, and a run of a backfill is none."""
+    await world.write()
+    await world.outage(at(5, 10))
+    await world.ask(at(3), at(5), now=at(5, 10), spacing="10m")
+    waiting = await world.runs()
+    assert waiting == {at(3): "waiting", at(4): "waiting"}
+    async with world.connection.transaction():
+        await recurring_jobs.edit(
+            world.connection, TESTER, world.job_id, {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 9)
+        )
+    assert await world.runs() == waiting
+    async with world.connection.transaction():
+        await recurring_jobs.pause(world.connection, TESTER, world.job_id, now=at(5, 9))
+    assert (await world.runs(), await world.runs("schedule")) == (waiting, {})
+
+
+async def test_the_previous_fire_of_a_backfilled_run_is_the_one_before_it_in_the_range(world: World) -> None:
+    """C1: for a regular fire it is the previous regular one, for a backfilled run the one before its own fire."""
     await world.write()
     await world.outage(at(5, 10))
     (regular,) = await world.begin(at(5, 10))
@@ -480,8 +514,8 @@ async def test_a_schedule_that_is_over_may_be_backfilled_up_to_its_last_fire(wor
         assert (await cancel_job(world.connection, TESTER, world.job_id, now=at(7))).ended_count == 2
 
 
-async def test_a_lost_plan_is_found_behind_a_backfill(world: World) -> None:
-    """B4: the guardian looks for fires of the schedule."""
+async def test_a_lost_plan_is_found_while_a_backfill_waits(world: World) -> None:
+    """B4: the guardian looks only at fires of the schedule."""
     await world.write()
     await world.outage(at(5, 10))
     await world.connection.execute("DELETE FROM sexton.runs")
@@ -489,8 +523,8 @@ async def test_a_lost_plan_is_found_behind_a_backfill(world: World) -> None:
     assert await schedules.unplanned(world.connection, now=at(5, 11)) == [world.job_id]
 
 
-async def test_a_backfill_can_be_stopped_alone(world: World) -> None:
-    """What waits never starts and history says why; what runs goes on, and so does the schedule."""
+async def test_a_backfill_can_be_stopped_without_the_schedule(world: World) -> None:
+    """Waiting runs never start and the history has the reason; running ones continue, and so does the schedule."""
     await world.write()
     await world.outage(at(8, 50))
     await world.connection.execute("DELETE FROM sexton.runs WHERE state <> 'waiting' OR due_at < $1", at(8, 50, 30))
@@ -517,7 +551,7 @@ async def test_a_cancel_of_the_job_ends_its_backfill(world: World) -> None:
     assert await world.runs() == {}
 
 
-async def test_failures_of_a_backfill_pause_nothing(world: World) -> None:
+async def test_failures_of_a_backfill_pause_no_job(world: World) -> None:
     await world.write(recurrence={"pause_after": 1})
     await world.outage(at(5, 10))
     await world.connection.execute("DELETE FROM sexton.runs")
@@ -544,8 +578,8 @@ async def test_why_and_history_say_that_it_is_a_backfill(world: World) -> None:
     assert (newest.origin, newest.fire_at) == ("backfill", at(3))
 
 
-async def test_what_has_run_is_found_by_the_range_however_often_the_job_fires(world: World) -> None:
-    """A7: two fires among 20,000, and the index knows where."""
+async def test_executed_fires_are_found_by_the_range_however_often_the_job_fires(world: World) -> None:
+    """A7: two fires among 20,000, found by the index."""
     await world.write()
     await world.connection.execute(
         """INSERT INTO sexton.executions (id, job_id, run_id, fire_at, due_at, ended_at, token, job_version, seq, attempt, lane,
@@ -570,9 +604,9 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(child)
 
 
-async def test_a_fire_and_its_backfill_rise_one_after_the_other(world: World) -> None:
-    """C7, rule "a replay consumes its letter": both at once would be one run twice, and once nothing rose that was asked for
-    with them."""
+async def test_a_fire_and_its_backfill_are_replayed_one_after_the_other(world: World) -> None:
+    """C7, rule "a replay consumes its letter": both at once would be the same run twice. It once also failed the other replays
+    of the batch."""
     await world.write()
     await world.plan(at(2, 30))
     (fire,) = await world.begin(at(3))

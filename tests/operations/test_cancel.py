@@ -1,4 +1,4 @@
-"""Cancel: what has not started never runs, what runs is asked to stop, what has ended answers with a conflict."""
+"""Cancel: a run that has not started never starts, a running one is asked to stop, an ended job answers with a conflict."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ async def test_a_job_between_two_attempts_never_runs_again(connection: Conn, out
 
 
 async def test_a_running_job_is_asked_to_stop(connection: Conn, rival: Conn) -> None:
-    """A5: the request stands in the row, and a hint goes out with the commit."""
+    """A5: the request is stored in the row, and a notification is sent with the commit."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     (claimed,) = await claim(connection, worker_id)
     heard: list[str] = []
-    await rival.add_listener("sexton_cancel", lambda *said: heard.append(str(said[2])))
+    await rival.add_listener("sexton_cancel", lambda *notified: heard.append(str(notified[2])))
     assert await _cancel(connection, job_id) == cancel.Cancellation(0, 1)
     await rival.execute("SELECT 1")
     assert heard == ["sexton_cancel"]
@@ -80,6 +80,20 @@ async def test_a_running_job_is_asked_to_stop(connection: Conn, rival: Conn) -> 
     assert await _cancel(connection, job_id) == cancel.Cancellation(0, 1), "asking twice is harmless"
     await finish(connection, claimed.lease, Cancelled())
     assert await status(connection, job_id) == "cancelled"
+
+
+async def test_a_second_cancel_does_not_move_the_first(connection: Conn) -> None:
+    """A run that was handed over has a grace to stop, counted from the first request."""
+    worker_id = await enlist(connection)
+    job_id = await submit(connection)
+    await claim(connection, worker_id)
+    for seconds in (1, 5):
+        async with connection.transaction():
+            done = await cancel_job(connection, TESTER, job_id, reason="by ada", now=after(seconds=seconds))
+        assert done == cancel.Cancellation(0, 1)
+    row = await run_row(connection, job_id)
+    assert row is not None
+    assert row["cancel_requested_at"] == after(seconds=1)
 
 
 @pytest.mark.parametrize(("outcome", "ended"), [(Succeeded(), "completed"), (BROKEN, "failed"), (Cancelled(), "cancelled")])
@@ -102,7 +116,7 @@ async def test_an_unknown_job_is_not_found(connection: Conn) -> None:
 
 
 async def test_a_cancel_that_meets_a_claim_asks_the_claimer(connection: Conn, rival: Conn) -> None:
-    """A5, B1: it waits for the claim to commit and then sees a running job."""
+    """A5, B1: the cancel waits for the claim to commit and then sees a running job."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     async with connection.transaction():
@@ -112,7 +126,7 @@ async def test_a_cancel_that_meets_a_claim_asks_the_claimer(connection: Conn, ri
 
 
 async def test_a_claim_that_meets_a_cancel_skips_the_run(connection: Conn, rival: Conn) -> None:
-    """A5, B1: and never gets it."""
+    """A5, B1: the claim never gets the run."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     async with connection.transaction():
@@ -122,7 +136,7 @@ async def test_a_claim_that_meets_a_cancel_skips_the_run(connection: Conn, rival
 
 
 async def test_a_cancel_that_meets_the_last_report_answers_with_a_conflict(connection: Conn, rival: Conn) -> None:
-    """A5: success was first."""
+    """A5: the success was first."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     (claimed,) = await claim(connection, worker_id)
@@ -134,7 +148,7 @@ async def test_a_cancel_that_meets_the_last_report_answers_with_a_conflict(conne
 
 
 async def test_a_cancel_that_meets_a_retry_ends_it(connection: Conn, rival: Conn) -> None:
-    """A5, rule "losses have their own budget": the run went back to waiting under its hands; the cancel sees that and ends
+    """A5, rule "losses have their own budget": the run went back to waiting in the meantime; the cancel sees that and ends
     it."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
@@ -155,7 +169,7 @@ async def test_a_promotion_that_meets_a_cancel_changes_nothing(connection: Conn,
     assert promoted.promoted_count == 0
 
 
-async def test_a_buried_job_cannot_be_cancelled_and_a_risen_one_can(connection: Conn) -> None:
+async def test_a_buried_job_cannot_be_cancelled_and_a_replayed_one_can(connection: Conn) -> None:
     """A5, C7."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)

@@ -1,4 +1,4 @@
-"""Why a job has or has not run: the first thing that stands in the way is the answer, and each link has its evidence."""
+"""Why a job has or has not run: the first obstacle is the answer, with its evidence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from sexton.domain.outcome import Snoozed, Succeeded
+from sexton.domain.outcome import Lost, Snoozed, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import NotFound
 from sexton.operations import one_time_jobs, recurring_jobs, replay
@@ -17,17 +17,20 @@ from sexton.operations import plan as planning
 from sexton.operations.admit import admit
 from sexton.operations.caller import SCHEDULER, Caller
 from sexton.operations.cancel import cancel as cancel_job
-from sexton.operations.explain import explain
+from sexton.operations.explain import explain, locks
 from sexton.operations.explain.link import Link
+from sexton.operations.recurring_jobs import Pause
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.fleet import workers
 from sexton.store.work import runs, schedules
 from tests.callers import TESTER
-from tests.store.support import FLAKY, NOW, after, bury, claim, enlist, finish, submit
+from tests.store.support import FLAKY, NOW, after, bury, claim, claim_suspects, enlist, finish, submit
 
 if TYPE_CHECKING:
     from sexton.store.database import Postgres
     from tests.store.support import Conn
+
+NOTHING = "No scheduler and no worker is alive, so nothing is planned or promoted"
 
 
 async def schedule(connection: Conn, now: datetime = NOW, **fields: Any) -> UUID:
@@ -38,7 +41,7 @@ async def schedule(connection: Conn, now: datetime = NOW, **fields: Any) -> UUID
 
 
 async def node(connection: Conn, now: datetime = NOW) -> None:
-    await workers.node_beat(connection, uuid4(), name="n1", partitions=list(ALL), alive_s=6.0, now=now)
+    await workers.node_beat(connection, uuid4(), name="n1", partitions=list(ALL), now=now)
 
 
 async def plan(connection: Conn, now: datetime) -> None:
@@ -63,12 +66,15 @@ async def test_a_one_time_job_is_followed_from_its_wait_to_its_end(connection: C
     job_id = await submit(connection, delay="2h")
     answer, links = await told(connection, job_id, NOW)
     assert answer == "It is due 2026-03-04 14:00:00Z, in 2 h."
-    assert links["scheduler"].detail == "No scheduler is alive; none has been seen within an hour."
+    assert links["scheduler"].detail == f"{NOTHING}; none has been seen within an hour."
     answer, links = await told(connection, job_id, after(hours=3))
-    assert (answer, links["due"].ok) == ("No scheduler is alive; none has been seen within an hour.", True)
+    assert (answer, links["due"].ok) == (
+        f"{NOTHING}; none has been seen within an hour.",
+        True,
+    )
     await node(connection, after(hours=2))
     answer, links = await told(connection, job_id, after(hours=3))
-    assert answer == "No scheduler is alive; the last heartbeat of one was 2026-03-04 14:00:00Z."
+    assert answer == f"{NOTHING}; the last heartbeat of one was 2026-03-04 14:00:00Z."
     await node(connection, after(hours=3))
     answer, links = await told(connection, job_id, after(hours=3))
     assert (answer, links["scheduler"].evidence["leader"]) == ("No worker is alive.", "n1")
@@ -93,7 +99,7 @@ async def test_a_one_time_job_is_followed_from_its_wait_to_its_end(connection: C
     assert (answer, set(links)) == ("It completed 2026-03-04 15:00:01Z.", {"exists", "ended"})
 
 
-async def test_a_job_between_two_attempts_says_what_went_wrong_and_until_when(connection: Conn) -> None:
+async def test_a_job_between_two_attempts_shows_its_error_and_its_next_attempt(connection: Conn) -> None:
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     (claimed,) = await claim(connection, worker_id)
@@ -103,7 +109,7 @@ async def test_a_job_between_two_attempts_says_what_went_wrong_and_until_when(co
     assert links["due"].evidence["error"] == {"type": "ValueError", "message": "flaky"}
 
 
-async def test_a_snoozed_job_says_so(connection: Conn) -> None:
+async def test_a_snoozed_job_is_explained_as_snoozed(connection: Conn) -> None:
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     (claimed,) = await claim(connection, worker_id)
@@ -111,7 +117,7 @@ async def test_a_snoozed_job_says_so(connection: Conn) -> None:
     assert "snoozed; it is tried again 2026-03-04 12:05:00Z, in 5 min." in (await told(connection, job_id, NOW))[0]
 
 
-async def test_a_buried_job_says_why_and_a_discarded_one_too(connection: Conn) -> None:
+async def test_buried_and_discarded_jobs_show_the_reason(connection: Conn) -> None:
     job_id = await bury(connection, await enlist(connection))
     answer, links = await told(connection, job_id, NOW)
     assert answer.startswith("It has been in the dead letters since 2026-03-04 12:00:00Z, after 1 attempt: ")
@@ -121,7 +127,7 @@ async def test_a_buried_job_says_why_and_a_discarded_one_too(connection: Conn) -
     assert "its dead letter was discarded or has expired" in (await told(connection, job_id, NOW))[0]
 
 
-async def test_a_cancelled_and_a_paused_job_say_by_whom(connection: Conn) -> None:
+async def test_cancelled_and_paused_jobs_show_the_caller(connection: Conn) -> None:
     """A6."""
     cancelled, paused = await submit(connection, delay="1h"), await submit(connection, delay="1h")
     async with connection.transaction():
@@ -131,7 +137,7 @@ async def test_a_cancelled_and_a_paused_job_say_by_whom(connection: Conn) -> Non
     assert (await told(connection, paused, NOW))[0] == "It is paused since 2026-03-04 12:00:00Z by ann: wait for Bob."
 
 
-async def test_a_position_in_the_queue_counts_its_lane_and_those_above(connection: Conn) -> None:
+async def test_a_position_in_the_queue_counts_its_lane_and_the_lanes_above(connection: Conn) -> None:
     await enlist(connection)
     for priority in ("low", "critical", "normal"):
         await submit(connection, priority=priority)
@@ -144,7 +150,7 @@ async def test_a_position_in_the_queue_counts_its_lane_and_those_above(connectio
 
 
 async def test_a_position_in_the_queue_names_the_tenants_it_takes_turns_with(connection: Conn) -> None:
-    """C8: what others have waiting is not ahead of it."""
+    """C8: the waiting jobs of other tenants are not ahead of it."""
     await enlist(connection)
     for tenant in ("big", "big", "big", "other"):
         await submit(connection, tenant=tenant)
@@ -154,7 +160,7 @@ async def test_a_position_in_the_queue_names_the_tenants_it_takes_turns_with(con
     assert links["queue"].evidence["others_count"] == 2
 
 
-async def test_a_schedule_says_when_it_fires_next_in_its_zone(connection: Conn) -> None:
+async def test_a_schedule_shows_its_next_fire_in_its_zone(connection: Conn) -> None:
     """A3."""
     job_id = await schedule(connection, schedule={"cron": "0 9 * * *", "timezone": "America/New_York"})
     answer, links = await told(connection, job_id, NOW)
@@ -162,11 +168,11 @@ async def test_a_schedule_says_when_it_fires_next_in_its_zone(connection: Conn) 
     assert links["exists"].evidence["kind"] == "recurring"
 
 
-async def test_a_paused_schedule_says_until_when(connection: Conn) -> None:
+async def test_a_paused_schedule_shows_the_end_of_its_pause(connection: Conn) -> None:
     """A6."""
     job_id = await schedule(connection)
     async with connection.transaction():
-        await recurring_jobs.pause(connection, Caller("ann"), job_id, note="freeze", resume_at=after(days=1), now=NOW)
+        await recurring_jobs.pause(connection, Caller("ann"), job_id, Pause("freeze", after(days=1)), now=NOW)
     answer, links = await told(connection, job_id, after(hours=1))
     assert answer == ("It is paused since 2026-03-04 12:00:00Z by ann: freeze; it resumes by itself 2026-03-05 12:00:00Z.")
     assert links["active"].evidence["resume_at"] == after(days=1)
@@ -178,7 +184,7 @@ async def test_a_paused_schedule_says_until_when(connection: Conn) -> None:
     )
 
 
-async def test_a_schedule_that_is_over_says_why(connection: Conn) -> None:
+async def test_a_schedule_that_has_ended_shows_the_reason(connection: Conn) -> None:
     cancelled = await schedule(connection)
     async with connection.transaction():
         await cancel_job(connection, TESTER, cancelled, reason="gone", now=NOW)
@@ -191,7 +197,7 @@ async def test_a_schedule_that_is_over_says_why(connection: Conn) -> None:
     assert not links["schedule"].ok
 
 
-async def test_missed_fires_say_from_when_to_when_and_who_noticed(connection: Conn) -> None:
+async def test_missed_fires_show_their_range_and_the_node_that_noticed(connection: Conn) -> None:
     """B6."""
     job_id = await schedule(connection)
     await connection.execute("DELETE FROM sexton.runs")
@@ -206,7 +212,7 @@ async def test_missed_fires_say_from_when_to_when_and_who_noticed(connection: Co
     assert links["last_fire"].evidence["count"] == 6
 
 
-async def test_a_skipped_fire_names_the_run_in_its_way_and_a_blocked_one_too(connection: Conn, database: Postgres) -> None:
+async def test_a_skipped_or_blocked_fire_names_the_run_that_blocks_it(connection: Conn, database: Postgres) -> None:
     """B4."""
     skipping = await schedule(connection)
     queueing = await schedule(connection, recurrence={"overlap": {"policy": "queue"}})
@@ -221,7 +227,7 @@ async def test_a_skipped_fire_names_the_run_in_its_way_and_a_blocked_one_too(con
     assert answer.startswith("It runs since 2026-03-04 12:15:00Z on w")
     assert links["last_fire"].evidence["run_in_the_way"] == str(begun[skipping])
     assert links["last_fire"].detail.startswith("Its fire of 2026-03-04 12:30:00Z was skipped: the previous run has not ended")
-    # The one that runs waits for its next attempt: then it is what stands in the way.
+    # The blocking run waits for its next attempt: then it is the obstacle.
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER USER")
     await connection.execute(
         "UPDATE sexton.runs SET state = 'ready', worker_id = NULL, claimed_at = NULL, due_at = due_at + interval '1 day' "
@@ -233,7 +239,7 @@ async def test_a_skipped_fire_names_the_run_in_its_way_and_a_blocked_one_too(con
     assert links["overlap"].evidence["runs_in_the_way"] == [begun[queueing]]
 
 
-async def test_a_failed_try_of_a_schedule_is_told_with_its_error(connection: Conn, database: Postgres) -> None:
+async def test_a_failed_try_of_a_schedule_is_shown_with_its_error(connection: Conn, database: Postgres) -> None:
     job_id = await schedule(connection, policy={"retry": {"max_attempts": 1}})
     worker_id = await enlist(connection)
     await plan(connection, after(minutes=15))
@@ -248,8 +254,8 @@ async def test_a_failed_try_of_a_schedule_is_told_with_its_error(connection: Con
 
 
 @pytest.mark.made_up_rows
-async def test_a_look_costs_the_same_beside_much_work(connection: Conn, database_url: str) -> None:
-    """Every statement goes by index, and the queue is counted to its limit."""
+async def test_an_explanation_costs_the_same_beside_many_runs(connection: Conn, database_url: str) -> None:
+    """Every statement uses an index, and the queue is counted up to a limit."""
     await enlist(connection)
     job_id = await schedule(connection)
     await connection.execute("ALTER TABLE sexton.runs DISABLE TRIGGER USER")
@@ -272,10 +278,71 @@ async def test_a_look_costs_the_same_beside_much_work(connection: Conn, database
 
 
 async def _rows_read(connection: Conn) -> int:
-    """By whichever way, so far, of `runs`."""
+    """Rows of `runs` read so far, by any access path."""
     await connection.execute("SELECT pg_stat_force_next_flush()")
     (row,) = await connection.fetch(
         "SELECT (SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname = 'runs') "
         "+ (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'runs') AS n"
     )
     return int(row["n"])
+
+
+async def test_a_suspect_waits_in_quarantine(connection: Conn) -> None:
+    """C18, rule "suspects apart": what happened, how often, and in how large a group it is executed."""
+    worker_id, job_id = await enlist(connection), await submit(connection)
+    for held in (40, 40):
+        (claimed,) = await claim(connection, worker_id)
+        await finish(connection, claimed.lease, Lost(f"its worker was killed; the worker held {held - 1} other runs", held))
+    answer, links = await told(connection, job_id, NOW)
+    assert answer == (
+        "It waits in quarantine, because it was lost 2 times in a row: its worker was killed; the worker held 39 other runs. "
+        "A worker in quarantine executes it in a company of at most 20 suspects."
+    )
+    assert (links["quarantine"].evidence["company"], links["quarantine"].evidence["loss_count"]) == (20, 2)
+    for _ in range(5):
+        (claimed,) = await claim_suspects(connection)
+        await finish(connection, claimed.lease, Lost("its worker was killed", 2))
+    assert (await told(connection, job_id, NOW))[0].endswith("A worker in quarantine executes it alone.")
+    await connection.execute("UPDATE sexton.workers SET tasks = '{b}'")
+    assert (await told(connection, job_id, NOW))[0] == "No live worker of the queue 'default' knows the task 'a'."
+
+
+async def test_a_schedule_whose_row_is_locked_names_the_session_and_does_not_wait(
+    connection: Conn, rival: Conn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E7, rule "never wait inside a batch": a transaction that was left open after the documented call."""
+    job_id = await schedule(connection, name="report")
+    await node(connection, after(minutes=15))
+    await rival.execute("SET application_name = 'billing'")
+    async with rival.transaction():
+        await rival.execute("SELECT sexton.submit_schedule('a', name => 'report', cron => '0 0 * * *')")
+        monkeypatch.setattr(locks, "BRIEF_S", 1e9)
+        _, links = await told(connection, job_id, after(minutes=1))
+        assert "locked" not in links, "it was locked a moment ago, as by any edit"
+        monkeypatch.setattr(locks, "BRIEF_S", 0.0)
+        _, links = await told(connection, job_id, after(minutes=1))
+        assert links["locked"].ok, "no planner needs it yet"
+        answer, links = await told(connection, job_id, after(minutes=15))
+    pid = rival.get_server_pid()
+    assert answer == links["locked"].detail
+    assert answer.startswith(f"Its row is locked by session {pid} (billing, user ")
+    assert answer.endswith("s; the schedule goes on when that ends.")
+    assert ", whose transaction has been open for " in answer
+    assert links["locked"].evidence["pid"] == pid
+    _, links = await told(connection, job_id, after(minutes=15))
+    assert "locked" not in links
+
+
+async def test_a_locked_run_and_a_locked_limit_are_named(
+    connection: Conn, rival: Conn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await submit(connection, limit={"key": "stripe", "running": 1})
+    async with rival.transaction():
+        await rival.execute("SELECT FROM sexton.limits FOR UPDATE")
+        monkeypatch.setattr(locks, "BRIEF_S", 0.0)
+        answer, _ = await told(connection, job_id, after(seconds=10))
+        assert answer.startswith("Its limit 'stripe' is locked by session ")
+        await rival.execute("SELECT FROM sexton.runs FOR UPDATE")
+        answer, _ = await told(connection, job_id, after(seconds=10))
+        assert answer.startswith("Its run ")
+        assert answer.endswith("; it goes on when that ends.")

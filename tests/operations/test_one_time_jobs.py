@@ -1,4 +1,4 @@
-"""What a person may do to a job that lives: edit, pause, resume, retry. A refused call changes nothing; who came first wins."""
+"""What a person may do to a live job: edit, pause, resume, retry. A rejected call changes nothing; the first commit wins."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ async def _promote(connection: Conn, **span: float) -> int:
 # Edit.
 
 
-async def test_an_edit_changes_what_is_given_and_keeps_the_rest_and_the_old_version(connection: Conn) -> None:
-    """A10: job and run follow together; the old definition stays readable."""
+async def test_an_edit_changes_the_given_fields_and_keeps_the_others_and_the_old_version(connection: Conn) -> None:
+    """A10: job and run change together; the old definition stays readable."""
     job_id = await submit(
         connection, payload={"n": 1}, delay="1h", name="old", tags=["red", "blue"], deadline="2h", retry=Retry(max_attempts=2)
     )
@@ -126,7 +126,7 @@ async def test_null_goes_back_to_the_default_of_the_task_then_of_the_product(con
 
 
 async def test_every_policy_can_be_edited_and_the_run_follows(connection: Conn) -> None:
-    """A10: what a claim hands to the worker is the new version."""
+    """A10: a claim returns the new version to the worker."""
     job_id = await submit(connection, retry=Retry(max_attempts=2))
     policy: dict[str, Any] = {
         "retry": Retry(max_attempts=7),
@@ -155,7 +155,7 @@ async def test_delivery_goes_back_to_the_default_of_the_task_then_of_the_product
 
 
 async def test_a_pending_job_moves_from_one_limit_to_another_and_out_of_it(connection: Conn) -> None:
-    """E1: the run waits in the line of its new key, and never passes one by."""
+    """E1: the run joins the line of its new key, and overtakes none in it."""
     worker_id = await enlist(connection)
     holder = await submit(connection, limit=limit("b", running=1))
     await _release(connection)
@@ -188,7 +188,7 @@ async def test_a_limit_goes_back_to_that_of_the_task(connection: Conn) -> None:
     assert row["limit_key"] == "of-task"
 
 
-async def test_a_limit_that_does_not_exist_refuses_the_edit(connection: Conn) -> None:
+async def test_a_limit_that_does_not_exist_rejects_the_edit(connection: Conn) -> None:
     job_id = await submit(connection)
     before = await snapshot(connection)
     with pytest.raises(asyncpg.InvalidParameterValueError, match='there is no limit named "nobody"'):
@@ -197,7 +197,7 @@ async def test_a_limit_that_does_not_exist_refuses_the_edit(connection: Conn) ->
 
 
 @pytest.mark.parametrize("waits_for_its_rate", [False, True])
-async def test_the_first_in_line_that_leaves_it_by_an_edit_lets_the_next_through(
+async def test_the_first_in_line_that_leaves_it_by_an_edit_releases_the_next(
     connection: Conn, waits_for_its_rate: bool
 ) -> None:
     """Rule "slots, not counts": it may have the slot of an ordered key before it is claimed, ready or parked."""
@@ -228,7 +228,7 @@ async def test_the_first_in_line_that_leaves_it_by_an_edit_lets_the_next_through
         ({}, {"name": "x"}, "ready", NOW, NOW),
     ],
 )
-async def test_an_edit_moves_the_job_in_time(
+async def test_an_edit_changes_the_due_time(
     connection: Conn, submitted: dict[str, Any], changes: dict[str, Any], state: str, fire_at: object, due_at: object
 ) -> None:
     """A10: earlier, later, now; the deadline follows."""
@@ -241,8 +241,8 @@ async def test_an_edit_moves_the_job_in_time(
     assert (row["deadline_at"] - row["due_at"]).total_seconds() == 10
 
 
-async def test_an_edit_made_for_another_version_is_refused(connection: Conn) -> None:
-    """A10: `If-Match`; without the check the second of two editors would undo the first."""
+async def test_an_edit_for_another_version_is_rejected(connection: Conn) -> None:
+    """A10: `If-Match`; without the check the second of two editors would overwrite the first."""
     job_id = await submit(connection, delay="1h")
     await _edit(connection, job_id, version=1, name="first")
     before = await snapshot(connection)
@@ -273,7 +273,7 @@ async def test_a_job_whose_first_attempt_has_begun_cannot_be_edited(connection: 
 
 
 async def test_an_edit_waits_for_a_claim_and_then_sees_it(connection: Conn, rival: Conn) -> None:
-    """Rule "lock, then decide". Deciding first would rewrite the payload under a running handler."""
+    """Rule "lock, then decide". Otherwise the edit would change the payload of a running handler."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     claiming = rival.transaction()
@@ -286,7 +286,7 @@ async def test_an_edit_waits_for_a_claim_and_then_sees_it(connection: Conn, riva
 
 
 async def test_two_edits_at_once_are_two_versions(connection: Conn, rival: Conn) -> None:
-    """Rule "lock, then decide": the second sees what the first did."""
+    """Rule "lock, then decide": the second edit sees the first."""
     job_id = await submit(connection, delay="1h", name="a", tags=["red"])
     first = rival.transaction()
     await first.start()
@@ -301,7 +301,7 @@ async def test_two_edits_at_once_are_two_versions(connection: Conn, rival: Conn)
 
 
 async def test_a_paused_job_neither_becomes_ready_nor_is_claimed(connection: Conn) -> None:
-    """A11: whether it waited or was ready; it goes on by its due time."""
+    """A11: whether it waited or was ready; after the resume its due time counts."""
     worker_id = await enlist(connection)
     later, now = await submit(connection, delay="10s"), await submit(connection)
     for job_id in (later, now):
@@ -322,7 +322,7 @@ async def test_a_paused_job_neither_becomes_ready_nor_is_claimed(connection: Con
     assert await _promote(connection, seconds=10) == 1
 
 
-async def test_pausing_between_two_attempts_keeps_the_budget_and_the_time(connection: Conn) -> None:
+async def test_pausing_between_two_attempts_keeps_the_budget_and_the_due_time(connection: Conn) -> None:
     """A11, B6."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, retry=Retry.after("1m", jitter=0))
@@ -351,7 +351,7 @@ async def test_a_paused_job_can_be_edited_and_cancelled(connection: Conn) -> Non
 
 
 async def test_a_paused_job_still_misses_its_latest_start(connection: Conn) -> None:
-    """A11: pausing does not stop the clock; resumed too late it would start when nobody wants it any more."""
+    """A11: a pause does not stop the clock; resumed after its latest start, the job must not start."""
     job_id = await submit(connection, start_within="10s")
     await _pause(connection, job_id, "why")
     (overdue,) = await runs.expired(connection, limit=10, now=after(seconds=10))
@@ -377,7 +377,7 @@ async def test_a_running_job_cannot_be_paused_and_resuming_it_does_nothing(conne
 
 
 async def test_a_pause_waits_for_a_claim_and_then_sees_it(connection: Conn, rival: Conn) -> None:
-    """Rule "lock, then decide": a run that is leased must not be paused under its worker."""
+    """Rule "lock, then decide": a leased run must not be paused while its worker executes it."""
     worker_id = await enlist(connection)
     job_id = await submit(connection)
     claiming = rival.transaction()
@@ -389,8 +389,8 @@ async def test_a_pause_waits_for_a_claim_and_then_sees_it(connection: Conn, riva
         await work
 
 
-async def test_a_paused_job_counts_as_pending_for_those_equal_to_it(connection: Conn) -> None:
-    """A7: pausing a unique job does not open the door for its twin."""
+async def test_a_paused_job_counts_as_pending_for_equal_jobs(connection: Conn) -> None:
+    """A7: while a unique job is paused, an equal job is not accepted."""
     job_id = await submit(connection, unique=Unique())
     await _pause(connection, job_id)
     assert await submit(connection, unique=Unique()) == job_id
@@ -416,7 +416,7 @@ async def test_retrying_a_failed_job_replays_its_newest_letter(connection: Conn)
 
 
 async def test_a_failed_job_without_its_letter_cannot_be_retried(connection: Conn) -> None:
-    """A11: and the message says why."""
+    """A11: and the message has the reason."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
@@ -425,8 +425,8 @@ async def test_a_failed_job_without_its_letter_cannot_be_retried(connection: Con
         await _retry(connection, job_id)
 
 
-async def test_a_retry_beside_another_replay_says_so(connection: Conn, rival: Conn) -> None:
-    """Rule "a replay consumes its letter": one of the two raises it."""
+async def test_a_retry_at_the_same_time_as_a_replay_gets_a_conflict(connection: Conn, rival: Conn) -> None:
+    """Rule "a replay consumes its letter": only one of the two replays it."""
     worker_id = await enlist(connection)
     job_id = await bury(connection, worker_id)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
@@ -438,7 +438,7 @@ async def test_a_retry_beside_another_replay_says_so(connection: Conn, rival: Co
 
 
 async def test_retrying_between_two_attempts_makes_the_next_due_now(connection: Conn) -> None:
-    """A11: the budget stays as it is; one that has not begun has nothing to retry."""
+    """A11: the budget stays the same; a job that has not begun has nothing to retry."""
     worker_id = await enlist(connection)
     job_id = await submit(connection, delay="10s")
     with pytest.raises(NotAllowedIn, match="pending"):
@@ -454,8 +454,8 @@ async def test_retrying_between_two_attempts_makes_the_next_due_now(connection: 
     await finish(connection, again.lease, BROKEN, now=after(seconds=11))
 
 
-async def test_what_becomes_ready_is_announced(connection: Conn, rival: Conn) -> None:
-    """B10: an idle worker is woken by an edit, a resumption and a retry as by a submission."""
+async def test_a_run_that_becomes_ready_is_announced(connection: Conn, rival: Conn) -> None:
+    """B10: an edit, a resume and a retry wake an idle worker, as a submission does."""
     heard: list[tuple[str, str]] = []
     for channel in ("sexton_ready", "sexton_due"):
         await rival.add_listener(channel, lambda _connection, _pid, name, payload: heard.append((name, payload)))
@@ -464,9 +464,9 @@ async def test_what_becomes_ready_is_announced(connection: Conn, rival: Conn) ->
 
     async def told() -> list[tuple[str, str]]:
         await rival.execute("SELECT 1")
-        said = heard[:]
+        channels = heard[:]
         heard.clear()
-        return said
+        return channels
 
     await _edit(connection, job_id, delay_s=2.0)
     assert await told() == [("sexton_due", "")]

@@ -1,4 +1,5 @@
-"""Pause after so many failures in a row: counted where fires are buried, by whoever plans, from the last success or resume."""
+"""Pause after a number of consecutive failures: counted where fires are buried, checked by any planner, from the last success
+or resume."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class World:
-    """A job that fires every ten minutes, a planner, a promoter and a worker, all moved by hand."""
+    """A job that fires every ten minutes, a planner, a promoter and a worker, all stepped by the test."""
 
     def __init__(self, database: Postgres, connection: Conn) -> None:
         self.database, self.connection = database, connection
@@ -54,7 +55,7 @@ class World:
         self.job_id = written.id
 
     async def fire(self, outcome: Outcome) -> None:
-        """The next fire comes and ends like this; the planner looks before and after."""
+        """The next fire ends like this; the planner runs before and after."""
         minutes = 10 - self.now.minute % 10
         self.clock.move(after(minutes=minutes) - NOW)
         await self.planner().run_once()
@@ -75,8 +76,8 @@ def world(database: Postgres, connection: Conn) -> World:
     return World(database, connection)
 
 
-async def test_a_job_pauses_after_so_many_failures_in_a_row_and_says_why(world: World) -> None:
-    """A7, A8: at once, by itself, with the last error in the note, an event, and nothing left to fire."""
+async def test_a_job_pauses_after_so_many_failures_in_a_row_and_shows_the_reason(world: World) -> None:
+    """A7, A8: at once, by itself, with the last error in the note, an event, and no planned fire left."""
     await world.write(pause_after=2)
     await world.fire(BROKEN)
     assert await world.status() == "pending"
@@ -89,18 +90,18 @@ async def test_a_job_pauses_after_so_many_failures_in_a_row_and_says_why(world: 
     assert "by sexton: its last 2 fires failed: ValueError: broken" in answer
 
 
-async def test_a_success_between_begins_the_count_again(world: World) -> None:
+async def test_a_success_in_between_restarts_the_count(world: World) -> None:
     await world.write(pause_after=2)
     for outcome in (BROKEN, Succeeded(), BROKEN):
         await world.fire(outcome)
     assert await world.status() == "pending"
-    assert [one.failed_count for one in await failures.in_a_row(world.connection, [world.job_id])] == [1]
+    assert [one.failed_count for one in await failures.consecutive(world.connection, [world.job_id])] == [1]
     await world.fire(BROKEN)
     assert await world.status() == "paused"
 
 
-async def test_a_success_counts_though_nobody_looked_between(world: World) -> None:
-    """Two failures around a success are none in a row, whenever a planner comes to see them."""
+async def test_a_success_counts_even_if_no_planner_ran_in_between(world: World) -> None:
+    """Two failures with a success between them are not consecutive, whenever a planner sees them."""
     await world.write(pause_after=2)
     for minutes, outcome in ((10, BROKEN), (10, Succeeded()), (10, BROKEN)):
         world.clock.move(after(minutes=minutes) - NOW)
@@ -113,14 +114,14 @@ async def test_a_success_counts_though_nobody_looked_between(world: World) -> No
     assert await world.status() == "pending"
 
 
-async def test_a_failed_attempt_that_is_retried_is_no_failure(world: World) -> None:
+async def test_a_failed_attempt_that_is_retried_does_not_count_as_a_failure(world: World) -> None:
     await world.write(pause_after=1)
     await world.fire(FLAKY)
     assert await world.status() == "pending"
 
 
 async def test_a_letter_that_was_replayed_or_discarded_still_counts_and_counts_once(world: World) -> None:
-    """What failed has failed, whatever a person did with the letter; a fire that fails again in its replay is still one."""
+    """A failure counts, whatever a person did with the letter; a fire that fails again in its replay is one failure."""
     await world.write(pause_after=3)
     await world.fire(BROKEN)
     (letter,) = await dead_letters.find(world.connection, dead_letters.Filter())
@@ -134,7 +135,7 @@ async def test_a_letter_that_was_replayed_or_discarded_still_counts_and_counts_o
     assert await world.status() == "paused"
 
 
-async def test_what_a_person_fires_beside_the_schedule_does_not_count(world: World) -> None:
+async def test_runs_by_hand_do_not_count(world: World) -> None:
     await world.write(pause_after=1)
     async with world.connection.transaction():
         await recurring_jobs.fire(world.connection, TESTER, world.job_id, now=world.now)
@@ -144,7 +145,7 @@ async def test_what_a_person_fires_beside_the_schedule_does_not_count(world: Wor
 
 
 async def test_it_counts_from_a_resume(world: World) -> None:
-    """Whoever resumes it has seen what failed: it is not paused again at once."""
+    """A person who resumes it has seen the failures: it is not paused again at once."""
     await world.write(pause_after=2)
     await world.fire(BROKEN)
     await world.fire(BROKEN)
@@ -158,7 +159,7 @@ async def test_it_counts_from_a_resume(world: World) -> None:
     assert await world.status() == "paused"
 
 
-async def test_of_two_nodes_one_pauses_it(world: World) -> None:
+async def test_only_one_of_two_nodes_pauses_it(world: World) -> None:
     """B2: the count is taken under the lock of the job."""
     await world.write(pause_after=1)
     await world.fire(FLAKY)
@@ -171,12 +172,12 @@ async def test_of_two_nodes_one_pauses_it(world: World) -> None:
 
 
 async def test_a_resume_between_the_look_and_the_lock_wins(world: World) -> None:
-    """The planner's look is a hint; what is decided is decided under the lock."""
+    """The planner's query is only a hint; the decision is made under the lock."""
     await world.write(pause_after=1)
     await world.fire(FLAKY)
     await world.connection.execute("UPDATE sexton.runs SET state = 'ready' WHERE token > 0")
     await world.end(BROKEN)
-    assert await failures.in_a_row(world.connection, [world.job_id]) != []
+    assert await failures.consecutive(world.connection, [world.job_id]) != []
     async with world.connection.transaction():
         await recurring_jobs.pause(world.connection, TESTER, world.job_id, now=world.now)
         await recurring_jobs.resume(world.connection, TESTER, world.job_id, now=world.now)
@@ -184,8 +185,8 @@ async def test_a_resume_between_the_look_and_the_lock_wins(world: World) -> None
     assert await world.status() == "pending"
 
 
-async def test_a_job_without_it_notes_nothing_and_is_not_looked_at(world: World) -> None:
-    """Whoever did not ask for it pays nothing."""
+async def test_a_job_without_the_option_writes_nothing_and_is_not_examined(world: World) -> None:
+    """The option costs nothing for jobs without it."""
     await world.write(pause_after=None)
     for _ in range(3):
         await world.fire(BROKEN)
@@ -193,8 +194,8 @@ async def test_a_job_without_it_notes_nothing_and_is_not_looked_at(world: World)
     assert await world.connection.fetchval("SELECT count(*) FROM sexton.failures") == 0
 
 
-async def test_the_burial_has_the_planner_look_at_once_but_waits_for_nobody(world: World, rival: Conn) -> None:
-    """A7: long before the next fire; and a person at work on the job holds up no report."""
+async def test_a_burial_wakes_the_planner_but_does_not_wait_for_the_job_row(world: World, rival: Conn) -> None:
+    """A7: long before the next fire; and a person who edits the job delays no report."""
     await world.write(pause_after=1)
     world.clock.move(after(minutes=10) - NOW)
     await world.planner().run_once()
@@ -207,7 +208,7 @@ async def test_the_burial_has_the_planner_look_at_once_but_waits_for_nobody(worl
     assert await world.status() == "paused", "at the latest when it is planned again"
 
 
-async def test_what_is_noted_of_a_job_that_is_over_is_forgotten(world: World) -> None:
+async def test_the_counts_of_an_ended_job_are_deleted(world: World) -> None:
     """D5."""
     await world.write(pause_after=5)
     await world.fire(BROKEN)

@@ -1,5 +1,5 @@
-"""Rule "one instant, one fire": the release of the time zone data lives in the database, only newer data replan, and a wall
-time that has fired does not fire again. Berlin is one hour ahead of UTC here, until somebody knows better."""
+"""Rule "one instant, one fire": the release of the time zone data is a row in the database, only newer data replan, and a wall
+time that has fired does not fire again. By the old data Berlin is one hour ahead of UTC; the new data change that."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from sexton.domain.partition import ALL
 from sexton.domain.schedule.zone import Dst, Walls, instants, wall_of
 from sexton.errors import DatabaseUnavailable
-from sexton.operations import replan
+from sexton.operations import plan, replan
 from sexton.operations.caller import SCHEDULER
 from sexton.scheduler import guardian as guardians
 from sexton.scheduler.guardian import FULL_S, REST_S, Guardian
@@ -26,7 +27,7 @@ from tests.tzdata import FakeRelease, rules, using
 
 ZONE = "Europe/Berlin"
 OLD = FakeRelease("2026a", {ZONE: rules(1)})
-NEW = FakeRelease("2026b", {ZONE: rules(0)})  # clocks are an hour behind what was believed
+NEW = FakeRelease("2026b", {ZONE: rules(0)})  # clocks are an hour behind the old data
 AHEAD = FakeRelease("2026b", {ZONE: rules(1.75)})
 SAME = FakeRelease("2026b", {ZONE: rules(1)})
 
@@ -36,7 +37,7 @@ def at(minute: float, *, day: int = 0) -> datetime:
 
 
 async def planned(rig: Rig, *crons: str, **fields: object) -> Timetable:
-    """Schedules as the old data plan them."""
+    """Schedules as planned by the old data."""
     table = Timetable(rig)
     with using(OLD):
         await table.guardian.run_once()
@@ -62,7 +63,7 @@ async def waiting(rig: Rig) -> list[datetime]:
     return [row["fire_at"] for row in rows]
 
 
-async def test_newer_data_move_what_is_planned(rig: Rig) -> None:
+async def test_newer_data_move_planned_fires(rig: Rig) -> None:
     """A3, rule "one instant, one fire"."""
     await planned(rig, "0 14 * * *")
     assert await waiting(rig) == [at(60)]
@@ -72,7 +73,7 @@ async def test_newer_data_move_what_is_planned(rig: Rig) -> None:
 
 
 async def test_a_wall_time_that_has_fired_does_not_fire_again(rig: Rig) -> None:
-    """Rule "one instant, one fire": 13:30 in Berlin came an hour before it did."""
+    """Rule "one instant, one fire": by the old data, 13:30 in Berlin fired an hour early."""
     table = await planned(rig, "30 13 * * *")
     with using(OLD):
         await table.until(40)
@@ -84,8 +85,8 @@ async def test_a_wall_time_that_has_fired_does_not_fire_again(rig: Rig) -> None:
     assert await waiting(rig) == [at(90, day=1)]
 
 
-async def test_its_next_fire_is_planned_at_once_and_the_full_check_finds_nothing_amiss(rig: Rig) -> None:
-    """B7: a cursor ahead of fires that are not there would be set back, and what has fired would fire again."""
+async def test_the_next_fire_is_planned_at_once_and_the_full_check_changes_nothing(rig: Rig) -> None:
+    """B7: the full check would set back a cursor ahead of missing fires, and a wall time that has fired would fire again."""
     table = await planned(rig, "30 13 * * *")
     with using(OLD):
         await table.until(31)
@@ -95,8 +96,8 @@ async def test_its_next_fire_is_planned_at_once_and_the_full_check_finds_nothing
     assert rig.of(Repaired) == []
 
 
-async def test_nor_if_nothing_was_planned_beyond_it(rig: Rig) -> None:
-    """Rule "one instant, one fire": the planner would go on from the cursor, and the cursor is an instant."""
+async def test_a_wall_time_that_has_fired_stays_fired_if_nothing_was_planned_beyond_it(rig: Rig) -> None:
+    """Rule "one instant, one fire": the planner would continue from the cursor, and the cursor is an instant."""
     table = await planned(rig, "10,20,30,40,50 13-14 * * *")
     with using(OLD):
         await table.until(30)
@@ -108,8 +109,8 @@ async def test_nor_if_nothing_was_planned_beyond_it(rig: Rig) -> None:
     assert table.fire_minutes() == [10, 20, 30, 100, 110]
 
 
-async def test_a_rule_that_counts_minutes_goes_on_as_it_did(rig: Rig) -> None:
-    """Rule "one instant, one fire": real-time spacing, whatever the clock on the wall shows."""
+async def test_a_rule_that_counts_minutes_does_not_change(rig: Rig) -> None:
+    """Rule "one instant, one fire": the interval is in real time, independent of wall time."""
     table = await planned(rig, "*/15 * * * *")
     with using(OLD):
         await table.until(20)
@@ -119,7 +120,7 @@ async def test_a_rule_that_counts_minutes_goes_on_as_it_did(rig: Rig) -> None:
     assert table.fire_minutes() == [15, 30, 45, 60]
 
 
-async def test_a_wall_time_that_had_not_fired_and_is_past_by_now_is_caught_up_with(rig: Rig) -> None:
+async def test_a_wall_time_that_is_past_by_the_new_data_is_caught_up(rig: Rig) -> None:
     """B6: 14:00 in Berlin was at minute 15 and not at minute 60."""
     table = await planned(rig, "0 14 * * *")
     rig.move(20 * 60)
@@ -131,7 +132,7 @@ async def test_a_wall_time_that_had_not_fired_and_is_past_by_now_is_caught_up_wi
     assert table.start_minutes() == [20]
 
 
-async def test_a_wall_time_that_is_long_past_is_told_as_missed(rig: Rig) -> None:
+async def test_a_wall_time_that_is_long_past_is_recorded_as_missed(rig: Rig) -> None:
     """B6: neither fired nor forgotten."""
     table = await planned(rig, "0 14 * * *")
     rig.move(50 * 60)
@@ -143,8 +144,22 @@ async def test_a_wall_time_that_is_long_past_is_told_as_missed(rig: Rig) -> None
     assert await waiting(rig) == [at(15, day=1)]
 
 
-async def test_what_does_not_change_stays_as_it_is(rig: Rig) -> None:
-    """Rule "one instant, one fire": newer data that agree write down no more than that."""
+async def test_wall_times_that_were_recorded_as_missed_do_not_run_an_hour_later(rig: Rig) -> None:
+    """B9: 13:20 to 13:40 are one row of the ledger, and none of them fires again."""
+    table = await planned(rig, "10,20,30,40,50 13 * * *", recurrence={"catch_up": {"policy": "skip"}})
+    rig.move(45 * 60)
+    async with rig.database.transaction() as connection:  # as the planner does, before a scheduler takes back minute 10
+        with using(OLD):
+            seen = await schedules.to_plan(connection, partitions=ALL, limit=1, now=table.now)
+            assert (await plan.write(connection, SCHEDULER, seen, now=table.now)).missed_count == 3
+    await follow(rig)
+    with using(NEW):
+        await table.until(121)
+    assert table.fire_minutes() == [110]
+
+
+async def test_schedules_that_newer_data_do_not_change_stay_the_same(rig: Rig) -> None:
+    """Rule "one instant, one fire": if newer data agree, only the release is written."""
     table = await planned(rig, "0 14 * * *", "30 13 * * MON")
     before = await rig.execute("SELECT id, fire_at, due_at, job_version FROM sexton.runs ORDER BY id")
     await follow(rig, SAME)
@@ -171,8 +186,8 @@ async def test_a_paused_schedule_does_not_fire_again_when_it_is_resumed(rig: Rig
     assert table.fire_minutes() == [30]
 
 
-async def test_what_has_been_promoted_is_not_taken_back(rig: Rig) -> None:
-    """Rule "job row first": a claim that came first wins."""
+async def test_a_promoted_run_is_not_taken_back(rig: Rig) -> None:
+    """Rule "job row first": a claim that was first wins."""
     table = await planned(rig, "30 13 * * *")
     rig.move(30 * 60)
     with using(OLD):
@@ -183,8 +198,8 @@ async def test_what_has_been_promoted_is_not_taken_back(rig: Rig) -> None:
     assert table.fire_minutes() == [30]
 
 
-async def test_what_is_promoted_while_it_is_looked_at_has_begun(rig: Rig) -> None:
-    """Rules "job row first" and "one instant, one fire": between the look and the taking back."""
+async def test_a_run_that_is_promoted_during_the_replan_has_begun(rig: Rig) -> None:
+    """Rules "job row first" and "one instant, one fire": the promotion comes between the query and the taking back."""
     table = await planned(rig, "30 13 * * *")
     rig.move(30 * 60)
     between = Between(rig.database)
@@ -202,10 +217,10 @@ async def test_what_is_promoted_while_it_is_looked_at_has_begun(rig: Rig) -> Non
 @pytest.mark.parametrize(
     "statement", ["take_over", "behind", "lock_behind", "coming", "take_back", "set_cursors", "mark", "of_ids", "plan"]
 )
-async def test_a_crash_in_the_middle_is_made_good_by_the_next(
+async def test_a_crash_in_the_middle_is_completed_by_the_next_replan(
     rig: Rig, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B3, rule "one instant, one fire": at any statement; each schedule is planned anew once."""
+    """B3, rule "one instant, one fire": at any statement; each schedule is replanned once."""
     monkeypatch.setattr(guardians, "REPLAN_LIMIT", 1)
     await planned(rig, "0 14 * * *", "1 14 * * *", "2 14 * * *")
     await follow(rig, crash=statement)
@@ -214,7 +229,7 @@ async def test_a_crash_in_the_middle_is_made_good_by_the_next(
     assert sum(event.replanned_count for event in rig.of(ZonesFollowed)) == 3
 
 
-async def test_two_nodes_that_start_at_once_do_it_once(rig: Rig) -> None:
+async def test_two_nodes_that_start_at_once_replan_once(rig: Rig) -> None:
     """B4, rule "one instant, one fire"."""
     await planned(rig, "0 14 * * *", "1 14 * * *")
     between = Between(rig.database)
@@ -231,8 +246,25 @@ async def test_two_nodes_that_start_at_once_do_it_once(rig: Rig) -> None:
     assert rig.of(ZonesFollowed) == [ZonesFollowed("2026b", 2)]
 
 
-async def test_an_older_node_never_replans_and_says_so_once(rig: Rig) -> None:
-    """Rule "one instant, one fire": nothing is undone by a node that was not upgraded."""
+async def test_a_schedule_that_was_locked_in_the_first_pass_is_replanned_in_the_second(rig: Rig) -> None:
+    """A person edits it at that moment; without another pass it would fire wrongly until the next full check."""
+    await planned(rig, "30 13 * * *")
+    guardian = Guardian(rig.database, clock=rig.clock, emit=rig.heard)
+    with using(NEW):
+        async with rig.database.transaction() as person:
+            await person.fetch("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+            assert await guardian.run_once() == 0.0
+        assert await waiting(rig) == [at(30)], "left to its holder"
+        while await guardian.run_once() == 0.0:
+            pass
+        rig.move(REST_S)
+        while await guardian.run_once() == 0.0:
+            pass
+    assert await waiting(rig) == [at(90)]
+
+
+async def test_an_older_node_never_replans_and_logs_that_once(rig: Rig) -> None:
+    """Rule "one instant, one fire": a node that was not upgraded undoes nothing."""
     await planned(rig, "0 14 * * *")
     await follow(rig)
     older = await follow(rig, OLD)
@@ -244,9 +276,9 @@ async def test_an_older_node_never_replans_and_says_so_once(rig: Rig) -> None:
     assert (told.version, told.newest) == ("2026a", "2026b")
 
 
-async def test_an_older_planner_stands_back_but_lets_nothing_fall_silent(rig: Rig) -> None:
-    """Rules "one instant, one fire" and "overdue work is anyone's": it plans what nobody with newer data has planned in time,
-    and they put it right when they come back."""
+async def test_an_older_planner_leaves_planning_to_others_until_it_is_overdue(rig: Rig) -> None:
+    """Rules "one instant, one fire" and "any node does overdue work": it plans schedules that no node with newer data has
+    planned in time. These nodes correct the plans later."""
     table = await planned(rig, "0 14 * * *")
     await follow(rig)
     rig.move(120 * 60)
@@ -263,8 +295,8 @@ async def test_an_older_planner_stands_back_but_lets_nothing_fall_silent(rig: Ri
     assert await waiting(rig) == [at(120, day=1)]
 
 
-async def test_who_submits_with_older_data_leaves_the_planning_to_others(rig: Rig) -> None:
-    """Rule "one instant, one fire": an API that was not upgraded yet."""
+async def test_a_submission_with_older_data_leaves_the_planning_to_others(rig: Rig) -> None:
+    """Rule "one instant, one fire": from an API that was not upgraded yet."""
     table = Timetable(rig)
     await follow(rig)
     with using(OLD):
@@ -276,8 +308,8 @@ async def test_who_submits_with_older_data_leaves_the_planning_to_others(rig: Ri
 
 
 async def test_a_slow_planner_with_older_data_writes_nothing(rig: Rig) -> None:
-    """Rules "plan by compare-and-set" and "one instant, one fire": it looked before the newer data came, and they found nothing
-    to change, so the cursor stands as it did."""
+    """Rules "plan by compare-and-set" and "one instant, one fire": it read the schedule before the newer data came. These
+    changed nothing, so the cursor is the same."""
     await planned(rig, "0 14 * * *")
     await rig.execute("DELETE FROM sexton.runs")
     await rig.execute("UPDATE sexton.jobs_recurring SET plan_at = $1, plan_cursor_at = $1", NOW)
@@ -296,7 +328,7 @@ async def test_a_slow_planner_with_older_data_writes_nothing(rig: Rig) -> None:
     assert await waiting(rig) == [at(120)]
 
 
-async def test_where_nothing_is_new_it_is_one_comparison(rig: Rig) -> None:
+async def test_without_newer_data_the_check_is_one_comparison(rig: Rig) -> None:
     """Rule "one instant, one fire": at start, and hourly."""
     await planned(rig, "0 14 * * *")
     between = Between(rig.database)
@@ -311,8 +343,8 @@ async def test_where_nothing_is_new_it_is_one_comparison(rig: Rig) -> None:
         assert not {"newest", "behind"} & set(between.statements)
 
 
-async def test_a_schedule_from_before_the_release_was_kept_is_followed_too(rig: Rig) -> None:
-    """Rule "one instant, one fire": after an upgrade of Sexton; which wall times have fired is not known then."""
+async def test_a_schedule_from_before_the_release_was_recorded_is_replanned_too(rig: Rig) -> None:
+    """Rule "one instant, one fire": after an upgrade of Sexton; then it is unknown which wall times have fired."""
     await planned(rig, "0 14 * * *")
     await rig.execute("UPDATE sexton.jobs_recurring SET tzdata = ''")
     await rig.execute("DELETE FROM sexton.tzdata")
@@ -320,8 +352,8 @@ async def test_a_schedule_from_before_the_release_was_kept_is_followed_too(rig: 
     assert await waiting(rig) == [at(120)]
 
 
-async def test_a_planner_that_is_quicker_than_the_guardian_follows_what_it_plans(rig: Rig) -> None:
-    """Rule "one instant, one fire": else it would plan on from an instant, and the wall time that fired there would come
+async def test_a_planner_that_runs_before_the_guardian_replans_the_schedules_it_plans(rig: Rig) -> None:
+    """Rule "one instant, one fire": otherwise it would continue from an instant, and the wall time that fired there would fire
     again."""
     table = await planned(rig, "10,20,30,40,50 13-14 * * *")
     with using(OLD):
@@ -335,8 +367,8 @@ async def test_a_planner_that_is_quicker_than_the_guardian_follows_what_it_plans
     assert table.fire_minutes() == [10, 20, 30, 100, 110]
 
 
-async def test_a_rule_for_every_hour_skips_the_hours_that_have_fired(rig: Rig) -> None:
-    """Rule "one instant, one fire": what is planned is a fire by the new data too, but of a wall time that has fired."""
+async def test_an_hourly_rule_skips_the_hours_that_have_fired(rig: Rig) -> None:
+    """Rule "one instant, one fire": the planned run is a fire by the new data too, but of a wall time that has fired."""
     table = await planned(rig, "0 0-23 * * *")
     with using(OLD):
         await table.until(70)  # 14:00, at minute 60
@@ -346,8 +378,8 @@ async def test_a_rule_for_every_hour_skips_the_hours_that_have_fired(rig: Rig) -
     assert table.fire_minutes() == [60, 180]
 
 
-async def test_who_resumes_with_older_data_is_followed_by_the_next_planner(rig: Rig) -> None:
-    """Rule "one instant, one fire": a pause that ends by itself where a node was not upgraded yet."""
+async def test_a_resume_with_older_data_is_replanned_by_the_next_planner(rig: Rig) -> None:
+    """Rule "one instant, one fire": a pause that ends by itself on a node that was not upgraded yet."""
     table = await planned(rig, "10,20,30,40,50 13-14 * * *")
     (row,) = await rig.execute("SELECT id FROM sexton.jobs_recurring")
     with using(OLD):
@@ -363,8 +395,8 @@ async def test_who_resumes_with_older_data_is_followed_by_the_next_planner(rig: 
 
 
 @pytest.mark.parametrize("change", ["edit", "resume"])
-async def test_who_changes_a_schedule_with_newer_data_plans_nothing_on_top_of_older(rig: Rig, change: str) -> None:
-    """Rule "one instant, one fire": an API that was upgraded before the schedulers."""
+async def test_an_edit_with_newer_data_replans_before_it_plans(rig: Rig, change: str) -> None:
+    """Rule "one instant, one fire": by an API that was upgraded before the schedulers."""
     table = await planned(rig, "30 13 * * *")
     (row,) = await rig.execute("SELECT id FROM sexton.jobs_recurring")
     with using(OLD):
@@ -382,7 +414,7 @@ async def test_who_changes_a_schedule_with_newer_data_plans_nothing_on_top_of_ol
     assert await waiting(rig) == [at(90, day=1)]
 
 
-async def test_what_is_behind_is_found_in_the_order_of_ids_and_in_batches(rig: Rig) -> None:
+async def test_outdated_schedules_are_found_in_the_order_of_ids_and_in_batches(rig: Rig) -> None:
     """Rule "lock in id order"."""
     table = await planned(rig, *(f"{minute} 14 * * *" for minute in range(5)))
     seen = []
@@ -399,7 +431,7 @@ async def test_what_is_behind_is_found_in_the_order_of_ids_and_in_batches(rig: R
     assert await waiting(rig) == [at(120 + minute) for minute in range(5)]
 
 
-# Safeguards taken out: each is missed
+# Tests that remove a safeguard
 
 
 async def test_without_the_release_in_the_compare_and_set_older_data_win(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,8 +444,8 @@ async def test_without_the_release_in_the_compare_and_set_older_data_win(rig: Ri
 
 
 async def _fires_through_a_gap(rig: Rig) -> list[datetime]:
-    """Two, half past two and three in New York are one instant on the day of the change: one of three fires. The planner has
-    all of them within its horizon."""
+    """02:00, 02:30 and 03:00 in New York are one instant on the day of the change: one of three fires. All are within the
+    planner's horizon."""
     rig.move((datetime(2026, 3, 8, 6, 59, 30, tzinfo=UTC) - rig.clock.database_now()).total_seconds())
     table = Timetable(rig)
     await table.write(schedule={"cron": "0,30 2,3 * * *", "timezone": "America/New_York", "max_fires": 3})
@@ -421,13 +453,13 @@ async def _fires_through_a_gap(rig: Rig) -> list[datetime]:
     return [start.fire_at for start in table.starts]
 
 
-async def test_wall_times_that_meet_in_one_instant_are_one_fire(rig: Rig) -> None:
+async def test_wall_times_that_resolve_to_one_instant_are_one_fire(rig: Rig) -> None:
     """A3, rule "one instant, one fire": it counts once towards `max_fires`."""
     fires = await _fires_through_a_gap(rig)
     assert [f"{at:%d %H:%M}" for at in fires] == ["08 07:00", "08 07:30", "09 06:00"]
 
 
-async def test_without_that_a_gap_eats_fires(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_that_rule_a_gap_uses_up_fires(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule "one instant, one fire"."""
 
     def each(walls: Walls, where: ZoneInfo, dst: Dst, after: datetime) -> Iterator[datetime]:

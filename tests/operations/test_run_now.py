@@ -1,4 +1,5 @@
-"""A run by hand with another payload: of that run alone, in every attempt, in its dead letter and in the replay of that."""
+"""A run by hand with another payload: the payload belongs to that run alone, in every attempt, in its dead letter and in the
+replay."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ async def begun(database: Postgres, connection: Conn, worker_id: UUID, now: date
     return claimed
 
 
-async def test_the_payload_is_of_that_run_alone(database: Postgres, connection: Conn) -> None:
-    """A7: and the next one is the job's again."""
+async def test_the_payload_belongs_to_that_run_alone(database: Postgres, connection: Conn) -> None:
+    """A7: the next run has the job's payload again."""
     job_id, worker_id = await write(connection), await enlist(connection)
     await fire(connection, job_id, {"n": 2})
     first = await begun(database, connection, worker_id)
@@ -67,7 +68,7 @@ async def test_null_is_a_payload_too(database: Postgres, connection: Conn) -> No
     assert (await begun(database, connection, worker_id)).payload_json == "null"
 
 
-async def test_every_attempt_has_it_whatever_becomes_of_the_job(database: Postgres, connection: Conn) -> None:
+async def test_every_attempt_has_it_even_if_the_job_changes(database: Postgres, connection: Conn) -> None:
     """A7: an edit between two attempts changes neither the payload nor the policy of the run."""
     job_id, worker_id = await write(connection, policy={"max_lost": 7}), await enlist(connection)
     await fire(connection, job_id, {"n": 2})
@@ -79,7 +80,7 @@ async def test_every_attempt_has_it_whatever_becomes_of_the_job(database: Postgr
     assert (second.job_version, plain(second.payload_json), second.lease.policy.max_lost) == (1, {"n": 2}, 7)
 
 
-async def test_an_edit_before_it_starts_leaves_it_its_payload(database: Postgres, connection: Conn) -> None:
+async def test_an_edit_before_it_starts_does_not_change_its_payload(database: Postgres, connection: Conn) -> None:
     job_id, worker_id = await write(connection), await enlist(connection)
     await fire(connection, job_id, {"n": 2})
     async with connection.transaction():
@@ -88,7 +89,7 @@ async def test_an_edit_before_it_starts_leaves_it_its_payload(database: Postgres
     assert (claimed.job_version, plain(claimed.payload_json)) == (2, {"n": 2})
 
 
-async def test_its_dead_letter_holds_it_and_a_replay_keeps_it(database: Postgres, connection: Conn) -> None:
+async def test_its_dead_letter_contains_it_and_a_replay_keeps_it(database: Postgres, connection: Conn) -> None:
     """A7, C7: also a replay of the replay."""
     job_id, worker_id = await write(connection), await enlist(connection)
     await fire(connection, job_id, {"n": 2})
@@ -104,8 +105,8 @@ async def test_its_dead_letter_holds_it_and_a_replay_keeps_it(database: Postgres
     assert claimed.lease.job_id == job_id
 
 
-async def test_a_dead_letter_holds_the_payload_of_the_version_it_ran(database: Postgres, connection: Conn) -> None:
-    """A7: what a replay will run is what the letter shows."""
+async def test_a_dead_letter_contains_the_payload_of_the_executed_version(database: Postgres, connection: Conn) -> None:
+    """A7, C7: the letter shows what a replay will run."""
     job_id, worker_id = await write(connection), await enlist(connection)
     await fire(connection, job_id)
     claimed = await begun(database, connection, worker_id)
@@ -116,7 +117,7 @@ async def test_a_dead_letter_holds_the_payload_of_the_version_it_ran(database: P
     assert (letter.job_version, plain(letter.payload_json)) == (1, {"n": 1})
 
 
-async def test_why_says_that_it_was_run_by_hand_with_another_payload(database: Postgres, connection: Conn) -> None:
+async def test_why_shows_that_it_was_run_by_hand_with_another_payload(database: Postgres, connection: Conn) -> None:
     """A8: while it waits, while it runs and after."""
     job_id, worker_id = await write(connection), await enlist(connection)
     words = "by hand with another payload"
@@ -170,7 +171,8 @@ async def test_an_edit_leaves_it_under_the_limit_of_its_own_payload(connection: 
 
 
 async def test_a_replay_is_under_the_limit_of_its_own_version(database: Postgres, connection: Conn) -> None:
-    """C10, rule "a replay consumes its letter": by today's policy its payload has no key, and with it no other letter rose."""
+    """C10, rule "a replay consumes its letter": by the job's current policy its payload has no key; that once failed the replay
+    of the other letters too."""
     job_id, worker_id = await write(connection, limit={"key": "account:{payload.n}", "running": 1}), await enlist(connection)
     await fire(connection, job_id)
     await admit(database, SCHEDULER, ALL, limit=100, now=NOW)

@@ -1,6 +1,7 @@
 """Promotes the due runs of recurring jobs by their overlap policy. One promoter per partition decides at a time
 (rule "lock, then decide"). Every pass checks again the runs that wait for an earlier run (rule "look again every pass"). It
-never waits for a lock: rows that another session has locked are tried again a moment later."""
+never waits for a lock (rule "never wait inside a batch"): rows that another session has locked are tried again a moment
+later."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from sexton.store.work import runs, schedules
 from sexton.store.work.schedules import Sibling
 
 from .caller import Caller
+from .division import in_parts
 
+LEFT_LIMIT = 1_000  # jobs with a locked run that one pass looks behind
 AGAIN_S = 0.1  # after a pass that found a row locked by another session
 
 
@@ -36,24 +39,42 @@ async def admit(
 ) -> Admitted:
     if not partitions:
         return Admitted(0, [], None)
-    async with database.transaction() as connection:
-        held = await schedules.lock_partitions(connection, partitions)
-        if not held:
-            return Admitted(0, [], AGAIN_S)
-        alone = await schedules.promote_alone(connection, partitions=held, limit=limit, now=now)
-        freed = await schedules.released(connection, partitions=held, limit=limit)
-        crowded = [*dict.fromkeys([*alone.crowded, *freed])]
-        started, queues, left = 0, set(alone.queues), False
-        if crowded:
-            siblings = await schedules.crowd(connection, crowded, now=now)
-            left = len({one.job_id for one in siblings}) < len(crowded)
-            started, more = await _apply(connection, siblings, now)
-            queues |= more
-        if queues:
-            await runs.announce(connection, queues)
-    is_full = max(alone.due_count, len(freed)) >= limit
+
+    async def write(connection: Connection, part: Sequence[int]) -> Admitted:
+        return await _admit(connection, part, limit, now)
+
+    done = await in_parts(database, sorted(partitions), write, atomic=True)
+    again = [one.again_in_s for one in done.answers if one.again_in_s is not None] + [AGAIN_S] * bool(done.left)
+    return Admitted(
+        sum(one.admitted_count for one in done.answers),
+        sorted({queue for one in done.answers for queue in one.queues}),
+        min(again, default=None),
+    )
+
+
+async def _admit(connection: Connection, partitions: Sequence[int], limit: int, now: datetime | None) -> Admitted:
+    held = await schedules.lock_partitions(connection, partitions)
+    if not held:
+        return Admitted(0, [], AGAIN_S)
+    started, queues, left = 0, set[str](), set[UUID]()
+    freed: list[UUID] | None = None
+    while True:
+        alone = await schedules.promote_alone(connection, partitions=held, limit=limit, without=left, now=now)
+        freed = await schedules.released(connection, partitions=held, limit=limit) if freed is None else freed
+        crowded = [one for one in dict.fromkeys([*alone.crowded, *freed]) if one not in left]
+        siblings = await schedules.crowd(connection, crowded, now=now) if crowded else []
+        count, more = await _apply(connection, siblings, now) if siblings else (0, set())
+        started, queues = started + alone.promoted_count + count, queues | {*alone.queues, *more}
+        is_full = max(alone.due_count, len(freed)) >= limit
+        undecided = {*crowded} - {one.job_id for one in siblings}
+        left |= undecided
+        # Jobs with a locked run that fill a batch must not hide the jobs behind them.
+        if not undecided or alone.due_count < limit or len(left) > LEFT_LIMIT:
+            break
+    if queues:
+        await runs.announce(connection, queues)
     again_in_s = 0.0 if is_full else AGAIN_S if left or len(held) < len(partitions) else None
-    return Admitted(alone.promoted_count + started, sorted(queues), again_in_s)
+    return Admitted(started, sorted(queues), again_in_s)
 
 
 async def _apply(connection: Connection, siblings: Sequence[Sibling], now: datetime | None) -> tuple[int, set[str]]:
@@ -99,8 +120,8 @@ def _settled(group: Sequence[Sibling]) -> Settled:
 
 
 def _one_alone(group: Sequence[Sibling], settled: Settled) -> Settled:
-    """Of runs planned with the policy to run alone, one lives at a time, even if the job has another policy now. A replay
-    belongs to the version that it replays. The index `one_live_run` would reject it, together with the whole batch."""
+    """Among the runs that were planned to run alone, only one lives at a time, even if the job has another policy now. A replay
+    keeps the policy of the version that it replays. Otherwise the index `one_live_run` would reject the whole batch."""
     alone = {one.run_id for one in group if one.overlap == 1}
     is_taken = any(one.is_live and one.run_id in alone for one in group)
     for run_id in [one for one in settled.start if one in alone]:

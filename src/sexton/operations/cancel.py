@@ -16,11 +16,13 @@ from sexton.errors import NotAllowedIn, NotFound
 from sexton.store.database import Connection
 from sexton.store.uuid7 import is_recurring
 from sexton.store.work import jobs, runs, schedules
+from sexton.store.work.schedules import Locked
 
+from . import plan, replan
 from .caller import Caller
 
 CANCELLED = "cancelled on request"
-_NO_DICE = Random(0)  # noqa: S311  (a cancellation draws no random number)
+_NO_RNG = Random(0)  # noqa: S311  (a cancellation draws no random number)
 
 
 class Cancellation(NamedTuple):
@@ -42,7 +44,7 @@ async def cancel(
 async def stop_runs(
     connection: Connection, caller: Caller, leases: Sequence[Lease], *, reason: str, now: datetime | None = None
 ) -> Cancellation:
-    """Ends the waiting ones, and asks the running ones to stop."""
+    """Ends the waiting runs, and asks the running ones to stop."""
     ended_count = await end_waiting(connection, caller, leases, reason=reason, now=now)
     running = [lease.run_id for lease in leases if lease.worker_id is not None]
     if running:
@@ -55,7 +57,7 @@ async def end_waiting(
     connection: Connection, caller: Caller, leases: Sequence[Lease], *, reason: str, now: datetime | None = None
 ) -> int:
     """Ends those of the runs that no worker holds. Returns how many."""
-    waiting = [run.report(lease, Cancelled(reason), _NO_DICE) for lease in leases if lease.worker_id is None]
+    waiting = [run.report(lease, Cancelled(reason), _NO_RNG) for lease in leases if lease.worker_id is None]
     if waiting:
         await runs.finish(connection, waiting, now=now)
     return len(waiting)
@@ -64,13 +66,27 @@ async def end_waiting(
 async def end_schedule(
     connection: Connection, caller: Caller, job_id: UUID, *, reason: str, now: datetime | None = None
 ) -> int:
-    """Plans no further fire, and removes the runs that no worker has started. Returns how many; 0 if the schedule was already
-    over. Started runs continue."""
+    """Plans no further fire, and ends the runs that no worker has started. Returns how many; 0 if the schedule was already
+    over. Started runs continue. History records every fire that was due; a planned fire that was not due leaves no row."""
     locked = await schedules.lock(connection, job_id)
     if locked is None:
         raise NotFound(f"there is no job {job_id}")
     if locked.over_at is not None:
         return 0
-    taken_back = await schedules.unplan(connection, job_id, now=now)
+    await _decide_due(connection, caller, locked, now=now)
+    ended_count = await schedules.end_fires(connection, job_id, reason=reason, now=now)
     await schedules.end(connection, job_id, how="cancelled", reason=reason, now=now)
-    return max(taken_back.removed_count, 1)  # a schedule with no planned fire ends as well
+    return max(ended_count, 1)  # a schedule with no planned fire ends as well
+
+
+async def _decide_due(connection: Connection, caller: Caller, locked: Locked, *, now: datetime | None) -> None:
+    """Fires that came due in a pause, or while no planner planned, are not written yet. The policy of the job decides about
+    them before it ends, so that history records them."""
+    if locked.tzdata is None:
+        return  # its rule was never read: it has no fires
+    resumed = locked.paused_at is not None
+    if resumed:
+        await schedules.wake(connection, locked.id, now=now)
+    seen = await replan.to_plan_now(connection, caller, [locked.id], stand_back=False, now=now)
+    undecided = [one for one in seen if plan.has_due(one, resumed=resumed)]
+    await plan.write(connection, caller, undecided, resumed=resumed, now=now)

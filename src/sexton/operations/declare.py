@@ -1,9 +1,10 @@
 """Brings the database in line with the schedules that an app's code declares: creates them, updates them by name, and on
 request ends those that the code no longer declares. Many processes may call it at once. It does not write a schedule that is
-already the same."""
+already the same. An edit by hand stays until the declaration itself changes."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -34,6 +35,12 @@ class Synced(NamedTuple):
     unchanged: list[str]
     ended: list[str]  # not changed: its rule has no further fire, or a person ended it
     pruned: list[str]
+    kept: list[str]  # edited by hand, and declared as before: not changed
+    overwritten: list[str]  # of the updated ones, those that were edited by hand
+
+    @classmethod
+    def nothing(cls) -> Synced:
+        return cls(*([] for _ in cls._fields))
 
 
 class _DryRun(Exception):
@@ -53,7 +60,7 @@ async def declare(
 ) -> Synced:
     """The caller names the app: only schedules that the same caller declared are pruned. `tasks` are the options of each task.
     `revive` starts ended schedules again."""
-    done = Synced([], [], [], [], [])
+    done = Synced.nothing()
     if not documents and not prune:
         return done
     try:
@@ -83,8 +90,17 @@ async def _declare(
     over = {one.name for one in documents if _is_over(one, at)}
     if not revive and documents:
         over |= await declared.ended(connection, documents)
+    digests = {one.name or one.task: _digest(one, tasks.get(one.task)) for one in given}
+    known = await declared.known(connection, list(digests))
+    same = {name for name, one in known.items() if one.digest == digests[name]}
+    if not revive:
+        over |= {name for name in same if not known[name].is_live and not known[name].is_pruned}
+    kept = {name for name in same if known[name].is_live and known[name].is_edited}
     done.ended.extend(sorted(name for name in over if name is not None))
-    await _write(connection, caller, [one for one in documents if one.name not in over], done, now)
+    done.kept.extend(sorted(kept - over))
+    written = await _write(connection, caller, [one for one in documents if one.name not in over | kept], done, now)
+    done.overwritten.extend(name for name in done.updated if name in known and known[name].is_edited)
+    await declared.record(connection, {job_id: digests[name] for name, job_id in written.items()})
     if prune:
         names = [one.name or one.task for one in given]
         for undeclared in await declared.undeclared(connection, caller.actor, names):
@@ -94,12 +110,20 @@ async def _declare(
 
 async def _write(
     connection: Connection, caller: Caller, documents: Sequence[ScheduleDocument], done: Synced, now: datetime | None
-) -> None:
+) -> dict[str, UUID]:
+    """Returns their ids by name."""
     written = await recurring_jobs.submit(connection, caller, documents, now=now) if documents else []
     for one, answer in zip(documents, written, strict=True):
         names = done.created if answer.created else done.updated if answer.changed else done.unchanged
         names.append(one.name or one.task)
     await declared.adopt(connection, [answer.id for answer in written], caller.actor)
+    return {one.name or one.task: answer.id for one, answer in zip(documents, written, strict=True)}
+
+
+def _digest(one: ScheduleDocument, options: object) -> str:
+    """Of all that the code says about a schedule: its declaration, and the options of its task."""
+    declaration = msgspec.structs.replace(one, submitted_by=None, trace=None)
+    return hashlib.sha256(msgspec.json.encode([declaration, options], order="deterministic")).hexdigest()
 
 
 def _is_over(one: ScheduleDocument, at: datetime) -> bool:

@@ -1,7 +1,7 @@
 """Makes due work ready: promotes runs, plans schedules, releases runs that waited for a limit or for an earlier run.
 
 Promoter and planner take these steps for the partitions that they lead, and for overdue work elsewhere. An idle worker takes
-all of them for work that no scheduler has handled (rule "overdue work is anyone's")."""
+all of them for work that no scheduler has handled (rule "any node does overdue work")."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from sexton.store.work.schedules import ToPlan
 from . import plan, replan
 from .admit import admit
 from .caller import Caller
+from .division import Divided, in_parts
 from .plan import Planned
 
 OVERDUE_S = 5.0  # an idle worker handles runs and plans that are overdue by this much
@@ -28,7 +29,7 @@ OVERDUE_LIMIT = 1000
 
 
 class FiresPlanned(NamedTuple):
-    seen: list[ToPlan]
+    seen: list[ToPlan]  # without those that another session has locked
     behind: list[UUID]  # left out: planned with older time zone data, see `follow_zones`
     planned: Planned
 
@@ -48,8 +49,8 @@ async def promote_runs(
     since: datetime | None = None,
     now: datetime | None = None,
 ) -> Promoted:
-    """Makes waiting runs ready when they are due, and notifies their queues. Runs that were due before `since` are not looked
-    at."""
+    """Makes waiting runs ready when they are due, and notifies their queues. Runs that were due before `since` are
+    left out."""
     done = await runs.promote(connection, partitions=partitions, limit=limit, overdue_s=overdue_s, since=since, now=now)
     if done.promoted_count:
         await runs.announce(connection, done.queues)
@@ -73,7 +74,7 @@ async def tend_queues(connection: Connection, caller: Caller, *, now: datetime |
 
 
 async def plan_fires(
-    connection: Connection,
+    database: Database,
     caller: Caller,
     partitions: Collection[int],
     *,
@@ -83,45 +84,67 @@ async def plan_fires(
     unforeseen: Callable[[Exception], None],
     now: datetime | None = None,
 ) -> FiresPlanned:
-    """Plans the next runs of schedules. Notifies the promoters if one is due within `announce_within_s`."""
-    seen = await schedules.to_plan(connection, partitions=partitions, limit=limit, overdue_s=overdue_s, now=now)
-    if not seen:
-        return FiresPlanned([], [], Planned([], None, 0))
-    behind = replan.those_behind(seen)
-    left_out = set(behind)
-    fresh = [one for one in seen if one.id not in left_out] if behind else seen
-    planned = await plan.write(connection, caller, fresh, now=now, unforeseen=unforeseen)
-    if announce_within_s is not None and planned.next_due_s is not None and planned.next_due_s < announce_within_s:
-        await runs.announce(connection, (), due_soon=True)
-    return FiresPlanned(seen, behind, planned)
+    """Plans the next runs of schedules. Notifies the promoters if one is due within `announce_within_s`. Schedules that another
+    session has locked are left for the next pass; if they fill a batch, the ones behind them are planned as well."""
+    seen: list[ToPlan] = []
+    behind: list[UUID] = []
+    planned = Planned([], None, 0, [])
+
+    async def write(connection: Connection, part: Sequence[ToPlan]) -> Planned:
+        done = await plan.write(connection, caller, part, now=now, unforeseen=unforeseen)
+        if announce_within_s is not None and done.next_due_s is not None and done.next_due_s < announce_within_s:
+            await runs.announce(connection, (), due_soon=True)
+        return done
+
+    while True:
+        async with database.connection() as connection:
+            batch = await schedules.to_plan(
+                connection, partitions=partitions, limit=limit, overdue_s=overdue_s, without=planned.locked, now=now
+            )
+        older = set(replan.those_behind(batch))
+        fresh = [one for one in batch if one.id not in older]
+        written = await in_parts(database, fresh, write) if fresh else Divided([], [])
+        locked = [one.id for one in written.left] + [job_id for part in written.answers for job_id in part.locked]
+        planned = _together([planned, *written.answers], [*planned.locked, *locked])
+        is_locked = set(locked)
+        seen += [one for one in batch if one.id not in is_locked]
+        behind += [one.id for one in batch if one.id in older]
+        if not locked or len(batch) < limit:
+            return FiresPlanned(seen, behind, planned)
+
+
+def _together(parts: Sequence[Planned], locked: list[UUID]) -> Planned:
+    return Planned(
+        [job_id for part in parts for job_id in part.ids],
+        min((part.next_due_s for part in parts if part.next_due_s is not None), default=None),
+        sum(part.missed_count for part in parts),
+        locked,
+    )
 
 
 async def follow_zones(database: Database, caller: Caller, behind: Sequence[UUID], *, now: datetime | None = None) -> int:
     """Rule "one instant, one fire": these were planned with older time zone data, and the guardian has not reached them yet.
     Returns how many of them change."""
-    async with database.transaction() as connection:
-        seen = await replan.to_plan_now(connection, caller, behind, now=now)
+
+    async def follow(connection: Connection, part: Sequence[UUID]) -> int:
+        seen = await replan.to_plan_now(connection, caller, part, waits=False, now=now)
         await plan.write(connection, caller, seen, now=now)
-    return sum(one.is_bare for one in seen)
+        return sum(one.is_bare for one in seen)
+
+    return sum((await in_parts(database, behind, follow, atomic=True)).answers)
 
 
 async def see_to_overdue(database: Database, caller: Caller, *, after: str, now: datetime | None = None) -> OverdueDone:
     """All of the above for overdue work, in every partition."""
     async with database.connection() as connection:
         done = await promote_runs(connection, caller, partition.ALL, limit=OVERDUE_LIMIT, overdue_s=OVERDUE_S, now=now)
-        planned = await plan_fires(
-            connection,
-            caller,
-            partition.ALL,
-            limit=OVERDUE_LIMIT,
-            overdue_s=OVERDUE_S,
-            unforeseen=lambda _error: None,
-            now=now,
-        )
         ready_count, stopped_at = done.promoted_count, after
         if done.to_release:
             released = await release_parked(connection, caller, after=after, now=now)
             ready_count, stopped_at = ready_count + released.released_count, released.stopped_at
+    planned = await plan_fires(
+        database, caller, partition.ALL, limit=OVERDUE_LIMIT, overdue_s=OVERDUE_S, unforeseen=lambda _error: None, now=now
+    )
     if planned.behind:
         await follow_zones(database, caller, planned.behind, now=now)
     if done.to_decide:

@@ -12,6 +12,7 @@ import msgspec
 
 from sexton.domain.fault import Invalid
 from sexton.domain.schedule import Schedule, describe, fires, jitter_of
+from sexton.domain.schedule.dialects import warnings
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.recurrence import seed_of
 from sexton.errors import NotAllowedIn
@@ -68,6 +69,16 @@ async def of_job(connection: Connection, caller: Caller, job_id: UUID) -> Rule:
         message = f"its schedule cannot be read; {view.over_reason or 'a planner will report why'}"
         raise NotAllowedIn("forecast", view.status, message) from None
     return Rule(rule, seed_of(view.tenant, view.name, view.id), await forecast.outlook(connection, job_id))
+
+
+def doubts(view: JobView, *, after: datetime) -> list[str]:
+    """How other programs read its cron line, if its dialect is not named. What is submitted in SQL is read by a planner first,
+    so only a later answer can warn. A schedule that cannot be read has no doubts; its job says why it failed."""
+    try:
+        rule = msgspec.json.decode(view.schedule_json or "{}", type=Schedule)
+        return warnings(rule, after=after, seed=seed_of(view.tenant, view.name, view.id))
+    except (msgspec.MsgspecError, Invalid):
+        return []
 
 
 async def of_edit(

@@ -18,26 +18,21 @@ from sexton.store.work.jobs import JobView
 
 from . import one_time_jobs, recurring_jobs
 from .caller import Caller
+from .recurring_jobs import NO_NOTE, Pause
 
 
 async def pause(
-    connection: Connection,
-    caller: Caller,
-    job_id: UUID,
-    *,
-    note: str | None = None,
-    resume_at: datetime | None = None,
-    now: datetime | None = None,
+    connection: Connection, caller: Caller, job_id: UUID, asked: Pause = NO_NOTE, *, now: datetime | None = None
 ) -> JobView:
     """The job does not start, or fire, until it is resumed. A recurring job may resume by itself at `resume_at`."""
-    if resume_at is not None:
+    if asked.resume_at is not None:
         if not is_recurring(job_id):
             raise Invalid("resume_at", "is only for a recurring job; leave it out")
-        if resume_at <= await database_clock.now(connection, now=now):
+        if asked.resume_at <= await database_clock.now(connection, now=now):
             raise Invalid("resume_at", "is in the past")
     if is_recurring(job_id):
-        return await recurring_jobs.pause(connection, caller, job_id, note=note, resume_at=resume_at, now=now)
-    return await one_time_jobs.pause(connection, caller, job_id, note=note, now=now)
+        return await recurring_jobs.pause(connection, caller, job_id, asked, now=now)
+    return await one_time_jobs.pause(connection, caller, job_id, note=asked.note, now=now)
 
 
 async def resume(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> JobView:

@@ -73,7 +73,7 @@ async def pause(
     match run:
         case LiveRun(state=RunState.PAUSED):
             await edits.note(connection, job_id, note)
-        case LiveRun(state=RunState.WAITING | RunState.READY | RunState.PARKED):
+        case LiveRun(state=RunState.WAITING | RunState.READY | RunState.PARKED | RunState.QUARANTINED):
             await edits.pause_job(connection, job_id, by=caller.actor, note=note, now=now)
             await edits.pause_run(connection, run.id)
         case _:
@@ -110,7 +110,7 @@ async def run_now(connection: Connection, caller: Caller, job_id: UUID, *, now: 
     match run:
         case LiveRun(state=RunState.WAITING):
             await _make_due(connection, run, now)
-        case LiveRun(state=RunState.READY | RunState.PARKED | RunState.RUNNING):
+        case LiveRun(state=RunState.READY | RunState.PARKED | RunState.QUARANTINED | RunState.RUNNING):
             pass
         case _:
             raise NotAllowedIn("run", (await jobs.show(connection, job_id)).status)

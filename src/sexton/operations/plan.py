@@ -45,6 +45,7 @@ class Planned(NamedTuple):
     ids: list[UUID]
     next_due_s: float | None  # seconds until the first of their fires
     missed_count: int
+    locked: list[UUID]  # left for the next pass: another session has locked them
 
 
 async def write(
@@ -69,10 +70,10 @@ async def write(
                 raise
             unforeseen(error)
             await schedules.postpone(connection, one, now=now)
-    ids, next_due_s = await schedules.plan(connection, plans, now=now) if plans else ([], None)
-    written = set(ids)
+    done = await schedules.plan(connection, plans, now=now) if plans else schedules.PlansWritten([], [], None)
+    written = set(done.ids)
     missed_count = sum(gap.count for plan in plans if plan.id in written for gap in plan.missed)
-    return Planned(ids, next_due_s, missed_count)
+    return Planned(done.ids, done.next_due_s, missed_count, done.locked)
 
 
 def plan_of(seen: ToPlan, *, resumed: bool = False) -> Plan:
@@ -119,6 +120,15 @@ def _gap(gap: catch_up.Gap, *, resumed: bool) -> Gap:
     times = "fire" if gap.count == 1 and not gap.at_least else "fires"
     reason = "its job was paused" if resumed else _WORDS[gap.reason]
     return Gap(gap.first, gap.last, gap.count, "paused" if resumed else "missed", f"{count} {times}: {reason}")
+
+
+def has_due(seen: ToPlan, *, resumed: bool = False) -> bool:
+    """Whether fires are due that no planner has written."""
+    try:
+        decided = plan_of(seen, resumed=resumed)
+    except (Invalid, msgspec.DecodeError):
+        return False  # a rule that cannot be read has no fires
+    return bool(decided.missed) or any(fire.due_at <= seen.now for fire in decided.fires)
 
 
 @lru_cache(maxsize=4096)

@@ -25,14 +25,16 @@ async def give_back(
     held: Sequence[Held],
     *,
     reason: str,
-    dice: Rng,
+    rng: Rng,
     now: datetime | None = None,
 ) -> int:
-    """Returns how many were given back. The others had just ended."""
-    return len(await runs.finish(connection, [_report(worker_id, one, reason, dice) for one in held], now=now))
+    """Returns how many were given back. The others had just ended, or another transaction has locked them: the next comparison
+    finds those again (rule "a waiting caller leaves the group")."""
+    given_back, _ = await runs.finish_each(connection, [_report(worker_id, one, reason, rng) for one in held], now=now)
+    return len(given_back)
 
 
-def _report(worker_id: UUID, held: Held, reason: str, dice: Rng) -> Report:
+def _report(worker_id: UUID, held: Held, reason: str, rng: Rng) -> Report:
     lease = Lease(
         run_id=held.run_id,
         job_id=held.job_id,
@@ -47,4 +49,4 @@ def _report(worker_id: UUID, held: Held, reason: str, dice: Rng) -> Report:
         policy_json=None,
     )
     # The claim of an at-most-once run is its start, even if the reply never reached the worker.
-    return report(lease, Lost(reason) if held.at_most_once else Released(reason), dice)
+    return report(lease, Lost(reason) if held.at_most_once else Released(reason), rng)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -26,6 +27,7 @@ from .caller import Caller
 from .forecast import Revise
 
 PLAN_LIMIT = 1_000  # at most this many are planned before the answer
+NOT_STARTED = ("waiting", "ready", "parked", "blocked")
 
 
 async def submit(
@@ -90,36 +92,40 @@ async def revise(
     return await edit(connection, caller, job_id, document, version=version, now=now)
 
 
+class Pause(NamedTuple):
+    note: str | None = None  # the reason
+    resume_at: datetime | None = None  # it resumes by itself
+
+
+NO_NOTE = Pause()
+
+
 async def pause(
-    connection: Connection,
-    caller: Caller,
-    job_id: UUID,
-    *,
-    note: str | None = None,
-    resume_at: datetime | None = None,
-    now: datetime | None = None,
+    connection: Connection, caller: Caller, job_id: UUID, asked: Pause = NO_NOTE, *, now: datetime | None = None
 ) -> JobView:
     """Nothing fires until the job is resumed. Running runs continue. If the job is already paused, only the note changes."""
     locked = await _lock(connection, job_id, "pause")
     if locked.paused_at is None:
-        await _stop(connection, caller, job_id, note=note, resume_at=resume_at, now=now)
+        await _stop(connection, caller, job_id, asked, now)
     else:
-        await schedules.note(connection, job_id, by=caller.actor, note=note, resume_at=resume_at)
+        await schedules.note(connection, job_id, by=caller.actor, note=asked.note, resume_at=asked.resume_at)
     return await jobs.show(connection, job_id)
 
 
 async def pause_failing(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> Failing | None:
     """Pauses a job after `pause_after` failures in a row. They are counted under its lock, so that only one of several nodes
-    does it. A resume restarts the count."""
-    locked = await schedules.lock(connection, job_id)
+    does it. A resume restarts the count. If another session has locked the job or its runs, the next planning looks again."""
+    locked = await schedules.lock(connection, job_id, waits=False)
     if locked is None or locked.over_at is not None or locked.paused_at is not None:
         return None
     most = recurrence_of(locked.recurrence_json).pause_after
-    failing = next(iter(await failures.in_a_row(connection, [job_id])), None)
+    failing = next(iter(await failures.consecutive(connection, [job_id])), None)
     if most is None or failing is None or failing.failed_count < most:
         return None
+    if not await schedules.hold_runs(connection, [job_id], NOT_STARTED):
+        return None
     fires = "its last fire failed" if failing.failed_count == 1 else f"its last {failing.failed_count:,} fires failed"
-    await _stop(connection, caller, job_id, note=f"{fires}: {failing.said}", resume_at=None, now=now)
+    await _stop(connection, caller, job_id, Pause(note=f"{fires}: {failing.error}"), now)
     return failing
 
 
@@ -139,11 +145,9 @@ async def resume_due(connection: Connection, caller: Caller, job_id: UUID, *, no
         await _go_on(connection, caller, job_id, resume_at)
 
 
-async def _stop(
-    connection: Connection, caller: Caller, job_id: UUID, *, note: str | None, resume_at: datetime | None, now: datetime | None
-) -> None:
+async def _stop(connection: Connection, caller: Caller, job_id: UUID, asked: Pause, now: datetime | None) -> None:
     taken_back = await schedules.unplan(connection, job_id, told="paused", now=now)
-    await schedules.pause(connection, job_id, taken_back, by=caller.actor, note=note, resume_at=resume_at, now=now)
+    await schedules.pause(connection, job_id, taken_back, by=caller.actor, note=asked.note, resume_at=asked.resume_at, now=now)
 
 
 async def _go_on(connection: Connection, caller: Caller, job_id: UUID, now: datetime | None) -> None:

@@ -28,6 +28,7 @@ from .caller import Caller
 GRACE_MORE_S = 5.0  # in addition to the grace of the worker, as for built-in workers
 UNHEARD_S = 10.0  # within this time the answer of a claim has reached its worker, or is lost
 TURNS_LIMIT = 10_000  # of workers; the ones silent for the longest time are forgotten first
+SUSPECTS_WAIT_S = 5.0  # then they come before the other runs, for a worker that holds nothing
 
 
 class StopRun(NamedTuple):
@@ -38,10 +39,13 @@ class StopRun(NamedTuple):
 
 
 class RemoteClaims:
-    def __init__(self, database: Database, *, grace_s: float, clock: Clock, emit: Emit, dice: Rng) -> None:
-        self._database, self._clock, self._emit, self._dice = database, clock, emit, dice
+    def __init__(self, database: Database, *, grace_s: float, clock: Clock, emit: Emit, rng: Rng) -> None:
+        self._database, self._clock, self._emit, self._rng = database, clock, emit, rng
         self._grace_s = grace_s + GRACE_MORE_S
         self._turns: OrderedDict[tuple[UUID, frozenset[str], frozenset[str]], tuple[QueueTurns, Turns]] = OrderedDict()
+        self._suspects_since: dict[
+            tuple[frozenset[str], frozenset[str]], float
+        ] = {}  # by queues and tasks: since when they wait
 
     async def attend(self, caller: Caller, worker: RemoteWorker) -> list[StopRun]:
         """Records a heartbeat. Returns what the worker must stop."""
@@ -53,6 +57,7 @@ class RemoteClaims:
                 raise _lost(worker.id)
             if attendance.is_new:
                 self._emit(WorkerJoined(worker.id, worker.name))
+            self._note_suspects(worker, attendance.suspects_wait)
             if worker.holding is None:
                 return []
             # The worker asks for more, so the answer to its last claim has arrived, or is lost.
@@ -105,27 +110,16 @@ class RemoteClaims:
         if not held:
             return 0
         now = self._clock.database_now()
-        count = await reconcile.give_back(connection, caller, worker_id, held, reason=reason, dice=self._dice, now=now)
+        count = await reconcile.give_back(connection, caller, worker_id, held, reason=reason, rng=self._rng, now=now)
         if count:
             self._emit(Reconciled(worker_id, count))
         return count
 
     async def take(self, caller: Caller, worker: RemoteWorker, *, more_wait: Callable[[], None]) -> list[Claimed]:
         """Returns the runs that it may start now. Calls `more_wait` if the claim was as large as allowed."""
-        queues, turns = self._turns_of(worker)
         while True:
             async with self._database.connection() as connection:
-                claimed = await runs.claim(
-                    connection,
-                    worker_id=worker.id,
-                    queues=queues.following(),
-                    tasks=list(worker.tasks),
-                    limit=worker.limit,
-                    grace_s=self._grace_s,
-                    turns=turns.as_json(),
-                    now=self._clock.database_now(),
-                )
-                turns.note(claimed)
+                claimed = await self._claim(connection, worker)
                 if not claimed:
                     return []
                 self._emit(ClaimedEvent(worker.id, len(claimed)))
@@ -136,11 +130,50 @@ class RemoteClaims:
             if to_start:
                 return to_start
 
+    async def _claim(self, connection: Connection, worker: RemoteWorker) -> list[Claimed]:
+        """Rule "suspects apart": a remote worker has no child for them. One that holds nothing gets them if there is nothing
+        else, or if they have waited; the store gives it nothing else until they have ended."""
+        since_s = self._suspects_since.get(_served(worker))
+        if since_s is not None and self._clock.monotonic() - since_s > SUSPECTS_WAIT_S:
+            suspects = await self._claim_suspects(connection, worker)
+            if suspects:
+                return suspects
+        queues, turns = self._turns_of(worker)
+        claimed = await runs.claim(
+            connection,
+            worker_id=worker.id,
+            queues=queues.following(),
+            tasks=list(worker.tasks),
+            limit=worker.limit,
+            grace_s=self._grace_s,
+            turns=turns.as_json(),
+            now=self._clock.database_now(),
+        )
+        turns.note(claimed)
+        return claimed or await self._claim_suspects(connection, worker)
+
+    async def _claim_suspects(self, connection: Connection, worker: RemoteWorker) -> list[Claimed]:
+        return await runs.claim_suspects(
+            connection,
+            worker.id,
+            queues=list(worker.queues),
+            tasks=list(worker.tasks),
+            wanted=worker.limit,
+            grace_s=self._grace_s,
+            now=self._clock.database_now(),
+        )
+
+    def _note_suspects(self, worker: RemoteWorker, wait: bool) -> None:
+        if wait and len(self._suspects_since) < TURNS_LIMIT:
+            self._suspects_since.setdefault(_served(worker), self._clock.monotonic())
+        else:
+            self._suspects_since.pop(_served(worker), None)
+
     async def _settle(self, connection: Connection, claimed: list[Claimed]) -> list[Claimed]:
         """Ends runs that must not be started, as a built-in worker would."""
         decided = [(one, _foregone(one)) for one in claimed]
         reports = [
-            report(one.lease, outcome, self._dice, started_s=0.0, took_s=0.0, key=one.idempotency_key)
+            report(one.lease, outcome, self._rng, started_s=0.0, took_s=0.0, key=one.idempotency_key)
             for one, outcome in decided
             if outcome is not None
         ]
@@ -176,6 +209,10 @@ class RemoteClaims:
         if len(self._turns) > TURNS_LIMIT:
             self._turns.popitem(last=False)
         return found
+
+
+def _served(worker: RemoteWorker) -> tuple[frozenset[str], frozenset[str]]:
+    return frozenset(worker.queues), frozenset(worker.tasks)
 
 
 def refuse_reserved(worker_id: UUID | None) -> None:

@@ -13,7 +13,7 @@ from sexton.clock import Clock
 from sexton.domain.outcome import Cancelled, Outcome, Released, Snoozed, Succeeded, status_of, storable
 from sexton.domain.run import Report, report
 from sexton.domain.signed_lease import SignedLease
-from sexton.errors import DataRefused, LeaseLost
+from sexton.errors import Contention, DataRefused, LeaseLost
 from sexton.ids import Rng
 from sexton.store.database import Connection, Database
 from sexton.store.work import callbacks, runs
@@ -21,7 +21,7 @@ from sexton.telemetry.events import Emit, Ended
 
 from .caller import Caller
 
-TRIES = 3  # a hand-over and a cancel may each come once between the read and the report
+TRIES = 3  # between the read and the report there may be one hand-over and one cancel
 OUTPUT_BYTES_LIMIT = 64 * 1024
 
 
@@ -39,12 +39,12 @@ class Reported(NamedTuple):
     state: str | None  # the current state of the run; null: it has ended
 
 
-Settled = Reported | LeaseLost | DataRefused
+Settled = Reported | LeaseLost | DataRefused | Contention
 
 
 class LeaseReports:
-    def __init__(self, database: Database, *, clock: Clock, emit: Emit, dice: Rng) -> None:
-        self._database, self._clock, self._emit, self._dice = database, clock, emit, dice
+    def __init__(self, database: Database, *, clock: Clock, emit: Emit, rng: Rng) -> None:
+        self._database, self._clock, self._emit, self._rng = database, clock, emit, rng
 
     async def settle(self, caller: Caller, item: Item) -> Reported:
         async with self._database.connection() as connection:
@@ -54,10 +54,14 @@ class LeaseReports:
         return settled
 
     async def settle_all(self, caller: Caller, items: Sequence[Item]) -> list[Settled]:
-        """If the database cannot store one report, only that one fails."""
+        """If the database cannot store one report, or another transaction has locked its run, only that one fails."""
         try:
-            async with self._database.connection() as connection:
-                return await self._settle_all(connection, items)
+            try:
+                async with self._database.connection() as connection:
+                    return await self._settle_all(connection, items)
+            except Contention:
+                async with self._database.connection() as connection:
+                    return await self._settle_all(connection, items, one_by_one=True)
         except DataRefused as error:
             if len(items) == 1:
                 return [error]
@@ -75,16 +79,18 @@ class LeaseReports:
             raise _lease_lost(lease, "has ended, or another worker has it now")
         return heard
 
-    async def _settle_all(self, connection: Connection, items: Sequence[Item]) -> list[Settled]:
+    async def _settle_all(self, connection: Connection, items: Sequence[Item], *, one_by_one: bool = False) -> list[Settled]:
         settled: dict[int, Settled] = {}
         for attempt in range(TRIES):
             open_items = {index: item for index, item in enumerate(items) if index not in settled}
             if not open_items:
                 break
-            settled |= await self._round(connection, open_items, is_last=attempt == TRIES - 1)
+            settled |= await self._round(connection, open_items, is_last=attempt == TRIES - 1, one_by_one=one_by_one)
         return [settled[index] for index in range(len(items))]
 
-    async def _round(self, connection: Connection, items: dict[int, Item], *, is_last: bool) -> dict[int, Settled]:
+    async def _round(
+        self, connection: Connection, items: dict[int, Item], *, is_last: bool, one_by_one: bool
+    ) -> dict[int, Settled]:
         leases = [item.lease for item in items.values()]
         told = await callbacks.leases(connection, leases, now=self._clock.database_now())
         reports = {
@@ -92,14 +98,21 @@ class LeaseReports:
             for index, item in items.items()
             if item.lease.run_id in told and told[item.lease.run_id].lease.token == item.lease.token
         }
-        finished = {}
+        rows, locked = list[runs.Finished](), set[UUID]()
         if reports:
-            rows = await runs.finish(connection, list(reports.values()), now=self._clock.database_now())
-            finished = {row.run_id: row for row in rows}
+            to_end, now = list(reports.values()), self._clock.database_now()
+            if one_by_one:  # rule "a waiting caller leaves the group"
+                rows, locked = await runs.finish_each(connection, to_end, now=now)
+            else:
+                rows = await runs.finish(connection, to_end, now=now)
+        finished = {row.run_id: row for row in rows}
         settled: dict[int, Settled] = {}
         for index, item in items.items():
             ended = finished.get(item.lease.run_id) if index in reports else None
-            if ended is not None:
+            if item.lease.run_id in locked:
+                what = f"another transaction has locked the run {item.lease.run_id}; report it again shortly"
+                settled[index] = Contention(what, waits_for="run")
+            elif ended is not None:
                 settled[index] = self._ended(told[item.lease.run_id], reports[index], ended)
             elif index not in reports or is_last:
                 settled[index] = await self._unaccepted(connection, item)
@@ -112,7 +125,7 @@ class LeaseReports:
         return report(
             told.lease,
             outcome,
-            self._dice,
+            self._rng,
             started_s=0.0,
             took_s=told.held_s,
             result=item.result,
@@ -145,7 +158,7 @@ class LeaseReports:
         )
 
     async def _unaccepted(self, connection: Connection, item: Item) -> Settled:
-        """Rule "reconcile lost replies": the same report again is no error, because the answer to the first may have been
+        """Rule "reconcile lost replies": a repeated report is not an error, because the answer to the first may have been
         lost."""
         recorded = await callbacks.recorded(connection, item.lease)
         if recorded is not None and recorded.status in _same(item.outcome):
@@ -171,7 +184,7 @@ def _same(outcome: Outcome) -> tuple[str, ...]:
 
 def _joined(before: str | None, given: str | None) -> str | None:
     """The whole output; if it is too long, its newest part."""
-    said = [text for text in (before, None if given is None else storable(given)) if text]
-    if not said:
+    texts = [text for text in (before, None if given is None else storable(given)) if text]
+    if not texts:
         return None
-    return "\n".join(said).encode()[-OUTPUT_BYTES_LIMIT:].decode(errors="ignore")
+    return "\n".join(texts).encode()[-OUTPUT_BYTES_LIMIT:].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""Applies newer time zone data to schedules that older data planned.
+"""Applies newer time zone data, or a newer reading of rules, to schedules that older ones planned.
 
 Rule "one instant, one fire": only newer data replan. Waiting runs that are no longer right are removed and planned again, a
 batch of jobs per transaction. Each job stores the release it was planned with, so after a crash the next node continues where
@@ -13,8 +13,8 @@ from uuid import UUID
 import msgspec
 
 from sexton.domain.fault import Invalid
-from sexton.domain.schedule.zone import names, rules, tzdata_version, zone_of_rules
-from sexton.domain.schedule.zone_change import is_as_planned, moved
+from sexton.domain.schedule.zone import names, reading_of, rules, tzdata_version, zone_of_rules
+from sexton.domain.schedule.zone_change import is_as_planned, moved, read_anew
 from sexton.store.database import Connection
 from sexton.store.work import runs, schedules, zones
 from sexton.store.work.schedules import ToPlan
@@ -26,14 +26,20 @@ from .caller import Caller
 _TICK = timedelta(microseconds=1)
 
 
-async def follow(connection: Connection, caller: Caller, ids: Collection[UUID], *, now: datetime | None = None) -> list[UUID]:
+async def follow(
+    connection: Connection, caller: Caller, ids: Collection[UUID], *, waits: bool = False, now: datetime | None = None
+) -> list[UUID]:
     """Removes runs that our data plan differently. Those jobs must be planned again in the same transaction. Jobs that another
-    node has updated meanwhile, or that are locked, are not changed."""
+    node has updated meanwhile, or that are locked, do not change. Nor do those with a locked run, unless the caller waits."""
     locked = {one.id: _has_other_rules(one) for one in await zones.lock_behind(connection, ids)}
     elsewhere = [job_id for job_id, has_other_rules in locked.items() if has_other_rules]
     changed = (
         {one.id: one for one in await zones.coming(connection, elsewhere, now=now) if _has_changed(one)} if elsewhere else {}
     )
+    if changed and not waits:
+        free = await schedules.hold_runs(connection, list(changed), ["waiting"])
+        for job_id in changed.keys() - free:
+            del changed[job_id], locked[job_id]
     if changed:
         await zones.take_back(connection, list(changed), now=now)
         # Read again: a run that was promoted meanwhile has started, and no other can start now.
@@ -55,15 +61,22 @@ async def replan(connection: Connection, caller: Caller, ids: Collection[UUID], 
 
 
 async def to_plan_now(
-    connection: Connection, caller: Caller, ids: Collection[UUID], *, stand_back: bool = True, now: datetime | None = None
+    connection: Connection,
+    caller: Caller,
+    ids: Collection[UUID],
+    *,
+    stand_back: bool = True,
+    waits: bool = True,
+    now: datetime | None = None,
 ) -> list[ToPlan]:
-    """As `schedules.to_plan_now`, but adds nothing to what older data planned."""
+    """As `schedules.to_plan_now`, but adds nothing to what older data planned: a schedule that is still behind is left out."""
     seen = await schedules.to_plan_now(connection, ids, stand_back=stand_back, now=now)
     if not (older := those_behind(seen)):
         return seen
-    changed = set(await follow(connection, caller, older, now=now))
+    changed = set(await follow(connection, caller, older, waits=waits, now=now))
     seen = await schedules.to_plan_now(connection, ids, stand_back=stand_back, now=now)
-    return [one._replace(is_bare=one.id in changed) for one in seen]
+    still_behind = set(those_behind(seen))
+    return [one._replace(is_bare=one.id in changed) for one in seen if one.id not in still_behind]
 
 
 def those_behind(seen: Sequence[ToPlan]) -> list[UUID]:
@@ -74,8 +87,11 @@ def those_behind(seen: Sequence[ToPlan]) -> list[UUID]:
 
 
 def _has_other_rules(behind: Behind) -> bool:
-    """Most time zones are the same in the next release, and their plans do not change."""
-    return behind.zone != "UTC" and (behind.zone not in names() or behind.rules != rules(behind.zone))
+    """Most time zones are the same in the next release, and their plans do not change, unless rules are now read differently.
+    Where clocks never change, all readings agree."""
+    if behind.zone == "UTC":
+        return False
+    return behind.zone not in names() or behind.rules != rules(behind.zone) or reading_of(behind.tzdata) != _reading()
 
 
 def _has_changed(one: Coming) -> bool:
@@ -95,8 +111,8 @@ def _has_changed(one: Coming) -> bool:
 
 
 def _cursor_at(one: Coming, taken_back: Sequence[datetime]) -> datetime | None:
-    """The instant to plan from: not before the last wall time that has fired, and not after the first planned one, although its
-    instant may be in the past now. Catch-up decides about that one."""
+    """The instant to plan from: not before the last wall time that has fired, and not after the first planned wall time. The
+    instant of the latter may now be in the past; then the catch-up policy decides."""
     cursor_at = one.cursor_at
     if cursor_at is not None and taken_back:
         cursor_at = min(cursor_at, _moved(one, taken_back[0])[0] - _TICK)
@@ -106,7 +122,13 @@ def _cursor_at(one: Coming, taken_back: Sequence[datetime]) -> datetime | None:
 
 
 def _moved(one: Coming, fire_at: datetime) -> tuple[datetime, datetime]:
-    if one.old_rules is None:
-        return fire_at, fire_at
-    rule = plan.known(one.schedule_json)
-    return moved(rule, fire_at, zone_of_rules(rule.timezone, one.old_rules), seed=one.seed)
+    rule, first, last = plan.known(one.schedule_json), fire_at, fire_at
+    if one.old_rules is not None:
+        first, last = moved(rule, fire_at, zone_of_rules(rule.timezone, one.old_rules), seed=one.seed)
+    if one.tzdata is not None and reading_of(one.tzdata) != _reading():
+        last = max(last, read_anew(rule, fire_at, seed=one.seed))
+    return first, last
+
+
+def _reading() -> str:
+    return reading_of(tzdata_version())

@@ -9,7 +9,7 @@ from sexton.domain.job import Submission
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.store.database import Connection
 from sexton.store.work import jobs
-from sexton.store.work.jobs import JobView, Submitted
+from sexton.store.work.jobs import JobView, Submitted, Tried
 
 from . import recurring_jobs
 from .caller import Caller
@@ -33,12 +33,15 @@ async def submit(
 
 
 async def submit_and_show(
-    connection: Connection,
-    caller: Caller,
-    submissions: Sequence[Submission],
-    *,
-    notify: bool = True,
-    now: datetime | None = None,
+    connection: Connection, caller: Caller, submissions: Sequence[Submission], *, notify: bool, now: datetime | None = None
 ) -> list[tuple[Submitted, JobView | None]]:
     """One-time jobs in one round trip, with the view of each new job."""
     return await jobs.submit_and_show(connection, submissions, notify=notify, now=now)
+
+
+async def submit_each(
+    connection: Connection, caller: Caller, submissions: Sequence[Submission], *, notify: bool, now: datetime | None = None
+) -> list[Tried]:
+    """One-time jobs, each by itself in one round trip. Those that would have to wait for another transaction are not submitted
+    (rule "a waiting caller leaves the group")."""
+    return await jobs.submit_each(connection, submissions, notify=notify, now=now)

@@ -12,10 +12,10 @@ from uuid import UUID
 from sexton.operations.caller import Caller
 from sexton.store.database import Connection
 from sexton.store.views import evidence
-from sexton.store.views.evidence import Evidence
+from sexton.store.views.evidence import Evidence, LiveRun
 from sexton.store.work.jobs import JobView
 
-from . import fires, fleet, job, sharing
+from . import fires, fleet, job, locks, sharing
 from .link import Link
 
 
@@ -46,21 +46,31 @@ def _chain(seen: Evidence) -> Iterator[Link]:
         return
     if seen.plan is not None:
         yield job.schedule(seen)
+        yield from job.doubts(seen)
     yield job.active(seen)
+    run = seen.live[0] if seen.live else None
+    yield from locks.locked(seen, run)
     if seen.plan is not None and seen.history:
         yield fires.last_fire(seen, seen.history[0])
     if view.status == "paused":
         return
-    run = seen.live[0] if seen.live else None
     if run is not None and run.state == "running":
         yield fires.running(seen, run)
         return
+    yield from _to_start(seen, run)
+
+
+def _to_start(seen: Evidence, run: LiveRun | None) -> Iterator[Link]:
+    """What a run that no worker executes needs."""
     yield fires.due(seen, run)
     if run is not None and run.state == "blocked":
         yield fires.overlap(seen, run)
-    if run is None or run.state != "ready":
+    if run is None or run.state not in ("ready", "quarantined"):
         yield fleet.scheduler(seen)
     yield from sharing.shares(seen, run)
     yield fleet.worker(seen)
+    yield from fleet.missing(seen)
     if run is not None and seen.ahead is not None:
         yield sharing.position(run, seen.ahead)
+    if run is not None and run.state == "quarantined":
+        yield fleet.quarantine(seen, run)

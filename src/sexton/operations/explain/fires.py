@@ -14,7 +14,7 @@ from .link import Link
 from .wording import at_time, because, error_of, how_it_came, in_span, said_by
 
 _BLOCKER = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_LATE = timedelta(seconds=5)  # rule "overdue work is anyone's": after this time any node should have promoted a due run
+_LATE = timedelta(seconds=5)  # rule "any node does overdue work": after this time any node should have promoted a due run
 _DID_NOT_START = ("skipped", "missed", "paused")
 _WENT_WRONG = ("failed", "timed_out", "lost", "cancelled")
 
@@ -60,9 +60,18 @@ def running(seen: Evidence, run: LiveRun) -> Link:
     }
     since = "" if run.claimed_at is None else f" since {at_time(seen, run.claimed_at)}"
     detail = f"It runs{since} on {where}, attempt {run.attempt}{how_it_came(seen, run.id, run.origin)}"
+    if run.silent_since is not None:
+        detail += f"; that worker is silent since {at_time(seen, run.silent_since)}"
+        if seen.fleet.node_count == 0:
+            detail += ", and no scheduler is alive to give the run to another"
     if run.cancel_requested_at is not None:
         detail += f"; it was asked to stop {at_time(seen, run.cancel_requested_at)}"
-    return Link("running", True, f"{detail}.", {**facts, "cancel_requested_at": run.cancel_requested_at})
+    return Link(
+        "running",
+        True,
+        f"{detail}.",
+        {**facts, "cancel_requested_at": run.cancel_requested_at, "silent_since": run.silent_since},
+    )
 
 
 def due(seen: Evidence, run: LiveRun | None) -> Link:
@@ -88,7 +97,11 @@ def due(seen: Evidence, run: LiveRun | None) -> Link:
     if run.state == "waiting" and run.token > 0:
         last = next((one for one in seen.history if one.run_id == run.id), None)
         facts |= {"attempt": run.attempt} | ({} if last is None else error_of(last))
-        how = "snoozed" if last is not None and last.status == "snoozed" else f"failed{because(said_by(last))}"
+        how = (
+            f"was snoozed{because(last.reason)}"
+            if last is not None and last.status == "snoozed"
+            else f"failed{because(said_by(last))}"
+        )
         return Link(
             "due",
             False,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from sexton.operations import forecast
 from sexton.store.views.evidence import Evidence
 
 from .link import Link
@@ -65,6 +67,12 @@ def schedule(seen: Evidence) -> Link:
         "Its schedule continues.",
         {"planned_until": plan and plan.cursor_at, "plan_at": plan and plan.plan_at},
     )
+
+
+def doubts(seen: Evidence) -> Iterator[Link]:
+    """Of a cron line that other programs read differently."""
+    for warning in forecast.doubts(seen.job, after=seen.now):
+        yield Link("dialect", True, f"{warning}.", {})
 
 
 def active(seen: Evidence) -> Link:

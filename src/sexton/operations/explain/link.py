@@ -7,6 +7,6 @@ from typing import Any, NamedTuple
 
 class Link(NamedTuple):
     check: str
-    ok: bool  # it is no obstacle
+    ok: bool  # the job can run as far as this check goes
     detail: str
     evidence: dict[str, Any]  # the facts behind the answer

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sexton.domain.job import Lane
-from sexton.store.sharing.limits import Standing
+from sexton.store.sharing.limits import LimitUse
 from sexton.store.sharing.queues import Queue
 from sexton.store.sharing.tenants import Tenant
 from sexton.store.views.evidence import AHEAD_LIMIT, Ahead, Evidence, LiveRun
@@ -52,7 +52,7 @@ def _tenant_limit(tenant: Tenant, most: int, held: int) -> Link:
     return Link("tenant_limit", not full, f"{detail}{', which is its limit' if full else ''}.", facts)
 
 
-def _limit(seen: Evidence, run: LiveRun, key: str, limit: Standing | None) -> Link:
+def _limit(seen: Evidence, run: LiveRun, key: str, limit: LimitUse | None) -> Link:
     facts: dict[str, Any] = {"key": key, "state": run.state}
     if limit is None:
         return Link("limit", True, f"Its limit {key!r} is no longer set.", facts)
@@ -82,7 +82,7 @@ def _limit(seen: Evidence, run: LiveRun, key: str, limit: Standing | None) -> Li
     return Link("limit", True, f"Its limit {key!r} has room.", facts)
 
 
-def _held_by(limit: Standing) -> str:
+def _held_by(limit: LimitUse) -> str:
     if not limit.holders:
         return ""
     more = limit.held_count - len(limit.holders)

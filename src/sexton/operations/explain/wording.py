@@ -39,12 +39,14 @@ def _zone_name(schedule_json: str | None) -> str | None:
 
 def in_span(seen: Evidence, at: datetime) -> str:
     left = at - seen.now
-    if left <= timedelta(0):
-        return ""
-    seconds = int(left.total_seconds())
+    return "" if left <= timedelta(0) else f", in {span(left.total_seconds())}"
+
+
+def span(span_s: float) -> str:
+    seconds = int(span_s)
     days, hours, minutes = seconds // 86_400, seconds % 86_400 // 3600, seconds % 3600 // 60
     parts = [f"{days} d"] * (days > 0) + [f"{hours} h"] * (hours > 0) + [f"{minutes} min"] * (minutes > 0 and days == 0)
-    return f", in {' '.join(parts) or f'{seconds} s'}"
+    return " ".join(parts) or f"{seconds} s"
 
 
 def how_it_came(seen: Evidence, run_id: UUID, origin: str) -> str:
