@@ -9,13 +9,15 @@ from typing import Protocol, TypeVar
 from sexton.clock import Clock
 from sexton.errors import Contention, DatabaseUnavailable
 from sexton.ids import Rng
-from sexton.telemetry.events import DatabaseAwaited, DatabaseBack, DatabaseLost, Emit, ServiceFailed
+from sexton.telemetry.events import Contended, DatabaseAwaited, DatabaseBack, DatabaseLost, Emit, ServiceFailed
 
 T = TypeVar("T")
 
 RETRY_S_MAX = 2.0
 RETRY_S_MIN = 0.05
-REMIND_S = 30.0  # a service that waits for its database logs that again after this long
+CAUSE_S = 2.0  # an outage that lasts this long has a cause that its first error may not have named
+REMIND_S = 30.0  # a service that waits, for its database or for locks, logs that again after this long
+CONTENDED_S = 3.0  # passes that fail on locks of other sessions for this long are a warning
 
 
 class AskedToStop(Exception):
@@ -65,15 +67,21 @@ class Outage:
     """Turns many failures of one kind into two log lines: the database is unavailable, it is available again. A database that
     was never available is waited for, with a reminder in the log."""
 
-    def __init__(self, service: str, clock: Clock, emit: Emit, dice: Rng, *, is_start: bool = False) -> None:
-        self._service, self._clock, self._emit, self._dice = service, clock, emit, dice
+    def __init__(self, service: str, clock: Clock, emit: Emit, rng: Rng, *, is_start: bool = False) -> None:
+        self._service, self._clock, self._emit, self._rng = service, clock, emit, rng
         self._is_start = is_start
         self._since: float | None = None
         self._told_at = 0.0
+        self._contended_since: float | None = None
+        self._told_contended_at: float | None = None
+        self._first_error: str | None = None  # until a later one was told
         self._failures = 0
+        self._bug: tuple[type[BaseException], str] | None = None  # the unexpected error that was told last
+        self._bug_told_at = 0.0
 
     def over(self) -> None:
         self._failures = 0
+        self._contended_since = self._told_contended_at = None
         if self._since is not None:
             self._emit(DatabaseBack(self._service, self._clock.monotonic() - self._since))
             self._since = None
@@ -81,27 +89,51 @@ class Outage:
     def failed(self, error: BaseException) -> float:
         """How long to wait before the next try: longer with each failure, with jitter so that nodes do not retry together."""
         self._failures += 1
-        if isinstance(error, DatabaseUnavailable):
+        if isinstance(error, Contention):
+            self._report_contention(str(error))
+        elif isinstance(error, DatabaseUnavailable):
             self._report(str(error))
-        elif not isinstance(error, Contention):
+        else:
+            self._report_bug(error)
+        return min(RETRY_S_MIN * 2.0 ** min(self._failures, 10), RETRY_S_MAX) * self._rng.uniform(0.5, 1.0)
+
+    def _report_contention(self, error: str) -> None:
+        """A deadlock, or a lock that another session holds for a short time, is not logged: the next pass succeeds."""
+        now = self._clock.monotonic()
+        if self._contended_since is None:
+            self._contended_since = now
+        if now - self._contended_since < CONTENDED_S:
+            return
+        if self._told_contended_at is None or now - self._told_contended_at >= REMIND_S:
+            self._told_contended_at = now
+            self._emit(Contended(self._service, error, now - self._contended_since))
+
+    def _report_bug(self, error: BaseException) -> None:
+        """An error that comes back in every pass is told with its traceback once, and again after a while."""
+        bug, now = (type(error), str(error)), self._clock.monotonic()
+        if bug != self._bug or now - self._bug_told_at >= REMIND_S:
+            self._bug, self._bug_told_at = bug, now
             self._emit(ServiceFailed(self._service, error))
-        return min(RETRY_S_MIN * 2.0 ** min(self._failures, 10), RETRY_S_MAX) * self._dice.uniform(0.5, 1.0)
 
     def _report(self, error: str) -> None:
         now = self._clock.monotonic()
         if self._since is None:
-            self._since = now
-        elif not self._is_start or now - self._told_at < REMIND_S:
-            return
-        self._told_at = now
-        self._emit(
-            DatabaseAwaited(self._service, error, now - self._since) if self._is_start else DatabaseLost(self._service, error)
-        )
+            self._since, self._told_at, self._first_error = now, now, error
+            self._emit(DatabaseAwaited(self._service, error, 0.0) if self._is_start else DatabaseLost(self._service, error))
+        elif self._is_due(error, now):
+            self._told_at, self._first_error = now, None
+            self._emit(DatabaseAwaited(self._service, error, now - self._since))
+
+    def _is_due(self, error: str, now: float) -> bool:
+        """The first error of an outage often says only that a connection broke. Why no other opens is told later, once."""
+        if self._is_start:
+            return now - self._told_at >= REMIND_S
+        return now - self._told_at >= CAUSE_S and self._first_error not in (None, error)
 
 
-async def repeat(service: Service, wake: Wake, *, clock: Clock, emit: Emit, dice: Rng) -> None:
+async def repeat(service: Service, wake: Wake, *, clock: Clock, emit: Emit, rng: Rng) -> None:
     """Runs passes until cancelled. No failure ends it: it logs the failure, waits and continues."""
-    outage = Outage(service.name, clock, emit, dice)
+    outage = Outage(service.name, clock, emit, rng)
     while True:
         try:
             rest_s = await service.run_once()
@@ -114,9 +146,9 @@ async def repeat(service: Service, wake: Wake, *, clock: Clock, emit: Emit, dice
         await wake.rest(rest_s)
 
 
-async def insist(name: str, attempt: Callable[[], Awaitable[T]], *, clock: Clock, emit: Emit, dice: Rng) -> T:
+async def insist(name: str, attempt: Callable[[], Awaitable[T]], *, clock: Clock, emit: Emit, rng: Rng) -> T:
     """Tries until the database is available and there is no contention."""
-    outage = Outage(name, clock, emit, dice, is_start=True)
+    outage = Outage(name, clock, emit, rng, is_start=True)
     while True:
         try:
             answer = await attempt()

@@ -1,4 +1,4 @@
-"""The guardian: no recurring job is forgotten, and pauses end when they were to."""
+"""The guardian: no recurring job is forgotten, and pauses end on time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.rig import Between, Rig
 from tests.timetable import Timetable
 
 
-async def test_a_job_that_nobody_would_plan_is_found_and_fires_again(rig: Rig) -> None:
+async def test_a_job_that_no_planner_would_plan_is_found_and_fires_again(rig: Rig) -> None:
     """B7."""
     table = Timetable(rig)
     job_id = await table.write()
@@ -25,7 +25,7 @@ async def test_a_job_that_nobody_would_plan_is_found_and_fires_again(rig: Rig) -
     assert table.fire_minutes() == [15, 30]
 
 
-async def test_a_cursor_ahead_of_fires_that_are_not_there_is_set_back(rig: Rig) -> None:
+async def test_a_cursor_ahead_of_missing_fires_is_set_back(rig: Rig) -> None:
     """B7: by the full check, hourly."""
     table = Timetable(rig)
     job_id = await table.write()
@@ -45,7 +45,20 @@ async def test_a_cursor_ahead_of_fires_that_are_not_there_is_set_back(rig: Rig) 
     assert table.fire_minutes() == [75]
 
 
-async def test_it_counts_what_is_late_and_touches_nothing_that_is_well(rig: Rig) -> None:
+async def test_after_a_clock_was_set_back_no_fire_is_planned_that_was_decided(rig: Rig) -> None:
+    """B3, B9: with the clock set back every cursor looks too far ahead."""
+    table = Timetable(rig)
+    job_id = await table.write()
+    await table.until(61)
+    await rig.execute("DELETE FROM sexton.runs")
+    rig.clock._now -= timedelta(minutes=50)
+    await table.guardian.run_once()
+    assert rig.of(Repaired) == [Repaired((job_id,), 0)]
+    await table.until(91)
+    assert table.fire_minutes() == [15, 30, 45, 60, 75, 90]
+
+
+async def test_it_counts_late_schedules_and_changes_no_healthy_one(rig: Rig) -> None:
     """B7."""
     table = Timetable(rig)
     job_id = await table.write()
@@ -59,7 +72,7 @@ async def test_it_counts_what_is_late_and_touches_nothing_that_is_well(rig: Rig)
 
 
 async def test_a_pause_ends_by_itself_at_its_time(rig: Rig) -> None:
-    """A6: what would have fired until then is told as paused, and what fires since then fires."""
+    """A6: fires before the end of the pause are recorded as paused, fires after it run."""
     table = Timetable(rig)
     job_id = await table.write()
     await table.pause(job_id, resume_at=table.now + timedelta(minutes=29, seconds=30))
@@ -77,8 +90,8 @@ async def test_a_pause_ends_by_itself_at_its_time(rig: Rig) -> None:
     assert (gap.status, gap.count) == ("paused", 1)
 
 
-async def test_a_pause_that_was_made_longer_meanwhile_does_not_end(rig: Rig) -> None:
-    """A6: somebody changed it between the guardian's look and its deed."""
+async def test_a_pause_that_was_extended_in_the_meantime_does_not_end(rig: Rig) -> None:
+    """A6: a person changed it between the guardian's query and its update."""
     between = Between(rig.database)
     table = Timetable(rig, database=between)
     job_id: UUID = await table.write()
@@ -104,7 +117,7 @@ async def test_one_that_was_cancelled_while_it_paused_stays_cancelled(rig: Rig) 
     assert (await table.show(job_id)).status == "cancelled"
 
 
-async def test_the_check_of_all_is_made_again_if_it_was_cut_short(rig: Rig) -> None:
+async def test_the_full_check_is_repeated_soon_if_it_was_cut_short(rig: Rig) -> None:
     """B7: not an hour later."""
     between = Between(rig.database)
     table = Timetable(rig, database=between)
@@ -116,15 +129,15 @@ async def test_the_check_of_all_is_made_again_if_it_was_cut_short(rig: Rig) -> N
     assert between.statements.count("unplanned") == 2
 
 
-async def test_a_job_that_somebody_holds_does_not_keep_others_paused(rig: Rig) -> None:
-    """A6: the guardian comes back for it soon."""
+async def test_a_job_that_is_locked_does_not_keep_others_paused(rig: Rig) -> None:
+    """A6: the guardian retries it soon."""
     table = Timetable(rig)
     held, other = [await table.write() for _ in range(2)]
     for minutes, job_id in enumerate((held, other), 4):
         await table.pause(job_id, resume_at=table.now + timedelta(minutes=minutes))
     rig.move(6 * 60)
-    async with rig.database.transaction() as somebody:
-        await somebody.fetch("SELECT FROM sexton.jobs WHERE id = $1 FOR UPDATE", held)
+    async with rig.database.transaction() as person:
+        await person.fetch("SELECT FROM sexton.jobs WHERE id = $1 FOR UPDATE", held)
         assert await table.guardian.run_once() == AGAIN_S
         assert [(await table.show(job_id)).status for job_id in (held, other)] == ["paused", "pending"]
     await table.guardian.run_once()

@@ -1,4 +1,4 @@
-"""The janitor: partitions ahead and behind, keys and letters that expire, transient failures that come back by themselves."""
+"""The janitor: partitions are created ahead and dropped, keys and letters expire, transient failures are replayed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ async def fail(rig: Rig, hand: HandWorker, error: Exception, **options: Any) -> 
     return job_id
 
 
-async def test_partitions_are_there_before_they_are_needed(rig: Rig) -> None:
-    """A9, rule "lock in id order": at least fourteen days ahead, by the database's clock, be it months from now."""
+async def test_partitions_exist_before_they_are_needed(rig: Rig) -> None:
+    """A9, rule "lock in id order": at least fourteen days ahead, by the database's clock, even if it moved by months."""
     for months in (0, 5, 30):
         rig.clock.move(timedelta(days=30 * months))
         assert await rig.janitor().run_once() == REST_S
@@ -58,7 +58,7 @@ async def test_a_second_pass_finds_nothing_to_do(rig: Rig) -> None:
     assert [await rig.janitor().run_once(), await partitions(rig, "executions")] == before
 
 
-async def test_history_goes_when_its_time_is_over_and_not_a_day_earlier(rig: Rig) -> None:
+async def test_history_is_dropped_when_its_time_is_over_and_not_a_day_earlier(rig: Rig) -> None:
     """A9, D5: kept 90 days."""
     hand = await rig.worker()
     job_id = await rig.submit()
@@ -76,7 +76,7 @@ async def test_history_goes_when_its_time_is_over_and_not_a_day_earlier(rig: Rig
     assert "20260304" not in await partitions(rig, "executions")
 
 
-async def test_what_a_live_run_needs_stays(rig: Rig) -> None:
+async def test_history_that_a_live_run_needs_is_kept(rig: Rig) -> None:
     """D5: a job submitted for next year keeps its definition."""
     job_id = await rig.submit(delay="200d")
     rig.move(199 * DAY_S)
@@ -98,9 +98,9 @@ async def test_recurring_jobs_are_never_dropped(rig: Rig) -> None:
 
 
 async def test_a_long_reader_delays_only_the_dropping(rig: Rig, connection: Conn) -> None:
-    """D5: a dump of the history holds its partitions for an hour; keys, letters and replays do not wait for it."""
+    """D5: a dump of the history locks its partitions for an hour; keys, letters and replays do not wait for it."""
     await rig.submit(key="k", key_ttl="1h")
-    await rig.submit(delay="400d")  # so that the invariant between jobs and runs is not at stake
+    await rig.submit(delay="400d")  # so that the invariant between jobs and runs holds
     rig.move(100 * DAY_S)
     async with connection.transaction():
         await connection.fetch("SELECT FROM sexton.executions LIMIT 1")
@@ -112,9 +112,7 @@ async def test_a_long_reader_delays_only_the_dropping(rig: Rig, connection: Conn
     assert "20260304" not in await partitions(rig, "executions")
 
 
-async def test_what_nobody_waits_for_is_done_every_ten_minutes_and_at_once_where_it_was_held_up(
-    rig: Rig, connection: Conn
-) -> None:
+async def test_cleaning_is_done_every_ten_minutes_and_at_once_after_a_delay(rig: Rig, connection: Conn) -> None:
     """B10, D5."""
     between = Between(rig.database)
     janitor = rig.janitor(between)
@@ -134,8 +132,8 @@ async def test_what_nobody_waits_for_is_done_every_ten_minutes_and_at_once_where
     assert "20260304" not in await partitions(rig, "executions")
 
 
-async def test_more_than_one_batch_of_keys_goes_in_one_pass(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D5: at any rate of submissions with keys, so many come as go."""
+async def test_more_than_one_batch_of_keys_is_deleted_in_one_pass(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D5: at any rate of submissions with keys, as many are deleted as are created."""
     monkeypatch.setattr("sexton.store.work.retention.KEY_BATCH", 2)
     for n in range(7):
         await rig.submit(key=f"k{n}", key_ttl="1h", delay="400d")
@@ -144,8 +142,22 @@ async def test_more_than_one_batch_of_keys_goes_in_one_pass(rig: Rig, monkeypatc
     assert await rig.execute("SELECT FROM sexton.idempotency_keys") == []
 
 
-async def test_an_idempotency_key_lives_its_time(rig: Rig) -> None:
-    """A10: seven days by default, or as long as was said."""
+async def test_unique_keys_beyond_the_first_batch_are_deleted_by_a_later_pass(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D5: a pass examines a bounded number, and the next pass continues behind them, even if all were in use."""
+    monkeypatch.setattr("sexton.store.work.retention.KEY_BATCH", 2)
+    for n in range(3):
+        await rig.submit("a", {"n": n}, tenant="a", unique=True, delay="400d")
+    await rig.cancel(await rig.submit(tenant="z", unique=True, delay="1h"))
+    janitor = rig.janitor()
+    for left in (4, 3):
+        await janitor.run_once()
+        assert len(await rig.execute("SELECT FROM sexton.unique_keys")) == left
+
+
+async def test_an_idempotency_key_expires_on_time(rig: Rig) -> None:
+    """A10: after seven days by default, or after the time in the submission."""
     await rig.submit(key="week", delay="400d")
     await rig.submit(key="hour", key_ttl="1h", delay="400d")
 
@@ -176,8 +188,8 @@ def replayed(times: int, after_s: float = 60.0) -> Retry:
     return msgspec.structs.replace(Retry.never(), replays=times, replay_after_s=after_s)
 
 
-async def test_a_transient_failure_comes_back_by_itself_so_often_and_no_more(rig: Rig) -> None:
-    """C7: bounded; each time with a fresh budget, and with its letter consumed."""
+async def test_a_transient_failure_is_replayed_automatically_a_bounded_number_of_times(rig: Rig) -> None:
+    """C7: each time with a new budget, and its letter is consumed."""
     hand = await rig.worker()
     job_id = await fail(rig, hand, ConnectionError("try later"), retry=replayed(2))
     for replays in (1, 2):
@@ -204,7 +216,7 @@ async def test_a_transient_failure_comes_back_by_itself_so_often_and_no_more(rig
 @pytest.mark.parametrize(
     "error", [PermanentError("hopeless"), ConnectionError("at most once")], ids=["permanent", "at_most_once"]
 )
-async def test_a_permanent_failure_never_comes_back_by_itself(rig: Rig, error: Exception) -> None:
+async def test_a_permanent_failure_is_never_replayed_automatically(rig: Rig, error: Exception) -> None:
     """C7."""
     hand = await rig.worker()
     delivery = "at_most_once" if isinstance(error, ConnectionError) else None
@@ -214,7 +226,7 @@ async def test_a_permanent_failure_never_comes_back_by_itself(rig: Rig, error: E
     assert [letter.replay_at for letter in await rig.letters()] == [None]
 
 
-async def test_what_failed_together_does_not_come_back_as_one_wave(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_letters_that_failed_together_are_not_replayed_all_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """C7."""
     monkeypatch.setattr(janitors, "REPLAY_LIMIT", 2)
     hand = await rig.worker(worker_concurrency=10)
@@ -258,8 +270,8 @@ async def test_dead_workers_and_nodes_are_forgotten_after_an_hour(rig: Rig) -> N
         assert len(await rig.execute("SELECT FROM sexton.nodes")) == left
 
 
-async def test_words_that_nobody_ended_are_forgotten(rig: Rig) -> None:
-    """C13: live output of a run that is over."""
+async def test_output_without_an_end_is_deleted(rig: Rig) -> None:
+    """C13: live output of a run that has ended."""
     hand = await rig.worker()
     job_id = await rig.submit(timeout=0)
     await hand.take()
@@ -273,8 +285,8 @@ async def test_words_that_nobody_ended_are_forgotten(rig: Rig) -> None:
     assert await rig.execute("SELECT FROM sexton.live_output") == []
 
 
-async def test_slots_that_nobody_holds_are_freed_and_told_of(rig: Rig) -> None:
-    """C10: it is a defect elsewhere, so somebody should hear of it."""
+async def test_slots_without_a_run_are_freed_and_logged(rig: Rig) -> None:
+    """C10: they show a defect elsewhere, so the janitor logs them."""
     await rig.janitor().run_once()
     assert rig.of(SlotsRepaired) == []
     await rig.execute("INSERT INTO sexton.slots (key, n, run_id) VALUES ('stripe', 1, gen_random_uuid())")

@@ -1,4 +1,4 @@
-"""B2: who leads which partitions, by session locks on direct connections or, behind a pooler, by fair shares alone."""
+"""B2: which node leads which partitions, by session locks on direct connections or, behind a pooler, by fair shares alone."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 
 from sexton.domain import partition
 from sexton.errors import DatabaseUnavailable
-from sexton.scheduler.leadership import AGAIN_S, ALONE_BEAT_S, BEAT_S, NODE_ALIVE_S, Leadership
+from sexton.scheduler.leadership import AGAIN_S, ALONE_BEAT_S, BEAT_S, Leadership
 from sexton.store.fleet import workers
 from sexton.store.postgres.advisory_locks import PartitionLocks
 from sexton.telemetry.events import LeadershipChanged
 from tests.rig import Between, Rig
+
+NODE_ALIVE_S = 6.0  # sexton.node_lease_s
 
 ALL = frozenset(partition.ALL)
 Join = Callable[[], Leadership]
@@ -33,7 +35,7 @@ class Nodes:
         return node
 
     async def rounds(self, count: int, *nodes: Leadership) -> None:
-        """Every node looks that often; at no moment do two lead the same partition."""
+        """Every node looks at that interval; two nodes never lead the same partition."""
         for _ in range(count):
             for node in nodes:
                 await node.run_once()
@@ -42,7 +44,7 @@ class Nodes:
             self._rig.move(AGAIN_S)
 
     async def holders(self) -> dict[int, int]:
-        """How many sessions hold the lock of each partition, by PostgreSQL's own account."""
+        """The number of sessions that hold the lock of each partition, from `pg_locks`."""
         rows = await self._rig.execute(
             "SELECT objid::int AS p, count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = 7308 "
             "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) GROUP BY 1"
@@ -83,8 +85,8 @@ async def test_a_second_node_gets_half_within_a_few_looks(nodes: Nodes, rig: Rig
     assert await nodes.holders() == dict.fromkeys(ALL, 1)
 
 
-async def test_one_that_waits_for_its_share_looks_again_sooner(nodes: Nodes) -> None:
-    """A lock that its last leader has not let go yet is tried again in half a second, not in one."""
+async def test_a_node_that_waits_for_its_share_looks_again_sooner(nodes: Nodes) -> None:
+    """If the last leader has not released a lock yet, it is tried again in half a second, not in one."""
     first, second = nodes.join(), nodes.join()
     await first.run_once()
     assert await second.run_once() == AGAIN_S
@@ -108,7 +110,7 @@ async def test_a_node_that_leaves_is_replaced_at_once(nodes: Nodes, rig: Rig) ->
         assert {node.id for node in await workers.nodes(connection)} == {node.node_id for node in staying}
 
 
-async def test_what_a_node_leads_is_shown(nodes: Nodes, rig: Rig) -> None:
+async def test_the_partitions_of_a_node_are_shown(nodes: Nodes, rig: Rig) -> None:
     first, second = nodes.join(), nodes.join()
     await nodes.rounds(4, first, second)
     async with rig.database.connection() as connection:
@@ -117,7 +119,7 @@ async def test_what_a_node_leads_is_shown(nodes: Nodes, rig: Rig) -> None:
 
 
 async def test_a_dead_nodes_share_is_taken_over_with_the_next_look(nodes: Nodes) -> None:
-    """B2, kill -9: its session ends with it, so its locks are free and its fresh beat no longer counts."""
+    """B2, kill -9: its session ends with it, so its locks are free and its recent heartbeat no longer counts."""
     dead, heir = nodes.join(), nodes.join()
     await nodes.rounds(3, dead, heir)
     await nodes.locks[dead.node_id].close()
@@ -127,8 +129,8 @@ async def test_a_dead_nodes_share_is_taken_over_with_the_next_look(nodes: Nodes)
     assert await nodes.holders() == dict.fromkeys(ALL, 1)
 
 
-async def test_a_host_that_vanished_is_replaced_when_its_beat_has_expired(nodes: Nodes, rig: Rig) -> None:
-    """Its session stays until the server notices; behind a pooler there is none to notice."""
+async def test_a_host_that_vanished_is_replaced_when_its_heartbeat_has_expired(nodes: Nodes, rig: Rig) -> None:
+    """Its session stays until the server notices; behind a pooler there is none."""
     vanished, heir = nodes.join(direct=False), nodes.join()
     for node in (vanished, heir):
         await node.run_once()
@@ -138,8 +140,8 @@ async def test_a_host_that_vanished_is_replaced_when_its_beat_has_expired(nodes:
     assert heir.partitions == ALL
 
 
-async def test_locks_outlive_a_beat_that_expired(nodes: Nodes, rig: Rig) -> None:
-    """A node that was paused still holds its locks: others do not work on the same rows, and it comes back to its share."""
+async def test_locks_outlive_an_expired_heartbeat(nodes: Nodes, rig: Rig) -> None:
+    """A node that was paused still holds its locks: others do not work on the same rows, and it continues to lead its share."""
     paused, other = nodes.join(), nodes.join()
     await nodes.rounds(3, paused, other)
     rig.move(NODE_ALIVE_S + 1)
@@ -151,7 +153,7 @@ async def test_locks_outlive_a_beat_that_expired(nodes: Nodes, rig: Rig) -> None
 
 
 async def test_a_node_whose_connection_broke_takes_its_locks_again(nodes: Nodes) -> None:
-    """D4: a restart of the database costs leadership one look."""
+    """D4: a restart of the database costs the leader one interval."""
     only = nodes.join()
     await only.run_once()
     await nodes.cut()
@@ -166,8 +168,8 @@ async def test_a_node_whose_connection_broke_takes_its_locks_again(nodes: Nodes)
     assert await nodes.holders() == dict.fromkeys(ALL, 1)
 
 
-async def test_a_lock_that_somebody_else_took_meanwhile_is_no_longer_led(nodes: Nodes, database_url: str) -> None:
-    """What is led is what is held, never what was held before the connection broke."""
+async def test_a_lock_that_another_node_took_in_the_meantime_is_no_longer_led(nodes: Nodes, database_url: str) -> None:
+    """A node leads the partitions whose locks it holds, not those it held before the connection broke."""
     only = nodes.join()
     await only.run_once()
     await nodes.cut()
@@ -181,7 +183,7 @@ async def test_a_lock_that_somebody_else_took_meanwhile_is_no_longer_led(nodes: 
 
 
 async def test_behind_a_pooler_the_shares_alone_decide(nodes: Nodes, rig: Rig) -> None:
-    """Rule "session state only on direct connections": no session lock on a connection that is not ours alone."""
+    """Rule "session state only on direct connections": no session lock on a pooled connection."""
     first, second = nodes.join(direct=False), nodes.join(direct=False)
     for node, rest_s in ((first, ALONE_BEAT_S), (second, BEAT_S), (first, BEAT_S)):
         assert await node.run_once() == rest_s
@@ -194,14 +196,14 @@ async def test_behind_a_pooler_the_shares_alone_decide(nodes: Nodes, rig: Rig) -
     await second.close()
 
 
-async def test_a_change_is_told_once(nodes: Nodes, rig: Rig) -> None:
+async def test_a_change_is_reported_once(nodes: Nodes, rig: Rig) -> None:
     only = nodes.join(direct=False)
     for _ in range(3):
         await only.run_once()
     assert len(rig.of(LeadershipChanged)) == 1
 
 
-async def test_a_beat_is_one_statement(nodes: Nodes, rig: Rig) -> None:
+async def test_a_heartbeat_is_one_statement(nodes: Nodes, rig: Rig) -> None:
     """B10."""
     between = Between(rig.database)
     node = Leadership(between, uuid4(), "node", None, clock=rig.clock, emit=rig.heard)
@@ -210,8 +212,8 @@ async def test_a_beat_is_one_statement(nodes: Nodes, rig: Rig) -> None:
     assert between.statements == ["node_beat", "node_beat"]
 
 
-async def test_a_node_that_cannot_reach_the_database_keeps_what_it_believes_and_says_nothing(rig: Rig) -> None:
-    """Leadership never makes a fire correct, so a stale belief costs nothing; the loop tells of the outage."""
+async def test_a_node_that_cannot_reach_the_database_keeps_its_partitions_and_logs_nothing(rig: Rig) -> None:
+    """Fires do not depend on leadership to be correct, so an outdated belief costs nothing; the loop logs the outage."""
     between = Between(rig.database)
     node = Leadership(between, uuid4(), "node", None, clock=rig.clock, emit=rig.heard)
     await node.run_once()

@@ -1,4 +1,4 @@
-"""The promoter: what is due becomes ready, earliest first, once, and the queues hear of it."""
+"""The promoter: due runs become ready, earliest first, once, and their queues are notified."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def partition_of(rig: Rig, job_id: object) -> int:
 
 
 async def test_the_earliest_come_first_and_a_full_batch_means_no_rest(rig: Rig) -> None:
-    """B8: a crowd is worked off in batches, without a pause, in the order in which it was due."""
+    """B8: many due runs are promoted in batches, without a pause, in the order of their due times."""
     late, early, middle = [await rig.submit(delay=delay_s) for delay_s in (3, 1, 2)]
     rig.move(10)
     one_by_one = promoter(rig, limit=1)
@@ -64,20 +64,29 @@ async def test_nothing_is_promoted_before_its_time(rig: Rig) -> None:
 
 
 async def test_it_rests_until_the_next_is_due_but_never_longer_than_two_seconds(rig: Rig) -> None:
-    """B10, rule "overdue work is anyone's": something could become due unannounced."""
+    """B10, rule "any node does overdue work": a run could become due without a notification."""
     await rig.submit(delay="1h")
     assert await promoter(rig).run_once() == REST_S_MAX == 2.0
     await rig.submit(delay=1.25)
     assert await promoter(rig).run_once() == pytest.approx(1.25)
 
 
+async def test_it_rests_no_longer_than_a_paced_queue_takes_to_fill_its_bucket(rig: Rig) -> None:
+    """C10: a run that the rate of its queue holds back is announced when the rate allows it."""
+    await rig.execute(
+        "INSERT INTO sexton.queues (name, updated_at, release_rate, release_burst) VALUES ('default', now(), 10, 2)"
+    )
+    await rig.submit()
+    assert await promoter(rig).run_once() == pytest.approx(0.1)
+
+
 async def test_no_setting_makes_it_rest_longer(rig: Rig) -> None:
-    """Rule "overdue work is anyone's"."""
+    """Rule "any node does overdue work"."""
     sleepy = Promoter(rig.database, lambda: partition.ALL, limit=10, clock=rig.clock, emit=rig.heard, rest_s_max=3600)
     assert await sleepy.run_once() == REST_S_MAX
 
 
-async def test_the_rest_follows_what_it_leads_and_not_what_others_lead(rig: Rig) -> None:
+async def test_the_rest_depends_on_its_own_partitions_and_not_on_those_of_others(rig: Rig) -> None:
     job_id = await rig.submit(delay=0.5)
     theirs = await partition_of(rig, job_id)
     mine = [number for number in partition.ALL if number != theirs]
@@ -86,22 +95,22 @@ async def test_the_rest_follows_what_it_leads_and_not_what_others_lead(rig: Rig)
 
 
 async def test_it_keeps_to_its_own_partitions_until_the_others_are_overdue(rig: Rig) -> None:
-    """B2, rule "overdue work is anyone's": leadership saves work; with no leader at all, anybody promotes what is two seconds
-    late."""
+    """B2, rule "any node does overdue work": leadership saves work; without a leader, any promoter promotes runs that are two
+    seconds late."""
     job_id = await rig.submit(delay=1)
     mine = [number for number in partition.ALL if number != await partition_of(rig, job_id)]
-    somebody = promoter(rig, mine)
+    other = promoter(rig, mine)
     rig.move(1 + OVERDUE_S - 0.01)
-    await somebody.run_once()
+    await other.run_once()
     assert await rig.state(job_id) == "waiting"
     rig.move(OVERDUE_S)
-    await somebody.run_once()
+    await other.run_once()
     assert await rig.state(job_id) == "ready"
     assert rig.of(Promoted) == [Promoted(1, ("default",), overdue=True)]
 
 
 async def test_a_node_that_leads_nothing_still_helps_out(rig: Rig) -> None:
-    """B2, rule "overdue work is anyone's": before its first look at the nodes, or when it holds no lock."""
+    """B2, rule "any node does overdue work": before its first look at the nodes, or if it holds no lock."""
     job_id = await rig.submit(delay=1)
     rig.move(1 + OVERDUE_S)
     await promoter(rig, []).run_once()
@@ -139,8 +148,8 @@ async def heard(connection: Conn) -> AsyncIterator[asyncio.Queue[str]]:
     await connection.reset()
 
 
-async def test_each_queue_is_told_once_per_batch(rig: Rig, connection: Conn, heard: asyncio.Queue[str]) -> None:
-    """B10: one hint for a thousand runs."""
+async def test_each_queue_is_notified_once_per_batch(rig: Rig, connection: Conn, heard: asyncio.Queue[str]) -> None:
+    """B10: one notification for a thousand runs."""
     await rig.submit_many(50, delay=1, queue="mail")
     await rig.submit_many(50, delay=1, queue="default")
     rig.move(1)
@@ -153,7 +162,7 @@ async def test_each_queue_is_told_once_per_batch(rig: Rig, connection: Conn, hea
     assert (event.count, sorted(event.queues), event.overdue) == (100, ["default", "mail"], False)
 
 
-async def test_nothing_is_told_when_nothing_is_due(rig: Rig, connection: Conn, heard: asyncio.Queue[str]) -> None:
+async def test_nothing_is_notified_when_no_run_is_due(rig: Rig, connection: Conn, heard: asyncio.Queue[str]) -> None:
     await promoter(rig).run_once()
     await connection.fetch("SELECT 1")
     assert heard.empty()
@@ -161,7 +170,7 @@ async def test_nothing_is_told_when_nothing_is_due(rig: Rig, connection: Conn, h
 
 
 async def test_two_at_once_promote_each_run_once(rig: Rig) -> None:
-    """B1, B2: two leaders by accident; nothing fires twice, nothing is left."""
+    """B1, B2: two leaders by accident; no fire starts twice, and no run is left."""
     await rig.submit_many(300, delay=1)
     rig.move(1)
     both = [promoter(rig, limit=20), promoter(rig, limit=20)]
@@ -171,13 +180,13 @@ async def test_two_at_once_promote_each_run_once(rig: Rig) -> None:
             pass
 
     await asyncio.gather(*(drain(one) for one in both))
-    await promoter(rig, limit=1000).run_once()  # what each left to the other in the last moment
+    await promoter(rig, limit=1000).run_once()  # runs that each left to the other at the end
     assert await rig.states() == ["ready"] * 300
     assert sum(event.count for event in rig.of(Promoted)) == 300
 
 
-async def test_a_run_locked_by_somebody_is_passed_over_and_not_waited_for(rig: Rig, connection: Conn) -> None:
-    """B8: one slow transaction does not hold up all that is due."""
+async def test_a_locked_run_is_skipped_and_not_waited_for(rig: Rig, connection: Conn) -> None:
+    """B8: one slow transaction does not delay the other due runs."""
     first, second = await rig.submit(delay=1), await rig.submit(delay=2)
     rig.move(3)
     async with connection.transaction():
@@ -200,8 +209,8 @@ async def test_a_cancelled_run_is_not_promoted(rig: Rig) -> None:
 
 
 async def test_it_needs_no_memory(rig: Rig) -> None:
-    """B2, rule "one clock reading per statement": a new promoter goes on where the last one died; what was submitted with an
-    older time is found too."""
+    """B2, rule "one clock reading per statement": a new promoter continues where the last one died; it also finds runs that
+    were submitted with an earlier time."""
     later = await rig.submit(delay=2)
     rig.move(2)
     await promoter(rig).run_once()
@@ -212,18 +221,18 @@ async def test_it_needs_no_memory(rig: Rig) -> None:
 
 
 class TestMark:
-    """Under load it begins where it stopped, and does not walk through what it has promoted (domain.marks)."""
+    """Under load it begins at its mark, and does not scan the rows that it has promoted (domain.marks)."""
 
-    async def begun(self, rig: Rig, one: Promoter) -> UUID:
+    async def begun(self, rig: Rig, one: Promoter, *, overdue_s: float = 4) -> UUID:
         """It has looked from the beginning when an older run is committed."""
         async with rig.database.transaction() as slow:
-            (older,) = await jobs.submit(slow, [submission("a", {}, delay=1)], now=rig.clock.database_now())
+            (older,) = await jobs.submit(slow, [submission("a", {}, delay=5 - overdue_s)], now=rig.clock.database_now())
             await rig.submit(delay=5)
             rig.move(5)
             await one.run_once()
         return older.id
 
-    async def test_what_was_committed_late_is_found_by_the_next_look_from_the_beginning(self, rig: Rig) -> None:
+    async def test_a_run_that_was_committed_late_is_found_by_the_next_look_from_the_beginning(self, rig: Rig) -> None:
         """Rule "one clock reading per statement": a mark is not a high-water mark."""
         one = promoter(rig)
         older = await self.begun(rig, one)
@@ -236,17 +245,17 @@ class TestMark:
         assert await rig.state(older) == "ready"
 
     async def test_other_partitions_have_no_mark_yet(self, rig: Rig) -> None:
-        """B2: whoever inherits a partition looks at all of it."""
+        """B2: a node that takes over a partition scans all of it, including runs that no helper would promote yet."""
         led: list[Collection[int]] = [range(64)]
         one = Promoter(rig.database, lambda: led[0], limit=100, clock=rig.clock, emit=rig.heard)
-        older = await self.begun(rig, one)
+        older = await self.begun(rig, one, overdue_s=1)
         led[0] = [await partition_of(rig, older)]
         await one.run_once()
         assert await rig.state(older) == "ready"
 
 
 async def test_it_goes_round_all_keys_of_limits_before_it_rests(rig: Rig) -> None:
-    """C10, rule "look again every pass": a look is at 1,000 keys, and those of the first may be full for ever."""
+    """C10, rule "look again every pass": a look covers 1,000 keys, and the first keys may stay full."""
     limited = [submission("a", {}, limit={"key": f"k{n:04}", "running": 1}) for n in range(1001)]
     async with rig.database.connection() as connection:
         await jobs.submit(connection, limited, now=rig.clock.database_now())

@@ -1,4 +1,4 @@
-"""A whole scheduler node in this process: what is due becomes ready at its time, and it leaves as it came."""
+"""A whole scheduler node in this process: due runs become ready on time, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Running:
             direct_url=direct_url,
             clock=SystemClock(),
             emit=self._heard.put_nowait,
-            dice=Random(1),
+            rng=Random(1),
         )
         self.task = asyncio.create_task(self.scheduler.run(self.stop))
 
@@ -62,7 +62,7 @@ async def submit(connection: Conn, delay_s: float) -> None:
 
 
 async def test_it_takes_the_lead_and_promotes_in_time(running: Running, connection: Conn) -> None:
-    """B2, B8: also what is submitted for half a second from now while it rests for two."""
+    """B2, B8: also a run submitted for half a second from now while the promoter rests for two."""
     assert len((await running.heard(LeadershipChanged)).partitions) == 64
     for _ in range(3):
         await submit(connection, 0.3)
@@ -74,15 +74,15 @@ async def test_it_takes_the_lead_and_promotes_in_time(running: Running, connecti
 
 
 async def test_it_leaves_nothing_behind(running: Running, connection: Conn) -> None:
-    """B2: the next node need not wait for its beat to expire."""
+    """B2: the next node does not have to wait until its heartbeat expires."""
     await running.heard(LeadershipChanged)
     await running.out()
     assert await connection.fetchval("SELECT count(*) FROM sexton.nodes") == 0
     assert await connection.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 7308") == 0
 
 
-async def test_a_new_leader_looks_at_once_at_what_it_leads(database: Postgres, connection: Conn) -> None:
-    """B8: what was due before it came does not wait for the next look."""
+async def test_a_new_leader_examines_its_partitions_at_once(database: Postgres, connection: Conn) -> None:
+    """B8: runs that were due before do not wait for the next look."""
     await submit(connection, 0.001)
     running = Running(database, None)
     assert (await running.heard(Promoted)).overdue is False

@@ -29,7 +29,7 @@ class PostgresTransport:
         self._database, self._grace_s, self._clock = database, grace_s, clock
         self._queues = QueueTurns(queues.names, queues.weights, strict=queues.strict)
         self._turns = Turns()
-        # What is not taken ahead stays behind the marks of what is.
+        # What is not taken ahead stays behind the cursors of what is.
         self._cursors = {True: ClaimCursors(), False: ClaimCursors()}
         self._whole_looks: dict[bool, WholeLooks] = {} if beside is None else beside._whole_looks
         if beside is None:
@@ -37,7 +37,7 @@ class PostgresTransport:
         self._looking = {ahead: Looking(whole_looks) for ahead, whole_looks in self._whole_looks.items()}
 
     async def take(self, worker_id: UUID, tasks: Sequence[str], limit: int, *, ahead: bool) -> list[Claimed]:
-        marks, looking, began_s = self._cursors[ahead], self._looking[ahead], self._clock.monotonic()
+        cursors, looking, began_s = self._cursors[ahead], self._looking[ahead], self._clock.monotonic()
         look = looking.next(began_s)
         async with self._database.connection() as connection:
             claimed = await runs.claim(
@@ -48,10 +48,10 @@ class PostgresTransport:
                 limit=limit,
                 grace_s=self._grace_s,
                 ahead=ahead,
-                turns=self._turns.as_json(marks=None if look is Look.WHOLE else marks, only_ahead=look is Look.AHEAD),
+                turns=self._turns.as_json(cursors=None if look is Look.WHOLE else cursors, only_ahead=look is Look.AHEAD),
                 now=self._clock.database_now(),
             )
         self._turns.note(claimed)
-        was_behind = marks.note(claimed)
+        was_behind = cursors.note(claimed)
         looking.note(look, began_s, self._clock.monotonic(), is_full=len(claimed) >= limit, was_behind=was_behind)
         return claimed

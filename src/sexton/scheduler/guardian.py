@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain.schedule.zone import tzdata_order, tzdata_version
+from sexton.errors import Contention
 from sexton.operations import recurring_jobs, replan
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.division import BRIEFLY, in_parts
 from sexton.store.database import Connection, Database
 from sexton.store.work import schedules, zones
 from sexton.telemetry.events import Emit, Repaired, ZonesFollowed, ZonesOlder
 
 REST_S = 60.0
 FULL_S = 3600.0
-AGAIN_S = 1.0  # if another session locked a job whose pause was over
+AGAIN_S = 1.0  # if another session has locked a job whose pause is over
 RESUME_LIMIT = 500
 REPLAN_LIMIT = 200  # schedules per transaction: about 30 ms with their rows locked
 
@@ -43,9 +46,11 @@ class Guardian:
             due = await schedules.due_to_resume(connection, limit=RESUME_LIMIT, now=now)
         if found or repaired.late_count:
             self._emit(Repaired(tuple(found), repaired.late_count))
-        for job_id in due:
-            await self._resume(job_id)
-        if await self._follow_zones() or len(due) == RESUME_LIMIT:
+        contention = await self._resume_all(due)
+        has_more = await self._follow_zones()
+        if contention is not None:
+            raise contention
+        if has_more or len(due) == RESUME_LIMIT:
             return 0.0
         return await self._until_resume_s()
 
@@ -67,14 +72,18 @@ class Guardian:
         locked."""
         if self._replanned is None:
             return False
+        now = self._clock.database_now()
         async with self._database.transaction() as connection:
-            now = self._clock.database_now()
             behind = await zones.behind(connection, after=self._replanned, limit=REPLAN_LIMIT)
-            changed = await replan.replan(connection, SCHEDULER, behind, now=now) if behind else []
             if not behind:
                 await zones.forget(connection, now=now)
-        if changed:
-            self._emit(ZonesFollowed(tzdata_version(), len(changed)))
+
+        async def write(connection: Connection, part: Sequence[UUID]) -> int:
+            return len(await replan.replan(connection, SCHEDULER, part, now=now))
+
+        changed_count = sum((await in_parts(self._database, behind, write, atomic=True)).answers) if behind else 0
+        if changed_count:
+            self._emit(ZonesFollowed(tzdata_version(), changed_count))
         if behind:
             self._replanned, self._found_behind = behind[-1], True
         else:
@@ -87,6 +96,14 @@ class Guardian:
             next_s = await schedules.next_resume_s(connection, now=self._clock.database_now())
         return REST_S if next_s is None else min(max(next_s, AGAIN_S), REST_S)
 
-    async def _resume(self, job_id: UUID) -> None:
-        async with self._database.transaction() as connection:
-            await recurring_jobs.resume_due(connection, SCHEDULER, job_id, now=self._clock.database_now())
+    async def _resume_all(self, due: Sequence[UUID]) -> Contention | None:
+        """Each in its own transaction: one that meets contention does not keep the others paused."""
+        contention = None
+        for job_id in due:
+            try:
+                async with self._database.transaction() as connection:
+                    await connection.execute(BRIEFLY)
+                    await recurring_jobs.resume_due(connection, SCHEDULER, job_id, now=self._clock.database_now())
+            except Contention as error:
+                contention = error
+        return contention

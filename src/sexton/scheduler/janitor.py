@@ -32,22 +32,36 @@ class Janitor:
         self._looked_at_keys = retention.FIRST
 
     async def run_once(self) -> float:
+        contention = None
+        for part in (self._tidy_seldom, self._expire_keys, self._expire_letters, self._replay_transient, self._submit_held):
+            try:
+                await part()
+            except Contention as error:  # the other parts do not depend on it
+                contention = error
+        if contention is not None:
+            raise contention
+        return REST_S
+
+    async def _tidy_seldom(self) -> None:
         began_at = self._clock.monotonic()
         if (self._tidied_at is None or began_at - self._tidied_at >= SELDOM_S) and await self._tidy():
             self._tidied_at = began_at
-        now = self._clock.database_now()
+
+    async def _expire_keys(self) -> None:
         async with self._database.connection() as connection:
             for _ in range(KEY_PASSES):
-                expired = await retention.expire_keys(connection, after=self._looked_at_keys, now=now)
+                expired = await retention.expire_keys(connection, after=self._looked_at_keys, now=self._clock.database_now())
                 self._looked_at_keys = expired.looked
                 if not expired.has_more:
                     break
-            await dead_letters.expire(connection, keep_s=self._dead_letter_s, now=now)
-            due = await dead_letters.due_for_replay(connection, limit=1, now=now)
-            await subscriptions.submit_held(connection, limit=HELD_LIMIT, now=now)
-        if due:
-            await self._replay_transient()
-        return REST_S
+
+    async def _expire_letters(self) -> None:
+        async with self._database.connection() as connection:
+            await dead_letters.expire(connection, keep_s=self._dead_letter_s, now=self._clock.database_now())
+
+    async def _submit_held(self) -> None:
+        async with self._database.connection() as connection:
+            await subscriptions.submit_held(connection, limit=HELD_LIMIT, now=self._clock.database_now())
 
     async def _tidy(self) -> bool:
         """False if a long query on an old partition was in the way: the rest continues, and the next pass tries again."""
@@ -72,5 +86,9 @@ class Janitor:
         return tidied
 
     async def _replay_transient(self) -> None:
-        async with self._database.transaction() as connection:
-            await replay_due(connection, SCHEDULER, limit=REPLAY_LIMIT, now=self._clock.database_now())
+        now = self._clock.database_now()
+        async with self._database.connection() as connection:
+            due = await dead_letters.due_for_replay(connection, limit=1, now=now)
+        if due:
+            async with self._database.transaction() as connection:
+                await replay_due(connection, SCHEDULER, limit=REPLAY_LIMIT, now=now)

@@ -1,10 +1,10 @@
 """Decides which partitions this node handles.
 
 Leadership only saves work: any number of nodes may promote at once, and any scheduler does what a leader leaves undone for two
-seconds (rule "overdue work is anyone's"). Every node computes the same fair shares from the nodes with a recent heartbeat. On a
-direct connection it also takes a session advisory lock per partition. So two nodes with different views do not work on the same
-rows, and a dead node releases its partitions as soon as its connection breaks; the others see with their next heartbeat that
-its session has ended. Behind a pooler a session lock would belong to the next client of the connection, so the shares alone
+seconds (rule "any node does overdue work"). Every node computes the same fair shares from the nodes with a recent heartbeat. On
+a direct connection it also takes a session advisory lock per partition. So two nodes with different views do not work on the
+same rows, and a dead node releases its partitions as soon as its connection breaks; the others see with their next heartbeat
+that its session has ended. Behind a pooler a session lock would belong to the next client of the connection, so only the shares
 decide: rule "session state only on direct connections".
 """
 
@@ -20,7 +20,6 @@ from sexton.store.database import Database
 from sexton.store.fleet import workers
 from sexton.telemetry.events import Emit, LeadershipChanged
 
-NODE_ALIVE_S = 6.0
 BEAT_S = 1.0
 ALONE_BEAT_S = 3.0  # no node waits for a heartbeat; a new node sees this one at once, and is seen a second later
 AGAIN_S = 0.5  # a partition whose last leader has not released it yet
@@ -66,7 +65,6 @@ class Leadership:
                 self.node_id,
                 name=self._node_name,
                 partitions=sorted(self.partitions),
-                alive_s=NODE_ALIVE_S,
                 session=session,
                 now=self._clock.database_now(),
             )

@@ -1,4 +1,4 @@
-"""When a scheduler looks beyond the partitions that it leads: rule "overdue work is anyone's"."""
+"""When a scheduler looks beyond the partitions that it leads: rule "any node does overdue work"."""
 
 from __future__ import annotations
 

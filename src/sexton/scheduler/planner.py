@@ -13,7 +13,7 @@ from sexton.domain import partition
 from sexton.domain.schedule.zone import tzdata_version
 from sexton.operations import due, recurring_jobs, replan
 from sexton.operations.caller import SCHEDULER
-from sexton.store.database import Connection, Database
+from sexton.store.database import Database
 from sexton.store.work import failures, schedules
 from sexton.store.work.schedules import ToPlan
 from sexton.telemetry.events import Emit, FiresMissed, PausedAfterFailures, Planned, ServiceFailed, ZonesFollowed
@@ -30,29 +30,27 @@ class Planner:
     name = "planner"
 
     def __init__(self, database: Database, led: Led, *, limit: int, clock: Clock, emit: Emit, rest_s: float = REST_S) -> None:
-        """`rest_s` may be longer than rule "overdue work is anyone's" allows if another part looks and wakes the planner."""
+        """`rest_s` may be longer than rule "any node does overdue work" allows if another part looks and wakes the planner."""
         self._rest_s = rest_s
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
         self._look_around = LookAround(led, clock)
         self._recalled_at: float | None = None
 
     async def run_once(self) -> float:
-        async with self._database.connection() as connection:
-            if not await self._recall(connection):
-                return 0.0
-            seen = await self._plan(connection, self._led(), overdue_s=0.0)
-            if self._look_around.is_due():
-                seen += await self._plan(connection, partition.ALL, overdue_s=OVERDUE_S)
-            failing = await self._failing(connection, seen)
-        for job_id in failing:
+        if not await self._recall():
+            return 0.0
+        seen = await self._plan(self._led(), overdue_s=0.0)
+        if self._look_around.is_due():
+            seen += await self._plan(partition.ALL, overdue_s=OVERDUE_S)
+        for job_id in await self._failing(seen):
             await self._pause(job_id)
         if behind := replan.those_behind(seen):
             await self._follow(behind)
         return 0.0 if len(seen) >= self._limit else self._rest_s
 
-    async def _plan(self, connection: Connection, partitions: Collection[int], *, overdue_s: float) -> list[ToPlan]:
+    async def _plan(self, partitions: Collection[int], *, overdue_s: float) -> list[ToPlan]:
         done = await due.plan_fires(
-            connection,
+            self._database,
             SCHEDULER,
             partitions,
             limit=self._limit,
@@ -67,29 +65,35 @@ class Planner:
             self._emit(FiresMissed(done.planned.missed_count))
         return done.seen
 
-    async def _failing(self, connection: Connection, seen: Sequence[ToPlan]) -> list[UUID]:
+    async def _failing(self, seen: Sequence[ToPlan]) -> list[UUID]:
         """After planning, so that it misses no failure: every burial makes the planner look at the job again
         (`sexton.bury_recurring`). A job without `pause_after` costs nothing."""
         watched = [one.id for one in seen if "pause_after" in (one.recurrence_json or "")]
-        return [one.job_id for one in await failures.in_a_row(connection, watched)] if watched else []
+        if not watched:
+            return []
+        async with self._database.connection() as connection:
+            return [one.job_id for one in await failures.consecutive(connection, watched)]
 
     async def _pause(self, job_id: UUID) -> None:
         async with self._database.transaction() as connection:
             failing = await recurring_jobs.pause_failing(connection, SCHEDULER, job_id, now=self._clock.database_now())
         if failing is not None:
-            self._emit(PausedAfterFailures(job_id, failing.failed_count, failing.said))
+            self._emit(PausedAfterFailures(job_id, failing.failed_count, failing.error))
 
     async def _follow(self, behind: Sequence[UUID]) -> None:
         changed_count = await due.follow_zones(self._database, SCHEDULER, behind, now=self._clock.database_now())
         if changed_count:
             self._emit(ZonesFollowed(tzdata_version(), changed_count))
 
-    async def _recall(self, connection: Connection) -> bool:
+    async def _recall(self) -> bool:
         """False if there may be more. It comes before planning, so that one decision covers a whole gap."""
         now = self._clock.monotonic()
         if self._recalled_at is not None and now - self._recalled_at < RECALL_S:
             return True
-        count = await schedules.recall(connection, partitions=partition.ALL, limit=self._limit, now=self._clock.database_now())
+        async with self._database.connection() as connection:
+            count = await schedules.recall(
+                connection, partitions=partition.ALL, limit=self._limit, now=self._clock.database_now()
+            )
         if count == 0:
             self._recalled_at = now
         return count == 0

@@ -18,6 +18,7 @@ from sexton.telemetry.events import Emit
 from .guardian import Guardian
 from .janitor import Janitor
 from .leadership import Leadership
+from .lock_watcher import LockWatcher
 from .planner import REST_S, WOKEN_REST_S, Planner
 from .promoter import Promoter
 from .sweeper import QUIET_S, Sweeper
@@ -25,11 +26,11 @@ from .sweeper import QUIET_S, Sweeper
 
 class Scheduler:
     def __init__(
-        self, database: Postgres, settings: Settings, *, direct_url: str | None, clock: Clock, emit: Emit, dice: Rng
+        self, database: Postgres, settings: Settings, *, direct_url: str | None, clock: Clock, emit: Emit, rng: Rng
     ) -> None:
         """`direct_url` is a connection proven to be direct. Without one, polling replaces wake-ups, and leadership uses shares
         alone."""
-        self._clock, self._emit, self._dice = clock, emit, dice
+        self._clock, self._emit, self._rng = clock, emit, rng
         self._direct_url = direct_url
         self._promoter_wake, self._planner_wake = Wake(), Wake()
         locks = None if direct_url is None else PartitionLocks(direct_url)
@@ -47,16 +48,12 @@ class Scheduler:
             sweep_s=settings.sweep_s,
             clock=clock,
             emit=emit,
-            dice=dice,
+            rng=rng,
             to_plan=self._planner_wake,
         )
-        self.janitor = Janitor(
-            database,
-            history_days=settings.history_days,
-            dead_letter_days=settings.dead_letter_days,
-            clock=clock,
-            emit=emit,
-        )
+        self.lock_watcher = LockWatcher(database, self._led, clock=clock, emit=emit)
+        days = {"history_days": settings.history_days, "dead_letter_days": settings.dead_letter_days}
+        self.janitor = Janitor(database, **days, clock=clock, emit=emit)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until `stop` is set."""
@@ -67,13 +64,12 @@ class Scheduler:
             (self.sweeper, Wake()),
             (self.guardian, Wake()),
             (self.janitor, Wake()),
+            (self.lock_watcher, Wake()),
         ]
         async with AsyncExitStack() as exits:
             exits.push_async_callback(self._leave)
             tasks = [
-                asyncio.create_task(
-                    repeat(service, wake, clock=self._clock, emit=self._emit, dice=self._dice), name=service.name
-                )
+                asyncio.create_task(repeat(service, wake, clock=self._clock, emit=self._emit, rng=self._rng), name=service.name)
                 for service, wake in services
             ]
             if self._direct_url is not None:

@@ -19,9 +19,9 @@ from sexton.telemetry.events import Emit, Promoted
 
 from .look_around import OVERDUE_S, Led, LookAround
 
-REST_S_MAX = 2.0  # rule "overdue work is anyone's": no longer, if a run could become due without a notification
+REST_S_MAX = 2.0  # rule "any node does overdue work": no longer, if a run could become due without a notification
 RELEASE_S_MAX = 1.0  # while runs wait for a limit: a run that freed a slot may have seen no waiting run
-ADMIT_S = 0.5  # after this long, other runs have their turn
+ADMIT_S = 0.5  # after this long, the pass continues with other runs
 
 
 class Promoter:

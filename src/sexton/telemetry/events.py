@@ -8,6 +8,10 @@ from uuid import UUID
 
 import msgspec
 
+from .lock_events import AdvisoryLockTaken as AdvisoryLockTaken
+from .lock_events import Contended as Contended
+from .lock_events import RowLocked as RowLocked
+
 
 class Promoted(msgspec.Struct, frozen=True):
     count: int
@@ -61,9 +65,7 @@ class ZonesOlder(msgspec.Struct, frozen=True):
 
     version: str
     newest: str
-    advice: str = (
-        "upgrade the tzdata package here; until then this node plans only schedules that no other node planned in time"
-    )
+    advice: str = "upgrade Sexton and tzdata here; until then this node plans only schedules that no other node planned in time"
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -106,9 +108,24 @@ class LeaseLost(msgspec.Struct, frozen=True):
     token: int
 
 
+class ReportHeldUp(msgspec.Struct, frozen=True):
+    """Another transaction has locked a run that has ended. Its report is tried again until the lock is gone; other runs are
+    reported meanwhile."""
+
+    worker_id: UUID
+    job_id: UUID
+    run_id: UUID
+    task: str
+    held_up_s: float
+    holder: str  # the session that has the lock, and what to do about it
+
+
 class WorkerJoined(msgspec.Struct, frozen=True):
     worker_id: UUID
     name: str
+
+
+SILENT, SESSIONS_ENDED = "it sent no heartbeat for a lease", "its sessions ended"
 
 
 class WorkerLost(msgspec.Struct, frozen=True):
@@ -116,6 +133,7 @@ class WorkerLost(msgspec.Struct, frozen=True):
 
     worker_id: UUID
     silent_s: float
+    reason: str = SILENT
 
 
 class DeclaredLost(msgspec.Struct, frozen=True):
@@ -131,6 +149,15 @@ class Swept(msgspec.Struct, frozen=True):
     lost_count: int
     timed_out_count: int
     missed_count: int
+    quarantined_count: int = 0  # of the lost: suspects, which a worker in quarantine executes
+
+
+class RunsLost(msgspec.Struct, frozen=True):
+    """Runs that were under way when their worker died, and that will not run again: at-most-once runs, and those that took down
+    too many workers. They are dead letters with the status `lost`."""
+
+    count: int
+    runs: tuple[str, ...]  # task and run id, a bounded number of them
 
 
 class Reconciled(msgspec.Struct, frozen=True):
@@ -178,10 +205,97 @@ class ServiceFailed(msgspec.Struct, frozen=True):
 
 
 class LoopStalled(msgspec.Struct, frozen=True):
-    """The event loop hangs: the heartbeat stops, so that other nodes can take over."""
+    """The event loop hangs: the heartbeat stops, so that other nodes can take over. `task`, `run_id` and `place` name the
+    handler that blocks it, if there is one."""
 
     worker_id: UUID
     stalled_s: float
+    task: str | None = None
+    run_id: UUID | None = None
+    place: str | None = None  # file, line and function
+    advice: str = "a handler that computes or waits without await must be a plain function or have process=True"
+
+
+class StallHandedBack(msgspec.Struct, frozen=True):
+    """A worker whose event loop hangs has given back its runs: `count` of them, with the one that blocked the loop."""
+
+    worker_id: UUID
+    blocked_by: UUID
+    count: int
+
+
+class StallFound(msgspec.Struct, frozen=True):
+    """A worker process that has ended since stood still in a call that kept Python from running. It wrote its stack before."""
+
+    pid: int
+    place: str
+    task: str | None = None
+
+
+class QuarantineStarted(msgspec.Struct, frozen=True):
+    """Suspects wait (runs whose worker was lost twice), and this worker has started a process that executes only them."""
+
+    pid: int
+
+
+class QuarantineLost(msgspec.Struct, frozen=True):
+    """A worker in quarantine has died. If it held only one run, that run took it down."""
+
+    worker_id: UUID
+    pid: int
+    how: str  # it ended
+    run_ids: tuple[UUID, ...]  # that it held
+
+
+class LoopInterrupted(msgspec.Struct, frozen=True):
+    """A callback or a task of a handler raised an exception that asyncio does not catch, such as `SystemExit`, or stopped the
+    event loop. The loop continues."""
+
+    error: str
+    place: str
+    function: str
+
+
+class ProcessChanged(msgspec.Struct, frozen=True):
+    """Handlers of one of these tasks changed what belongs to the worker's process. It was restored, unless `not_restored` says
+    why not."""
+
+    what: str
+    now: str
+    tasks: tuple[str, ...]
+    other_task_count: int = 0
+    not_restored: str | None = None
+    advice: str = "it affects all handlers of this worker; use process=True for a task that needs it"
+
+
+class ExitForced(msgspec.Struct, frozen=True):
+    """The process exits although threads, child processes or an exit handler have not ended. `stuck_at` is where the main
+    thread was when its time was over."""
+
+    threads: tuple[str, ...]
+    children: tuple[str, ...]
+    stuck_at: str | None = None
+    limit_s: float | None = None
+    advice: str = "let the handler end what it starts, or make its threads daemon threads"
+
+
+class EditsKept(msgspec.Struct, frozen=True):
+    """Schedules that the code declares as before and that were edited by hand: the edits stay."""
+
+    names: tuple[str, ...]
+
+
+class EditsOverwritten(msgspec.Struct, frozen=True):
+    """Schedules whose declaration changed in the code: the declaration replaced manual edits."""
+
+    names: tuple[str, ...]
+
+
+class SettingMissing(msgspec.Struct, frozen=True):
+    """A job needs a secret or a setting that this worker does not have: its run goes back, for a worker that has it."""
+
+    what: str
+    reason: str
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -215,18 +329,33 @@ Event = (
     | Ended
     | HandedOver
     | LeaseLost
+    | ReportHeldUp
     | WorkerJoined
     | WorkerLost
     | DeclaredLost
     | Swept
+    | RunsLost
     | Reconciled
     | LeadershipChanged
     | DatabaseLost
     | DatabaseAwaited
     | DatabaseBack
+    | Contended
+    | RowLocked
+    | AdvisoryLockTaken
     | EmbeddedRestarted
     | ServiceFailed
     | LoopStalled
+    | StallHandedBack
+    | StallFound
+    | QuarantineStarted
+    | QuarantineLost
+    | LoopInterrupted
+    | ProcessChanged
+    | ExitForced
+    | SettingMissing
+    | EditsKept
+    | EditsOverwritten
     | Drained
     | ApiListening
     | ApiExposed

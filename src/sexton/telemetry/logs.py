@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from functools import cache
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 
@@ -16,6 +16,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 _WARNINGS = (
     events.LeaseLost,
+    events.ReportHeldUp,
     events.WorkerLost,
     events.DeclaredLost,
     events.Reconciled,
@@ -26,8 +27,21 @@ _WARNINGS = (
     events.ZonesOlder,
     events.DatabaseLost,
     events.DatabaseAwaited,
+    events.Contended,
+    events.RunsLost,
+    events.RowLocked,
+    events.AdvisoryLockTaken,
     events.EmbeddedRestarted,
     events.LoopStalled,
+    events.StallHandedBack,
+    events.StallFound,
+    events.QuarantineStarted,
+    events.QuarantineLost,
+    events.LoopInterrupted,
+    events.ProcessChanged,
+    events.ExitForced,
+    events.SettingMissing,
+    events.EditsOverwritten,
     events.ApiExposed,
 )
 _WORDS = re.compile(r"(?<!^)(?=[A-Z])")
@@ -45,10 +59,25 @@ def configure(*, level: str = "INFO", json: bool = False) -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(_StandardError(sys.stderr)),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
     _logger.cache_clear()
+
+
+class _StandardError:
+    """A handler that closes `sys.stderr` must not silence the worker. Its descriptor stays open."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if self._stream.closed:
+            self._stream = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+        return self._stream.write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
 
 
 def write(event: events.Event) -> None:

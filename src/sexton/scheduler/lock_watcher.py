@@ -1,0 +1,72 @@
+"""Reports rows that the services pass over because another session has locked them for long (rule "never wait inside a batch"),
+and advisory locks of Sexton that a session of another kind holds (rule "no lock that others may take").
+
+While no transaction is open for long it is one query of the server's list of locks. It never waits for a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sexton.clock import Clock
+from sexton.domain import partition
+from sexton.store.database import Database
+from sexton.store.views import locked_rows
+from sexton.store.views.locked_rows import HeldKey, LockedRow
+from sexton.telemetry.events import AdvisoryLockTaken, Emit, RowLocked
+
+from .look_around import Led
+
+REST_S = 5.0
+LONG_S = 10.0  # after a row was first found locked
+REMIND_S = 30.0  # between two warnings about the same row
+NAMED_LIMIT = 5  # rows of one session that are named in one pass
+
+
+class LockWatcher:
+    name = "lock_watcher"
+
+    def __init__(self, database: Database, led: Led, *, clock: Clock, emit: Emit) -> None:
+        """Reports the rows of the partitions that this node leads, so that one node reports each row."""
+        self._database, self._led, self._clock, self._emit = database, led, clock, emit
+        self._open: frozenset[str] = frozenset()  # transactions at the last pass
+        self._found_at: dict[str, float] = {}  # by row, while it stays locked
+        self._told_at: dict[str, float] = {}
+
+    async def run_once(self) -> float:
+        async with self._database.connection() as connection:
+            seen = await locked_rows.look(connection)
+            holders = seen.holders
+            lasting = {xid: holder for xid, holder in holders.items() if xid in self._open}
+            rows = await locked_rows.due(connection, lasting, until=self._clock.database_now())
+        self._open = frozenset(holders)
+        led = self._led()
+        # A session that holds a leader's lock leaves its partition without a leader: each node reports it.
+        self._report([*[row for row in rows if partition.of(row.job_id) in led], *seen.keys])
+        return REST_S
+
+    def _report(self, rows: Sequence[LockedRow | HeldKey]) -> None:
+        now = self._clock.monotonic()
+        self._found_at = {row.key: self._found_at.get(row.key, now) for row in rows}
+        self._told_at = {key: at for key, at in self._told_at.items() if key in self._found_at}
+        due: dict[str, list[LockedRow | HeldKey]] = {}
+        for row in rows:
+            is_new = row.key not in self._told_at or now - self._told_at[row.key] >= REMIND_S
+            if is_new and now - self._found_at[row.key] >= LONG_S:
+                due.setdefault(row.holder.xid, []).append(row)
+                self._told_at[row.key] = now
+        for held in due.values():
+            named = held[:NAMED_LIMIT]
+            for row in named:
+                more_count = len(held) - len(named) if row is named[-1] else 0
+                self._tell(row, now - self._found_at[row.key], more_count)
+
+    def _tell(self, row: LockedRow | HeldKey, locked_s: float, more_count: int) -> None:
+        holder = row.holder
+        if isinstance(row, HeldKey):
+            self._emit(AdvisoryLockTaken(row.words, locked_s, holder.words, row.advice, more_count=more_count))
+            return
+        self._emit(
+            RowLocked(
+                row.words, row.job_id, row.run_id, locked_s, holder.words, holder.age_s, holder.advice, more_count=more_count
+            )
+        )

@@ -1,0 +1,174 @@
+"""A row that is locked for long is logged as a warning with the row and the session; other rows are not."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from sexton.domain import partition
+from sexton.scheduler.lock_watcher import LONG_S, NAMED_LIMIT, REMIND_S, REST_S, LockWatcher
+from sexton.store.database import Database, Postgres
+from sexton.store.views import locked_rows
+from sexton.telemetry.events import RowLocked
+from tests.rig import Between, Rig
+from tests.timetable import Timetable
+
+if TYPE_CHECKING:
+    Conn = asyncpg.Connection[asyncpg.Record]
+
+
+@pytest.fixture
+async def rival(database_url: str) -> AsyncIterator[Conn]:
+    """A session whose transaction is left open."""
+    connection = await asyncpg.connect(database_url, server_settings={"application_name": "billing"})
+    await connection.execute("BEGIN")
+    yield connection
+    await connection.close()
+
+
+def watcher(rig: Rig, database: Database | None = None, led: Any = partition.ALL) -> LockWatcher:
+    return LockWatcher(database or rig.database, lambda: led, clock=rig.clock, emit=rig.heard)
+
+
+async def watch(rig: Rig, one: LockWatcher, span_s: float) -> list[RowLocked]:
+    """The warnings that it logs in that time."""
+    before = len(rig.of(RowLocked))
+    for _ in range(int(span_s / REST_S)):
+        await one.run_once()
+        rig.move(REST_S)
+    return rig.of(RowLocked)[before:]
+
+
+async def overdue(rig: Rig, count: int = 1) -> list[UUID]:
+    """Schedules that a planner would plan now."""
+    table = Timetable(rig)
+    ids = [await table.write(name=f"n{n}") for n in range(count)]
+    rig.move(15 * 60)
+    return ids
+
+
+async def test_a_schedule_is_named_with_its_session_once_in_thirty_seconds(rig: Rig, rival: Conn) -> None:
+    """C19."""
+    (job_id,) = await overdue(rig)
+    one = watcher(rig)
+    await rival.execute("SELECT sexton.submit_schedule('a', name => 'n0', every => '20 seconds')")
+    assert await watch(rig, one, LONG_S) == []
+    told, of_run = await watch(rig, one, REMIND_S)
+    pid = rival.get_server_pid()
+    assert (told.row, told.job_id, told.run_id) == (f"schedule 'n0' ({job_id})", job_id, None)
+    assert (of_run.job_id, of_run.session) == (job_id, told.session), "the edit takes back the fire that is due"
+    assert told.session.startswith(f"session {pid} (billing, user ")
+    assert f"pg_terminate_backend({pid})" in told.advice
+    assert LONG_S <= told.locked_s < LONG_S + 2 * REST_S
+    assert told.transaction_s is not None
+    assert len(await watch(rig, one, 2 * REMIND_S)) == 2 * 2
+    await rival.execute("ROLLBACK")
+    assert await watch(rig, one, 2 * REMIND_S) == []
+
+
+async def test_while_no_transaction_lasts_a_pass_is_one_statement(rig: Rig) -> None:
+    """B10."""
+    between = Between(rig.database)
+    await watch(rig, watcher(rig, between), 3 * REST_S)
+    assert len(between.statements) == 3
+
+
+async def test_a_run_in_any_state_and_its_limit_are_named(rig: Rig, rival: Conn) -> None:
+    waiting, ready = await rig.submit(delay=1), await rig.submit()
+    parked = await rig.submit(limit={"key": "stripe", "running": 1})
+    rig.move(5)
+    await rival.execute("SELECT FROM sexton.runs FOR UPDATE")
+    await rival.execute("SELECT FROM sexton.limits FOR UPDATE")
+    told = await watch(rig, watcher(rig), LONG_S + 2 * REST_S)
+    assert {event.job_id for event in told} == {waiting, ready, parked, None}
+    assert {event.row for event in told} >= {"limit 'stripe'"}
+
+
+async def test_rows_that_are_not_due_and_transactions_that_end_are_not_reported(rig: Rig, rival: Conn) -> None:
+    table = Timetable(rig)
+    await table.write()
+    one = watcher(rig)
+    await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+    assert await watch(rig, one, 60) == []
+    rig.move(15 * 60)
+    for _ in range(6):  # each session holds it for less than two looks
+        await watch(rig, one, REST_S)
+        await rival.execute("ROLLBACK; BEGIN")
+        await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+    assert rig.of(RowLocked) == []
+
+
+async def test_a_savepoint_and_a_second_locker_do_not_hide_the_session(rig: Rig, rival: Conn, connection: Conn) -> None:
+    """The row then has a multixact and not a transaction id."""
+    await overdue(rig)
+    await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+    await rival.execute("SAVEPOINT s")
+    await rival.execute("UPDATE sexton.jobs_recurring SET note = 'x'")
+    (told,) = await watch(rig, watcher(rig), LONG_S + 2 * REST_S)
+    assert f"session {rival.get_server_pid()} " in told.session
+    await rival.execute("ROLLBACK; BEGIN")
+    await rival.execute("SELECT FROM sexton.jobs_recurring FOR SHARE")
+    async with connection.transaction():
+        await connection.execute("SELECT FROM sexton.jobs_recurring FOR SHARE")
+        (told,) = await watch(rig, watcher(rig), LONG_S + 2 * REST_S)
+    pids = {rival.get_server_pid(), connection.get_server_pid()}
+    assert any(told.session.startswith(f"session {pid} ") for pid in pids)
+
+
+async def test_a_transaction_that_locks_many_rows_is_reported_in_a_few_lines(rig: Rig, rival: Conn) -> None:
+    await overdue(rig, 12)
+    await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+    told = await watch(rig, watcher(rig), LONG_S + 2 * REST_S)
+    assert len(told) == NAMED_LIMIT
+    assert [event.more_count for event in told] == [0] * (NAMED_LIMIT - 1) + [12 - NAMED_LIMIT]
+
+
+async def test_one_node_reports_each_row(rig: Rig, rival: Conn) -> None:
+    ids = await overdue(rig, 4)
+    await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+    of_one = {partition.of(ids[0])}
+    halves = [watcher(rig, led=of_one), watcher(rig, led=set(partition.ALL) - of_one)]
+    told = [await watch(rig, half, LONG_S + 2 * REST_S) for half in halves]
+    assert sorted(event.job_id for half in told for event in half if event.job_id) == sorted(ids)
+
+
+async def test_a_role_with_fewer_rights_sees_less_and_does_not_fail(
+    rig: Rig, rival: Conn, connection: Conn, database_url: str
+) -> None:
+    """E7: it still sees which session it is."""
+    await overdue(rig)
+    role = f"watcher_{secrets.token_hex(4)}"
+    await connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+    await connection.execute(f"GRANT USAGE ON SCHEMA sexton TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA sexton TO {role}")
+    await connection.execute(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO {role}")
+    await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+    parts = urlsplit(database_url)
+    address = parts.netloc.rpartition("@")[2]
+    database = await Postgres.open(urlunsplit(parts._replace(netloc=f"{role}:x@{address}")))
+    try:
+        (told,) = await watch(rig, watcher(rig, database), LONG_S + 2 * REST_S)
+    finally:
+        await database.close()
+        await connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    assert told.session.startswith(f"session {rival.get_server_pid()} (billing")
+    assert told.transaction_s is None
+
+
+async def test_looking_takes_no_lock(rig: Rig, rival: Conn) -> None:
+    (job_id,) = await overdue(rig)
+    await rival.execute("LOCK TABLE sexton.queues IN ROW EXCLUSIVE MODE")
+    await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+    async with rig.database.transaction() as connection:
+        holders = await locked_rows.holders(connection)
+        await locked_rows.due(connection, holders, until=rig.clock.database_now())
+        await locked_rows.of_job(connection, job_id, queue="default", limit_key="x")
+        (row,) = await connection.fetch("SELECT pg_current_xact_id_if_assigned() AS xid")
+        assert row["xid"] is None
+    await asyncio.sleep(0)
