@@ -1,4 +1,4 @@
-"""A real gRPC server for tests, with messages made in Python: it answers as the test says, and remembers what it was sent."""
+"""A real gRPC server for tests, with messages made in Python: it answers as the test says, and records the calls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def files(*extra_fields: str) -> descriptor_pb2.FileDescriptorSet:
 
 @dataclass
 class Seen:
-    """One call, as the server saw it. Its `context` is of use only while it lasts: gRPC frees it then."""
+    """One call, as the server saw it. Use its `context` only during the call: gRPC frees it afterwards."""
 
     request: Message
     metadata: dict[str, str]
@@ -61,7 +61,7 @@ class Shop:
         self.port = port
         self.address = f"127.0.0.1:{port}"
         self.calls: list[Seen] = []
-        self.asked: list[dict[str, str]] = []  # the metadata of each question about its messages
+        self.asked: list[dict[str, str]] = []  # the metadata of each reflection request
         self.arrived = asyncio.Event()
         self.answer: Answer = lambda request, seen: {"charged_cents": 995, "note": "thank you"}
 

@@ -1,4 +1,4 @@
-"""A real HTTP server for tests of HTTP jobs: it answers byte for byte what the test says, however wrong."""
+"""A real HTTP server for tests of HTTP jobs: it answers byte for byte what the test says, valid or not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HERE = "127.0.0.1:*"
 class Received:
     method: str
     path: str
-    headers: dict[str, str]  # names in small letters
+    headers: dict[str, str]  # names in lower case
     body: bytes
 
 
@@ -58,7 +58,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def always(self, *answers: bytes) -> Answering:
-        """These in turn, the last of them from then on."""
+        """Answers with these in turn, then always with the last."""
         left = list(answers)
 
         async def answering(_: Received, writer: asyncio.StreamWriter) -> None:
@@ -115,7 +115,7 @@ class Caller:
         lookup: Lookup | None = None,
         secrets: dict[str, str] | None = None,
         clock: Clock | None = None,
-        seat_limit: int = 32,
+        permit_limit: int = 32,
         patience: Patience = PATIENCE,
         **options: Any,
     ) -> None:
@@ -125,8 +125,8 @@ class Caller:
             self.outbound,
             Secrets({f"SEXTON_SECRET_{name}": value for name, value in (secrets or {}).items()}),
             clock=clock or SystemClock(),
-            dice=Random(1),
-            seat_limit=seat_limit,
+            rng=Random(1),
+            permit_limit=permit_limit,
             patience=patience,
             **options,
         )
@@ -148,7 +148,7 @@ Calling = Callable[..., Caller]
 
 @asynccontextmanager
 async def callers() -> AsyncIterator[Calling]:
-    """Makes callers, and lets go of their connections in the end."""
+    """Creates callers, and closes their connections at the end."""
     made: list[Caller] = []
 
     def make(**options: Any) -> Caller:

@@ -1,4 +1,4 @@
-"""A process that has as many files open as a busy worker."""
+"""A process with as many open files as a busy worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-MANY = 1_100  # more than select() knows
+MANY = 1_100  # more than select() supports
 
 
 @contextmanager

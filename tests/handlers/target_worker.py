@@ -1,4 +1,4 @@
-"""A hand-driven worker for jobs that call something targets: what it knows comes from settings, as in production."""
+"""A worker for jobs that call targets, stepped by the test; its configuration comes from settings, as in production."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from sexton.handlers.targets import TargetHandlers
 from sexton.registry import Registry
 from sexton.settings import Settings
+from sexton.worker.elsewhere import Elsewhere
 from sexton.worker.worker import Worker
 from tests.rig import HandWorker, Rig, Stage
 
@@ -16,7 +17,7 @@ from tests.rig import HandWorker, Rig, Stage
 @asynccontextmanager
 async def target_worker(rig: Rig, **chosen: Any) -> AsyncIterator[HandWorker]:
     settings = Settings(**{"worker_concurrency": 4, "worker_grace_s": 2.0, **chosen})
-    targets = TargetHandlers(settings, clock=rig.clock, dice=rig.dice)
+    targets = TargetHandlers(settings, clock=rig.clock, rng=rig.rng, elsewhere=Elsewhere(rig.database, clock=rig.clock))
     worker = Worker(
         rig.database,
         Registry(),
@@ -24,7 +25,7 @@ async def target_worker(rig: Rig, **chosen: Any) -> AsyncIterator[HandWorker]:
         timers=rig.timers,
         clock=rig.clock,
         emit=rig.heard,
-        dice=rig.dice,
+        rng=rig.rng,
         poll_s=2.0,
         targets=targets.handlers,
     )

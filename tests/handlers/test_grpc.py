@@ -1,4 +1,4 @@
-"""C2, C6, F3: calls to a real gRPC server. What it is sent, what its answers mean, and whom it may be."""
+"""C2, C6, F3: calls to a real gRPC server: what is sent, what the answers mean, and which servers are allowed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Caller:
         rules = Rules(tuple(Allowed.of(entry) for entry in allow), Ports.of(["443"]))
         self.outbound = Outbound(rules, lookup)
         secrets = Secrets({"SEXTON_SECRET_SHOP": "s3cret-token", "SEXTON_SECRET_ODD": "schlüssel", "SEXTON_SECRET_PIN": "4711"})
-        self.calls = GrpcCalls(self.outbound, secrets, clock=self.clock, dice=Random(1), **options)
+        self.calls = GrpcCalls(self.outbound, secrets, clock=self.clock, rng=Random(1), **options)
         self.context: Context | None = None
 
     def start(self, target: GrpcTarget, payload: Any = None, **facts: Any) -> Any:
@@ -104,7 +104,7 @@ async def caller(make: Callable[..., Caller]) -> Caller:
 class TestWhatIsSent:
     @pytest.mark.parametrize("reflects", ["grpc.reflection.v1", "grpc.reflection.v1alpha"])
     async def test_the_payload_is_the_request_and_the_answer_is_the_result(self, caller: Caller, reflects: Reflection) -> None:
-        """Its messages come from the server, those of imported files too."""
+        """Its messages come from the server's reflection, including those of imported files."""
         async with shop(reflects=reflects) as server:
             payload = {"userId": 42, "at": "2026-03-01T12:00:00Z", "things": [{"sku": "a"}, {"sku": "ü"}]}
             assert await caller.call(server, payload) == {"chargedCents": 995, "note": "thank you"}
@@ -121,7 +121,7 @@ class TestWhatIsSent:
             with pytest.raises(PermanentError, match="does not support reflection"):
                 await caller.call(server, {"user_id": 7})
 
-    async def test_the_facts_of_the_run_are_in_the_metadata(self, caller: Caller) -> None:
+    async def test_the_metadata_identifies_the_run(self, caller: Caller) -> None:
         """C6 (b): the key is the same for every attempt of a run."""
         metadata: Mapping[str, str | SecretRef] = {"x-team": "billing", "authorization": SecretRef("shop", "Bearer ")}
         async with shop() as server:
@@ -138,7 +138,7 @@ class TestWhatIsSent:
             "sexton-attempt": "3",
             "sexton-scheduled-for": "2026-03-01T12:00:00Z",
         }
-        (asked,) = server.asked  # once, then it is known
+        (asked,) = server.asked  # once, then the descriptors are cached
         assert asked["authorization"] == "Bearer s3cret-token"
         assert {name: first[name] for name in expected} == expected
         assert first["user-agent"].startswith("Sexton")
@@ -150,12 +150,12 @@ class TestWhatIsSent:
             await caller.call(server, {})
             assert [seen.request.ByteSize() for seen in server.calls] == [0, 0]
 
-    async def test_the_server_hears_of_the_timeout(self, caller: Caller) -> None:
+    async def test_the_server_gets_the_timeout(self, caller: Caller) -> None:
         async with shop() as server:
             await caller.call(server, timeout_s=30.0)
             assert server.calls[0].time_remaining_s == pytest.approx(30.5, abs=1)
 
-    async def test_what_a_payload_lacks_or_has_too_much_is_named(self, caller: Caller) -> None:
+    async def test_missing_and_unknown_fields_of_a_payload_are_named(self, caller: Caller) -> None:
         async with shop() as server:
             for payload, words in [
                 ({"colour": "red"}, 'payload: .*no field named "colour"'),
@@ -167,18 +167,18 @@ class TestWhatIsSent:
                     await caller.call(server, payload)
             assert server.calls == []
 
-    async def test_a_field_that_the_server_has_learned_since_is_sent(self, caller: Caller) -> None:
+    async def test_a_field_that_the_server_has_added_since_is_sent(self, caller: Caller) -> None:
         async with shop() as server:
             await caller.call(server, {"user_id": 1})
             port = server.port
         caller.clock.move(timedelta(seconds=1))
         async with shop(described=files("colour"), port=port) as server:
-            assert await open_client(caller, server, {"user_id": 1, "colour": "red"})
+            assert await call(caller, server, {"user_id": 1, "colour": "red"})
             assert server.calls[-1].request.colour == "red"  # type: ignore[attr-defined]
 
 
-async def open_client(caller: Caller, server: Shop, payload: Any) -> Any:
-    """Of a server that was away a moment ago."""
+async def call(caller: Caller, server: Shop, payload: Any) -> Any:
+    """Of a server that was down a moment ago."""
     async with asyncio.timeout(LONG_S):
         while True:
             try:
@@ -201,7 +201,7 @@ class TestWhatItsAnswerMeans:
     )
 
     @pytest.mark.parametrize("code", [code for code in Code if code is not Code.OK], ids=lambda code: code.name)
-    async def test_every_status_is_for_good_or_for_another_try(self, caller: Caller, code: grpc.StatusCode) -> None:
+    async def test_every_status_is_permanent_or_transient(self, caller: Caller, code: grpc.StatusCode) -> None:
         async with shop() as server:
             server.answer = lambda request, seen: seen.context.abort(code, "no \x00 luck")
             with pytest.raises((PermanentError, TargetFailed)) as failure:
@@ -223,7 +223,7 @@ class TestWhatItsAnswerMeans:
             ([("grpc-status-details-bin", "garbage")], None),
         ],
     )
-    async def test_when_it_says_how_soon_that_is_a_lower_bound(
+    async def test_a_retry_info_of_the_server_is_a_lower_bound(
         self, caller: Caller, metadata: list[tuple[str, str]], delay_s: float | None
     ) -> None:
         special = {"retry info": retry_info(11.5), "garbage": b"\xff\xff"}
@@ -234,22 +234,22 @@ class TestWhatItsAnswerMeans:
                 await caller.call(server)
         assert getattr(failure.value, "delay_s", None) == delay_s
 
-    async def test_an_answer_that_is_huge_is_refused_and_not_asked_for_again(self, caller: Caller) -> None:
+    async def test_a_huge_answer_is_rejected_and_the_call_is_not_repeated(self, caller: Caller) -> None:
         """Its effect has happened."""
         async with shop() as server:
             server.answer = lambda request, seen: {"note": "x" * MESSAGE_BYTES_LIMIT}
             with pytest.raises(PermanentError, match="the response is too large"):
                 await caller.call(server)
 
-    async def test_an_answer_that_cannot_be_kept_is_a_success_all_the_same(self, caller: Caller) -> None:
+    async def test_an_answer_that_cannot_be_stored_is_still_a_success(self, caller: Caller) -> None:
         async with shop() as server:
             server.answer = lambda request, seen: {"note": "x" * 70_000}
             assert await caller.call(server) is None
-        said = live_output_of(caller.context) if caller.context else None
-        assert said is not None
-        assert "is not stored" in (said.output or "")
+        live = live_output_of(caller.context) if caller.context else None
+        assert live is not None
+        assert "is not stored" in (live.output or "")
 
-    async def test_a_secret_that_comes_back_is_not_kept(self, caller: Caller) -> None:
+    async def test_a_secret_in_the_answer_is_not_kept(self, caller: Caller) -> None:
         """F3."""
         metadata = {"authorization": SecretRef("shop", "Bearer ")}
         async with shop() as server:
@@ -259,10 +259,10 @@ class TestWhatItsAnswerMeans:
             with pytest.raises(TargetFailed, match=r"UNKNOWN: Bearer \[secret\]$"):
                 await caller.call(server, metadata=metadata)
 
-    async def test_an_answer_that_cannot_be_kept_does_not_fail_the_run(
+    async def test_an_answer_that_cannot_be_decoded_does_not_fail_the_run(
         self, caller: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """D2: its effect has happened. As for a message of a type that the server does not describe."""
+        """D2: its effect has happened. For example, a message of a type that the server does not describe."""
 
         def undescribed(*_: object, **__: object) -> None:
             raise TypeError("Can not find message descriptor by type_url: type.googleapis.com/a.B")
@@ -271,9 +271,9 @@ class TestWhatItsAnswerMeans:
         async with shop() as server:
             assert await caller.call(server) is None
             assert len(server.calls) == 1
-        said = live_output_of(caller.context) if caller.context else None
-        assert said is not None
-        assert "cannot be encoded as JSON" in (said.output or "")
+        live = live_output_of(caller.context) if caller.context else None
+        assert live is not None
+        assert "cannot be encoded as JSON" in (live.output or "")
 
     async def test_a_number_that_looks_like_a_secret_is_a_number(self, caller: Caller) -> None:
         metadata = {"authorization": SecretRef("pin", "Bearer ")}
@@ -295,7 +295,7 @@ class TestWhatItsAnswerMeans:
             ("shop.v1.Orders/Watch", "is a stream"),
         ],
     )
-    async def test_a_method_that_is_none_is_named(self, caller: Caller, method: str, words: str) -> None:
+    async def test_an_unknown_method_is_named(self, caller: Caller, method: str, words: str) -> None:
         async with shop() as server:
             with pytest.raises(PermanentError, match=words):
                 await caller.call(server, method=method)
@@ -332,7 +332,7 @@ class TestDescriptorSets:
         ],
         ids=["missing", "garbage", "empty", "without imports"],
     )
-    async def test_one_that_is_of_no_use_is_named(
+    async def test_an_invalid_descriptor_is_named(
         self, make: Callable[..., Caller], tmp_path: Path, data: bytes | None, words: str
     ) -> None:
         if data is not None:
@@ -344,7 +344,7 @@ class TestDescriptorSets:
             with pytest.raises(PermanentError, match="'other' are unknown to this worker; add them to SEXTON_GRPC_DESCRIPTORS"):
                 await caller.call(server, descriptors="other")
 
-    async def test_files_that_need_each_other_are_refused(self, make: Callable[..., Caller], tmp_path: Path) -> None:
+    async def test_files_that_import_each_other_are_rejected(self, make: Callable[..., Caller], tmp_path: Path) -> None:
         circle = files()
         circle.file[0].dependency.append(circle.file[1].name)
         (tmp_path / "shop.pb").write_bytes(circle.SerializeToString())
@@ -354,8 +354,8 @@ class TestDescriptorSets:
 
 
 class TestWhomItMayBe:
-    async def test_the_address_that_was_judged_is_the_one_connected_to(self, make: Callable[..., Caller]) -> None:
-        """F3: a name is looked up once, by us; orders.example exists nowhere else."""
+    async def test_the_call_connects_to_the_address_that_was_checked(self, make: Callable[..., Caller]) -> None:
+        """F3: a name is resolved once, by the worker; orders.example exists only in the test's resolver."""
         asked: list[str] = []
 
         async def lookup(host: str, port: int) -> list[str]:
@@ -371,15 +371,15 @@ class TestWhomItMayBe:
             await caller.call(f"orders.example:{server.port}")
             assert asked == ["orders.example"] * 2
 
-    async def test_no_proxy_of_the_machine_comes_between(self, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-        """F3: it would connect to whatever it likes."""
+    async def test_the_proxy_settings_of_the_machine_are_ignored(self, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+        """F3: a proxy could connect to any address."""
         for name in ("http_proxy", "https_proxy", "grpc_proxy"):
             monkeypatch.setenv(name, "http://127.0.0.1:9")
         async with shop() as server:
             assert await caller.call(f"orders.example:{server.port}")
 
     @pytest.mark.parametrize("found", ["169.254.169.254", "10.0.0.1", "::1", "::ffff:127.0.0.1"])
-    async def test_a_name_that_leads_to_a_private_address_is_refused(self, make: Callable[..., Caller], found: str) -> None:
+    async def test_a_name_that_resolves_to_a_private_address_is_rejected(self, make: Callable[..., Caller], found: str) -> None:
         """F3."""
 
         async def lookup(host: str, port: int) -> list[str]:
@@ -391,25 +391,25 @@ class TestWhomItMayBe:
     @pytest.mark.parametrize(
         "address", ["127.0.0.1:443", "[::1]:443", "169.254.169.254:443", "2130706433:443", "0x7f.1:443", "203.1.2.3:22"]
     )
-    async def test_an_address_that_is_not_allowed_is_refused_before_anything_is_sent(
+    async def test_an_address_that_is_not_allowed_is_rejected_before_anything_is_sent(
         self, make: Callable[..., Caller], address: str
     ) -> None:
         with pytest.raises(OutboundRefused):
             await make(allow=()).call(address)
 
     @pytest.mark.parametrize("address", ["unix:/run/docker.sock", "dns:///orders.example:443", "orders.example", "a b:443"])
-    async def test_no_other_way_to_name_a_server_is_taken(self, caller: Caller, address: str) -> None:
+    async def test_no_other_name_scheme_is_accepted(self, caller: Caller, address: str) -> None:
         with pytest.raises(PermanentError, match=r"handler.address: .*is not an address"):
             await caller.call(address)
 
-    async def test_a_host_that_cannot_be_looked_up_may_be_there_later(self, make: Callable[..., Caller]) -> None:
+    async def test_a_host_that_cannot_be_resolved_is_transient(self, make: Callable[..., Caller]) -> None:
         async def lookup(host: str, port: int) -> list[str]:
             raise OSError(-2, "Name or service not known")
 
         with pytest.raises(TargetFailed, match="the host name cannot be resolved: Name or service not known"):
             await make(lookup=lookup).call("orders.example:443")
 
-    async def test_tls_proves_the_name(self, make: Callable[..., Caller], tmp_path: Path) -> None:
+    async def test_tls_verifies_the_name(self, make: Callable[..., Caller], tmp_path: Path) -> None:
         authority, other = trustme.CA(), trustme.CA()
         certificate = authority.issue_cert("orders.example")
         credentials = grpc.ssl_server_credentials(
@@ -434,7 +434,7 @@ class TestWhomItMayBe:
 
 class TestConnections:
     async def _until_it_answers(self, caller: Caller, server: Shop) -> Any:
-        """gRPC itself waits a moment before it connects again to an address that has refused it."""
+        """gRPC itself waits a moment before it reconnects to an address that has refused a connection."""
         for _ in range(100):
             try:
                 return await caller.call(server)
@@ -443,7 +443,7 @@ class TestConnections:
                 await asyncio.sleep(0.1)
         raise AssertionError("it never answered")
 
-    async def test_a_server_that_is_down_is_left_alone_and_its_runs_wait(self, make: Callable[..., Caller]) -> None:
+    async def test_a_server_that_is_down_is_not_called_and_its_runs_wait(self, make: Callable[..., Caller]) -> None:
         """Waiting spends no attempt."""
         caller = make(patience=Patience(failures=2, rest_s=10, rest_max_s=60))
         async with shop() as server:
@@ -472,7 +472,7 @@ class TestConnections:
             await caller.call(server)
             assert len({seen.peer for seen in server.calls}) == 2
 
-    async def test_there_are_never_too_many_connections(self, caller: Caller) -> None:
+    async def test_the_number_of_connections_is_bounded(self, caller: Caller) -> None:
         async with shop() as server:
             for number in range(CHANNEL_LIMIT + 10):
                 await caller.call(f"host-{number}.example:{server.port}")
@@ -494,7 +494,7 @@ async def test_a_worker_without_the_extra_does_not_know_the_task(monkeypatch: py
     """Rule "claim only known tasks": such a job waits for a worker that can call it."""
 
     async def tasks() -> set[str]:
-        targets = TargetHandlers(Settings(), clock=ManualClock(NOON), dice=Random(1))
+        targets = TargetHandlers(Settings(), clock=ManualClock(NOON), rng=Random(1))
         await targets.close()
         return set(targets.handlers)
 

@@ -67,8 +67,8 @@ async def test_every_attempt_carries_the_same_key(rig: Rig) -> None:
     assert (first["sexton-attempt"], second["sexton-attempt"]) == ("1", "2")
 
 
-async def test_without_being_allowed_nothing_is_called(rig: Rig) -> None:
-    """F3: loopback is refused by default, for good."""
+async def test_a_target_that_is_not_allowed_is_not_called(rig: Rig) -> None:
+    """F3: loopback is rejected by default, permanently."""
     async with shop() as server, target_worker(rig) as hand:
         job_id = await rig.submit(charge(server))
         await hand.take()

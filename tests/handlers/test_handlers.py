@@ -57,13 +57,13 @@ def test_where_a_function_runs_follows_from_what_it_is(threads: ThreadSlots) -> 
     assert kind(in_a_thread, process=True) is kind(on_the_loop, process=True) is ProcessFunction
 
 
-def test_a_function_another_process_could_not_find_is_refused_early() -> None:
+def test_a_function_that_another_process_could_not_import_is_rejected_early() -> None:
     with pytest.raises(ValueError, match="at the top level of its module"):
         ProcessFunction(len, "module", "outer.<locals>.inner", ProcessPool(1))
 
 
 class TestAsync:
-    async def test_it_returns(self) -> None:
+    async def test_a_call_returns_its_result(self) -> None:
         async def double(ctx: Context, number: int) -> int:
             return 2 * number
 
@@ -81,7 +81,7 @@ class TestAsync:
         with pytest.raises(ArgumentsMismatch, match="double needs the argument number"):
             begin(AsyncFunction(double))
 
-    async def test_asked_to_stop_it_is_cancelled(self) -> None:
+    async def test_a_request_to_stop_cancels_it(self) -> None:
         seen = []
 
         async def wait(ctx: Context) -> None:
@@ -97,7 +97,7 @@ class TestAsync:
         assert handle.done.cancelled()
         assert seen == [True]
 
-    async def test_one_that_swallows_the_cancel_becomes_a_zombie(self) -> None:
+    async def test_a_coroutine_that_ignores_its_cancellation_becomes_a_zombie(self) -> None:
         release = asyncio.Event()
 
         async def stubborn(ctx: Context) -> None:
@@ -121,7 +121,7 @@ class TestAsync:
 
 
 class TestThread:
-    async def test_it_returns(self, threads: ThreadSlots) -> None:
+    async def test_a_call_returns_its_result(self, threads: ThreadSlots) -> None:
         def double(ctx: Context, number: int) -> int:
             return 2 * number
 
@@ -130,7 +130,7 @@ class TestThread:
         await settled(handle.freed)
         assert handle.force_stop()
 
-    async def test_what_it_raises_arrives(self, threads: ThreadSlots) -> None:
+    async def test_an_exception_reaches_the_worker(self, threads: ThreadSlots) -> None:
         def fail(ctx: Context) -> None:
             ctx.give_up("no use")
 
@@ -138,7 +138,7 @@ class TestThread:
             await begin(ThreadFunction(fail, threads)).done
 
     @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), StopIteration(1)])
-    async def test_what_a_future_or_the_loop_would_choke_on_is_an_ordinary_failure(
+    async def test_an_exception_that_a_future_or_the_loop_rejects_is_an_ordinary_failure(
         self, threads: ThreadSlots, error: BaseException
     ) -> None:
         def fail(ctx: Context) -> None:
@@ -148,12 +148,12 @@ class TestThread:
             await begin(ThreadFunction(fail, threads)).done
         assert failure.value.__cause__ is error
 
-    async def test_context_variables_follow_it(self, threads: ThreadSlots) -> None:
+    async def test_context_variables_are_passed_on(self, threads: ThreadSlots) -> None:
         variable = contextvars.ContextVar("variable", default="unset")
         variable.set("set")
         assert await begin(ThreadFunction(lambda ctx: variable.get(), threads)).done == "set"
 
-    async def test_asked_to_stop_it_sees_the_flag(self, threads: ThreadSlots) -> None:
+    async def test_after_a_request_to_stop_it_sees_the_flag(self, threads: ThreadSlots) -> None:
         began = asyncio.Event()
         asked = threading.Event()
         loop = asyncio.get_running_loop()
@@ -171,7 +171,7 @@ class TestThread:
             await handle.done
         await settled(handle.freed)
 
-    async def test_one_that_never_looks_becomes_a_zombie_and_others_go_on(self) -> None:
+    async def test_a_thread_that_never_checks_the_flag_becomes_a_zombie_and_others_continue(self) -> None:
         threads = ThreadSlots(2)
         began, release = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
@@ -193,7 +193,7 @@ class TestThread:
         assert zombie.force_stop() is True
         threads.close()
 
-    async def test_beyond_the_limit_it_waits_and_may_be_stopped_before_it_begins(self) -> None:
+    async def test_beyond_the_limit_a_call_waits_and_may_be_stopped_before_it_begins(self) -> None:
         threads = ThreadSlots(1)
         release = threading.Event()
         first = begin(ThreadFunction(lambda ctx: release.wait(LONG_S), threads))
@@ -207,7 +207,7 @@ class TestThread:
         assert ran == []
         threads.close()
 
-    async def test_an_idle_thread_is_used_again_and_forgets_its_last_call(self, threads: ThreadSlots) -> None:
+    async def test_an_idle_thread_is_reused_without_the_state_of_its_last_call(self, threads: ThreadSlots) -> None:
         class Argument:
             pass
 
@@ -224,7 +224,7 @@ class TestThread:
         assert len(names) == 1
         assert remembered() is None
 
-    def test_a_result_for_a_loop_that_is_closed_is_dropped(self, threads: ThreadSlots) -> None:
+    def test_a_result_for_a_closed_loop_is_dropped(self, threads: ThreadSlots) -> None:
         began, release = threading.Event(), threading.Event()
         complaints: list[object] = []
 
@@ -246,7 +246,7 @@ class TestThread:
         assert complaints == []
 
     async def _name_of_next(self, threads: ThreadSlots) -> str:
-        """Once its thread serves the next call, it has delivered the last."""
+        """A thread that executes the next call has delivered the result of the last."""
         while True:
             name: str = await begin(ThreadFunction(lambda ctx: threading.current_thread().name, threads)).done
             if name == "sexton-handler-1":

@@ -1,4 +1,4 @@
-"""C2: jobs that call a URL: what is sent, what an answer means, what a server may do wrong. The servers are real."""
+"""C2: jobs that call a URL: what is sent, what an answer means, and invalid behaviour of servers. The servers are real."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from standardwebhooks import Webhook
 
 from sexton.domain.job import has_escaped_nul
 from sexton.domain.targets import HttpTarget, SecretRef
-from sexton.errors import HandedOver, PermanentError, RetryLater, SextonError, TargetFailed
+from sexton.errors import HandedOver, NotHere, PermanentError, RetryLater, SextonError, TargetFailed
 from sexton.handlers.context import Context
 from sexton.worker.execution import encoded_result
 
@@ -33,7 +33,7 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def calling() -> AsyncIterator[Calling]:
-    """Makes callers, and lets go of their connections in the end."""
+    """Creates callers, and closes their connections at the end."""
     async with callers() as make:
         yield make
 
@@ -44,7 +44,7 @@ def caller(calling: Calling) -> Caller:
 
 
 class TestWhatIsSent:
-    async def test_the_payload_as_json_and_who_calls(self, server: Server, caller: Caller) -> None:
+    async def test_the_payload_is_sent_as_json_with_the_user_agent(self, server: Server, caller: Caller) -> None:
         await caller.call(HttpTarget(f"{server.url}/send?to=you"), attempt=3, fire_at=datetime(2026, 3, 1, 9, 30, tzinfo=UTC))
         (got,) = server.received
         assert (got.method, got.path, got.body) == ("POST", "/send?to=you", b'{"n":1}')
@@ -68,22 +68,22 @@ class TestWhatIsSent:
             assert span_id != "00f067aa0ba902b7"
 
     @pytest.mark.parametrize("trace", [None, "nonsense", "00-" + "0" * 32 + "-00f067aa0ba902b7-01"])
-    async def test_without_a_trace_it_begins_one(self, server: Server, caller: Caller, trace: str | None) -> None:
+    async def test_without_a_trace_it_begins_a_new_one(self, server: Server, caller: Caller, trace: str | None) -> None:
         await caller.call(HttpTarget(server.url), trace=trace)
         assert server.received[0].headers["traceparent"].startswith("00-" + "0" * 31 + "2-")
 
-    async def test_the_jobs_own_key_whatever_it_holds(self, server: Server, caller: Caller) -> None:
+    async def test_the_jobs_own_key_is_sent_whatever_it_contains(self, server: Server, caller: Caller) -> None:
         await caller.call(HttpTarget(server.url), key="invoice 42\r\nX-Evil: Zoë")
         assert server.received[0].headers["idempotency-key"] == "invoice%2042%0D%0AX-Evil:%20Zo%C3%AB"
         assert "x-evil" not in server.received[0].headers
 
     @pytest.mark.parametrize(("method", "body"), [("GET", b""), ("DELETE", b""), ("PUT", b'{"n":1}'), ("PATCH", b'{"n":1}')])
-    async def test_a_method_that_has_no_body_gets_none(self, server: Server, caller: Caller, method: str, body: bytes) -> None:
+    async def test_a_method_without_a_body_sends_none(self, server: Server, caller: Caller, method: str, body: bytes) -> None:
         await caller.call(HttpTarget(server.url, method=method))
         assert (server.received[0].method, server.received[0].body) == (method, body)
         assert ("content-type" in server.received[0].headers) is bool(body)
 
-    async def test_a_body_as_it_is(self, server: Server, caller: Caller) -> None:
+    async def test_a_body_is_sent_unchanged(self, server: Server, caller: Caller) -> None:
         target = HttpTarget(server.url, body="<é/>", headers={"content-type": "application/xml", "User-Agent": "mine"})
         await caller.call(target)
         got = server.received[0]
@@ -93,7 +93,7 @@ class TestWhatIsSent:
             "mine",
         )
 
-    async def test_what_an_unchecked_submission_says_of_our_headers_is_left_out(self, server: Server, caller: Caller) -> None:
+    async def test_reserved_headers_of_an_unchecked_submission_are_left_out(self, server: Server, caller: Caller) -> None:
         forged = {"Sexton-Run": "forged", "Host": "elsewhere", "Idempotency-Key": "forged", "Transfer-Encoding": "chunked"}
         await caller.call(HttpTarget(server.url, headers={**forged, "X-Mine": "yes"}))
         headers = server.received[0].headers
@@ -106,16 +106,16 @@ class TestWhatIsSent:
             await caller.call(HttpTarget(server.url, headers={"X-A": "1\r\nX-B: 2"}))
         assert server.received == []
 
-    async def test_a_secret_by_its_name(self, server: Server, caller: Caller) -> None:
+    async def test_a_secret_is_sent_by_its_name(self, server: Server, caller: Caller) -> None:
         await caller.call(HttpTarget(server.url, headers={"Authorization": SecretRef("stripe", "Bearer ")}))
         assert server.received[0].headers["authorization"] == "Bearer sk_live_hush"
 
-    async def test_an_unknown_secret_ends_the_run_before_anything_is_sent(self, server: Server, caller: Caller) -> None:
-        with pytest.raises(PermanentError, match="SEXTON_SECRET_NOBODY"):
+    async def test_an_unknown_secret_is_noticed_before_anything_is_sent(self, server: Server, caller: Caller) -> None:
+        with pytest.raises(NotHere, match="SEXTON_SECRET_NOBODY"):
             await caller.call(HttpTarget(server.url, headers={"Authorization": SecretRef("nobody")}))
         assert server.received == []
 
-    async def test_no_cookie_of_one_job_reaches_another(self, server: Server, caller: Caller) -> None:
+    async def test_no_cookie_of_one_job_is_sent_by_another(self, server: Server, caller: Caller) -> None:
         server.says(answer(200, Set_Cookie="session=1"))
         for _ in range(2):
             await caller.call(HttpTarget(server.url))
@@ -128,7 +128,7 @@ class TestWhatIsSent:
 
 
 class TestSignatures:
-    """Point 4: verified with an independent implementation of Standard Webhooks."""
+    """Verified with an independent implementation of Standard Webhooks."""
 
     @pytest.mark.parametrize("known", ["new-secret", "old-secret"])
     async def test_a_receiver_with_either_secret_accepts_the_call(self, server: Server, caller: Caller, known: str) -> None:
@@ -136,12 +136,12 @@ class TestSignatures:
         (got,) = server.received
         assert Webhook(base64.b64encode(known.encode()).decode()).verify(got.body, got.headers) == {"type": "invoice"}
 
-    async def test_the_id_stays_over_attempts(self, server: Server, caller: Caller) -> None:
+    async def test_the_id_stays_the_same_over_attempts(self, server: Server, caller: Caller) -> None:
         for attempt in (1, 2):
             await caller.call(HttpTarget(server.url, signed_with=("hooks",)), attempt=attempt, key="evt_1")
         assert {got.headers["webhook-id"] for got in server.received} == {"evt_1"}
 
-    async def test_a_call_that_is_not_signed_says_nothing_of_it(self, server: Server, caller: Caller) -> None:
+    async def test_a_call_without_a_signature_has_no_webhook_headers(self, server: Server, caller: Caller) -> None:
         await caller.call(HttpTarget(server.url))
         assert not [name for name in server.received[0].headers if name.startswith("webhook")]
 
@@ -175,7 +175,7 @@ class TestWhatAnAnswerMeans:
             (302, {"succeeds_on": ("3xx",)}, None),
         ],
     )
-    async def test_the_job_may_say_otherwise(
+    async def test_a_job_may_set_which_statuses_succeed(
         self, server: Server, caller: Caller, status: int, options: dict[str, Any], kind: type[SextonError] | None
     ) -> None:
         server.says(answer(status))
@@ -191,13 +191,15 @@ class TestWhatAnAnswerMeans:
             await caller.call(HttpTarget(server.url))
         assert later.value.delay_s == 120
 
-    async def test_retry_after_as_a_date_by_the_targets_own_clock(self, server: Server, caller: Caller) -> None:
+    async def test_retry_after_as_a_date_uses_the_targets_clock(self, server: Server, caller: Caller) -> None:
         server.says(answer(503, Retry_After="Sun, 01 Mar 2026 12:05:00 GMT", Date="Sun, 01 Mar 2026 12:00:00 GMT"))
         with pytest.raises(RetryLater) as later:
             await caller.call(HttpTarget(server.url))
         assert later.value.delay_s == 300
 
-    async def test_retry_after_as_a_date_by_ours_where_the_target_tells_no_time(self, server: Server, caller: Caller) -> None:
+    async def test_retry_after_as_a_date_uses_the_workers_clock_if_the_target_sends_no_date(
+        self, server: Server, caller: Caller
+    ) -> None:
         at = datetime.now(UTC) + timedelta(minutes=10)
         server.says(answer(503, Retry_After=at.strftime("%a, %d %b %Y %H:%M:%S GMT")))
         with pytest.raises(RetryLater) as later:
@@ -217,7 +219,7 @@ class TestWhatAnAnswerMeans:
             ("\u0663", None),
         ],
     )
-    async def test_retry_after_is_bounded_and_nonsense_is_none(
+    async def test_retry_after_is_bounded_and_ignored_if_invalid(
         self, server: Server, caller: Caller, text: str, delay_s: float | None
     ) -> None:
         server.says(b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\nRetry-After: " + text.encode() + b"\r\n\r\n")
@@ -227,7 +229,7 @@ class TestWhatAnAnswerMeans:
 
 
 class TestWhatIsKept:
-    async def test_json_as_json(self, server: Server, caller: Caller) -> None:
+    async def test_json_is_kept_as_json(self, server: Server, caller: Caller) -> None:
         server.says(answer(200, b'{"id": 7}', Content_Type="application/problem+json; charset=utf-8", ETag='"1"', X_Other="no"))
         assert await caller.call(HttpTarget(server.url)) == {
             "status": 200,
@@ -252,7 +254,7 @@ class TestWhatIsKept:
             (b"[" * 5000 + b"]" * 5000, "application/json", {"body": "[" * 5000 + "]" * 5000}),
         ],
     )
-    async def test_whatever_comes_is_something_that_can_be_kept(
+    async def test_any_answer_becomes_something_that_can_be_stored(
         self, server: Server, caller: Caller, body: bytes, content_type: str, kept: dict[str, str]
     ) -> None:
         server.says(answer(200, body, Content_Type=content_type))
@@ -260,17 +262,17 @@ class TestWhatIsKept:
         assert {name: result[name] for name in result if name.startswith("body")} == kept
         assert not has_escaped_nul(bytes(encoded_result(result)))
 
-    async def test_only_so_much(self, server: Server, caller: Caller) -> None:
+    async def test_only_the_allowed_size_is_kept(self, server: Server, caller: Caller) -> None:
         server.says(answer(200, "é".encode() * 100, Content_Type="text/plain"))
         result = await caller.call(HttpTarget(server.url, keeps_bytes=11))
         assert (result["body"], result["truncated"]) == ("é" * 5, True)
 
-    async def test_all_of_it_if_it_fits_exactly(self, server: Server, caller: Caller) -> None:
+    async def test_a_body_of_exactly_that_size_is_kept(self, server: Server, caller: Caller) -> None:
         server.says(answer(200, b"12345"))
         result = await caller.call(HttpTarget(server.url, keeps_bytes=5))
         assert (result["body"], result["truncated"]) == ("12345", False)
 
-    async def test_none_of_it_if_none_is_wanted(self, server: Server, caller: Caller) -> None:
+    async def test_no_body_is_kept_if_the_job_wants_none(self, server: Server, caller: Caller) -> None:
         server.says(answer(200, b"12345"))
         result = await caller.call(HttpTarget(server.url, keeps_bytes=0))
         assert (result["body"], result["truncated"]) == ("", True)
@@ -284,22 +286,22 @@ class TestWhatIsKept:
         assert result["truncated"]
 
     @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-    async def test_what_is_compressed_all_the_same(
+    async def test_a_compressed_body_is_kept_unpacked(
         self, server: Server, caller: Caller, encoding: str, pack: Callable[[bytes], bytes]
     ) -> None:
         server.says(answer(200, pack(b"hello"), Content_Encoding=encoding, Content_Type="text/plain"))
         assert (await caller.call(HttpTarget(server.url)))["body"] == "hello"
         assert server.received[0].headers["accept-encoding"] == "identity"
 
-    async def test_a_bomb_is_not_unpacked(self, server: Server, caller: Caller) -> None:
-        """50 MB in 50 KB: never more of it in memory than is kept."""
+    async def test_a_decompression_bomb_is_not_unpacked(self, server: Server, caller: Caller) -> None:
+        """50 MB in 50 KB: the memory never holds more than the part that is kept."""
         packer = zlib.compressobj(9, wbits=31)
         bomb = b"".join(packer.compress(bytes(1_000_000)) for _ in range(50)) + packer.flush()
         server.says(answer(200, bomb, Content_Encoding="gzip"))
         result = await caller.call(HttpTarget(server.url, keeps_bytes=1_000))
         assert (len(result["body"]), result["truncated"]) == (1_000, True)
 
-    async def test_an_endless_body_is_left(self, server: Server, caller: Caller) -> None:
+    async def test_an_endless_body_is_cut_off(self, server: Server, caller: Caller) -> None:
         async def endless(_: Received, writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
             while True:
@@ -322,8 +324,8 @@ class TestWhatIsKept:
         assert "hush" not in str(failed.value)
 
     @pytest.mark.parametrize("form", ["sk/live+hush", "sk\\/live+hush", "sk/live\\u002Bhush", "sk\\u002flive\\u002bhush"])
-    async def test_a_secret_is_hidden_without_what_stands_before_it(self, server: Server, caller: Caller, form: str) -> None:
-        """F3: and as PHP, .NET and others write it."""
+    async def test_a_secret_is_hidden_without_its_prefix(self, server: Server, caller: Caller, form: str) -> None:
+        """F3: also in the escaped forms of PHP, .NET and others."""
         target = HttpTarget(server.url, headers={"Authorization": SecretRef("slashed", "Bearer ")})
         server.says(answer(200, f'{{"no such key": ["{form}"], "{form}": 1}}'.encode(), Content_Type="application/json"))
         assert (await caller.call(target))["body"] == {"no such key": ["[secret]"], "[secret]": 1}
@@ -334,7 +336,7 @@ class TestWhatIsKept:
 
 class TestWhatServersDoWrong:
     @pytest.mark.parametrize(
-        ("said", "words"),
+        ("answer", "words"),
         [
             (b"", "closed without a response"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", "response was incomplete"),
@@ -345,9 +347,11 @@ class TestWhatServersDoWrong:
         ],
         ids=["nothing", "wrong length", "cut chunk", "another protocol", "no length", "long header"],
     )
-    async def test_an_answer_that_is_none_is_transient(self, server: Server, caller: Caller, said: bytes, words: str) -> None:
+    async def test_an_answer_that_is_not_http_is_transient(
+        self, server: Server, caller: Caller, answer: bytes, words: str
+    ) -> None:
         async def wrong(_: Received, writer: asyncio.StreamWriter) -> None:
-            writer.write(said)
+            writer.write(answer)
             await writer.drain()
             writer.close()
 
@@ -363,11 +367,11 @@ class TestWhatServersDoWrong:
         with pytest.raises(TargetFailed, match=r"closed without a response|connection broke"):
             await caller.call(HttpTarget(server.url))
 
-    async def test_a_port_where_nobody_listens_is_transient(self, server: Server, caller: Caller) -> None:
+    async def test_a_closed_port_is_transient(self, server: Server, caller: Caller) -> None:
         with pytest.raises(TargetFailed, match="no connection"):
             await caller.call(HttpTarget("http://127.0.0.1:1/"))
 
-    async def test_a_name_that_nobody_knows_is_transient(self, calling: Calling) -> None:
+    async def test_a_name_that_does_not_exist_is_transient(self, calling: Calling) -> None:
         async def unknown(host: str, port: int) -> list[str]:
             raise OSError(-2, "Name or service not known")
 
@@ -381,7 +385,7 @@ class TestWhatServersDoWrong:
         with pytest.raises(TargetFailed, match="cannot be resolved: the host has no address"):
             await calling(lookup=nowhere).call(HttpTarget("http://nowhere.example/"))
 
-    async def test_a_host_that_swallows_connections_ends_with_the_connect_timeout(self, calling: Calling) -> None:
+    async def test_a_host_that_drops_connections_ends_with_the_connect_timeout(self, calling: Calling) -> None:
         async def never(host: str, port: int) -> list[str]:
             await asyncio.sleep(LONG_S)
             return []
@@ -390,8 +394,8 @@ class TestWhatServersDoWrong:
             await calling(lookup=never).call(HttpTarget("http://slow.example/", connect_timeout_s=0.05))
 
     @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhal"])
-    async def test_a_slow_answer_ends_when_the_run_is_told_to(self, server: Server, caller: Caller, begun: bytes) -> None:
-        """Headers or body: the run's own timeout cancels the call, and its connection is not used again."""
+    async def test_a_slow_answer_ends_when_the_run_is_stopped(self, server: Server, caller: Caller, begun: bytes) -> None:
+        """In the headers or in the body: the run's own timeout cancels the call, and its connection is not reused."""
         reached = asyncio.Event()
 
         async def slow(_: Received, writer: asyncio.StreamWriter) -> None:
@@ -412,9 +416,9 @@ class TestWhatServersDoWrong:
 
 
 class TestLongJobs:
-    """A target that answers 202 may end the run later, with the token it was given."""
+    """A target that answers 202 may end the run later, with the token from the call."""
 
-    async def test_it_is_told_where_and_with_what(self, server: Server, calling: Calling) -> None:
+    async def test_the_target_gets_the_callback_url_and_the_token(self, server: Server, calling: Calling) -> None:
         caller = calling(public_url="https://sexton.example/", token=lambda call: f"token-of-{call.run_id.int}")
         server.says(answer(202))
         with pytest.raises(HandedOver):
@@ -423,16 +427,16 @@ class TestLongJobs:
         assert headers["sexton-callback"] == "https://sexton.example/v1/runs/00000000-0000-0000-0000-000000000002"
         assert headers["sexton-callback-token"] == "token-of-2"
 
-    async def test_without_a_way_back_202_is_the_end(self, server: Server, caller: Caller) -> None:
+    async def test_without_a_callback_url_202_is_the_end(self, server: Server, caller: Caller) -> None:
         server.says(answer(202))
         assert (await caller.call(HttpTarget(server.url)))["status"] == 202
         assert not [name for name in server.received[0].headers if name.startswith("sexton-callback")]
 
-    async def test_200_ends_it_at_once(self, server: Server, calling: Calling) -> None:
+    async def test_200_ends_the_run_at_once(self, server: Server, calling: Calling) -> None:
         caller = calling(public_url="https://sexton.example", token=lambda call: "token")
         assert (await caller.call(HttpTarget(server.url)))["status"] == 200
 
-    async def test_a_redirect_elsewhere_is_not_given_the_token(self, server: Server, calling: Calling) -> None:
+    async def test_a_redirect_to_another_origin_does_not_get_the_token(self, server: Server, calling: Calling) -> None:
         caller = calling(public_url="https://sexton.example", token=lambda call: "token")
         async with serving() as other:
             other.says(answer(202))
@@ -447,12 +451,12 @@ async def test_a_job_without_a_url_is_a_permanent_failure(calling: Calling) -> N
         calling().calls.start(call, Context(call))
 
 
-async def test_signatures_carry_the_real_time(server: Server, caller: Caller) -> None:
+async def test_signatures_have_the_real_time(server: Server, caller: Caller) -> None:
     await caller.call(HttpTarget(server.url, signed_with=("hooks",)))
     assert abs(int(server.received[0].headers["webhook-timestamp"]) - datetime.now(UTC).timestamp()) < 60
 
 
-async def test_a_job_may_say_that_202_is_an_answer_like_any_other(server: Server, calling: Calling) -> None:
+async def test_a_job_may_treat_202_as_a_success(server: Server, calling: Calling) -> None:
     caller = calling(public_url="https://sexton.example", token=lambda call: "token")
     server.says(answer(202))
     assert (await caller.call(HttpTarget(server.url, calls_back=False)))["status"] == 202

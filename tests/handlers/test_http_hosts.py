@@ -1,5 +1,5 @@
-"""Issue 8: a host that is down parks its runs instead of burning their attempts, and no host takes more of a worker than its
-share. Through the real client, with time in the test's hands."""
+"""Runs for a host that is down are postponed without spending an attempt, and no host uses more of a worker than its share.
+Through the real client; the test controls time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sexton.domain.targets import HTTP_TASK, HttpTarget
 from sexton.errors import Snooze, TargetFailed
 from sexton.handlers.breaker import Patience
 from sexton.handlers.handle import Handle
-from sexton.handlers.http.hosts import FIRST_SEATS
+from sexton.handlers.http.hosts import FIRST_PERMITS
 from sexton.handlers.targets import TargetHandlers
 from sexton.settings import Settings
 from tests.rig import Rig
@@ -40,8 +40,8 @@ async def calling() -> AsyncIterator[Calling]:
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
-    """A port that is taken, and where nobody listens."""
+def closed_port() -> Iterator[str]:
+    """A port that is bound but does not listen, so that no other program can take it."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -52,37 +52,37 @@ async def outcomes(handles: list[Handle]) -> list[type]:
     return [type(end) for end in ended]
 
 
-async def test_after_a_row_of_failures_runs_are_parked_and_spend_no_attempt(calling: Calling, nobody: str) -> None:
+async def test_after_several_failures_runs_are_postponed_and_spend_no_attempt(calling: Calling, closed_port: str) -> None:
     caller = calling(patience=PATIENCE)
     for _ in range(3):
         with pytest.raises(TargetFailed):
-            await caller.call(HttpTarget(nobody))
+            await caller.call(HttpTarget(closed_port))
     with pytest.raises(Snooze) as parked:
-        await caller.call(HttpTarget(f"{nobody}/another/path"))
-    assert parked.value.reason == f"{nobody} is down"
+        await caller.call(HttpTarget(f"{closed_port}/another/path"))
+    assert parked.value.reason == f"{closed_port} is down"
     assert 4.0 <= parked.value.delay_s <= 6.0
 
 
 @pytest.mark.parametrize(
     ("status", "is_down"), [(502, True), (503, True), (504, True), (500, False), (429, False), (404, False)]
 )
-async def test_what_counts_as_down_is_said_by_whoever_stands_before_it(
+async def test_a_gateways_answer_counts_as_a_host_that_is_down(
     calling: Calling, server: Server, status: int, is_down: bool
 ) -> None:
-    """500 is an answer of the host itself: it is there, and the next job may fare better."""
+    """500 is an answer of the host itself: it is up, and the next job may succeed."""
     caller = calling(patience=PATIENCE)
     server.says(answer(status))
     ended = [(await outcomes([caller.start(HttpTarget(server.url))]))[0] for _ in range(4)]
     assert (ended[-1] is Snooze) is is_down
 
 
-async def test_another_host_goes_on_meanwhile(calling: Calling, server: Server, nobody: str) -> None:
+async def test_another_host_is_called_in_the_meantime(calling: Calling, server: Server, closed_port: str) -> None:
     caller = calling(patience=PATIENCE)
-    await outcomes([caller.start(HttpTarget(nobody)) for _ in range(4)])
+    await outcomes([caller.start(HttpTarget(closed_port)) for _ in range(4)])
     assert (await caller.call(HttpTarget(server.url)))["status"] == 200
 
 
-async def test_when_it_is_back_one_run_finds_out_and_the_others_follow(calling: Calling, server: Server) -> None:
+async def test_when_it_is_up_again_one_run_tests_it_and_the_others_follow(calling: Calling, server: Server) -> None:
     clock = ManualClock(NOON)
     caller = calling(patience=PATIENCE, clock=clock)
     server.says(answer(503))
@@ -94,11 +94,11 @@ async def test_when_it_is_back_one_run_finds_out_and_the_others_follow(calling: 
     assert await outcomes([caller.start(HttpTarget(server.url)) for _ in range(2)]) == [dict, dict]
 
 
-async def test_when_it_is_back_those_sent_away_are_called_two_with_each_answer(calling: Calling, server: Server) -> None:
-    """Those first who have been away longest; one that came back by itself is not called."""
+async def test_when_it_is_up_again_each_answer_makes_two_postponed_runs_due(calling: Calling, server: Server) -> None:
+    """The runs that have waited longest come first; a run that was claimed again in the meantime is left out."""
     clock = ManualClock(NOON)
     called: list[tuple[UUID, int]] = []
-    caller = calling(patience=PATIENCE, clock=clock, hasten=called.extend)
+    caller = calling(patience=PATIENCE, clock=clock, make_due=called.extend)
     server.says(answer(503))
     await outcomes([caller.start(HttpTarget(server.url)) for _ in range(3)])
     away = [caller.start(HttpTarget(server.url), run_id=UUID(int=n), token=n) for n in (10, 11, 12, 13)]
@@ -113,10 +113,9 @@ async def test_when_it_is_back_those_sent_away_are_called_two_with_each_answer(c
     assert len(called) == 3
 
 
-async def test_a_run_that_is_told_to_stop_after_a_long_silence_counts_against_the_host(
-    calling: Calling, server: Server
-) -> None:
-    """A host that takes connections and never answers: runs end by their own timeout, and that is a failure of the host."""
+async def test_a_run_that_is_stopped_after_a_long_silence_counts_against_the_host(calling: Calling, server: Server) -> None:
+    """A host that accepts connections and never answers: runs end by their own timeout, which counts as a failure of the
+    host."""
     clock = ManualClock(NOON)
     caller = calling(patience=PATIENCE, clock=clock)
     reached = asyncio.Semaphore(0)
@@ -136,19 +135,19 @@ async def test_a_run_that_is_told_to_stop_after_a_long_silence_counts_against_th
     assert await outcomes([caller.start(HttpTarget(server.url))]) == [Snooze]
 
 
-async def test_a_run_that_is_told_to_stop_at_once_says_nothing_of_the_host(calling: Calling, server: Server) -> None:
+async def test_a_run_that_is_stopped_at_once_does_not_count_against_the_host(calling: Calling, server: Server) -> None:
     caller = calling(patience=PATIENCE)
     handles = [caller.start(HttpTarget(server.url)) for _ in range(5)]
     for handle in handles:
         handle.ask_to_stop()  # before its task has taken a single step
     assert await outcomes(handles) == [asyncio.CancelledError] * 5
-    ended = await outcomes([caller.start(HttpTarget(server.url)) for _ in range(FIRST_SEATS)])
-    assert ended == [dict] * FIRST_SEATS, "seats were lost"
+    ended = await outcomes([caller.start(HttpTarget(server.url)) for _ in range(FIRST_PERMITS)])
+    assert ended == [dict] * FIRST_PERMITS, "permits were lost"
 
 
-async def test_a_host_that_is_silent_holds_no_more_than_its_share(calling: Calling, server: Server, nobody: str) -> None:
-    """Of a hundred runs a few are under way, a few wait for a moment, and the rest are parked at once."""
-    caller = calling(seat_limit=33)
+async def test_a_silent_host_uses_no_more_than_its_share(calling: Calling, server: Server, closed_port: str) -> None:
+    """Of a hundred runs a few are active, a few wait for a moment, and the rest are postponed at once."""
+    caller = calling(permit_limit=33)
 
     async def silent(_: Received, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(LONG_S)
@@ -159,19 +158,19 @@ async def test_a_host_that_is_silent_holds_no_more_than_its_share(calling: Calli
     assert len(held) <= 33
     under_way = {handle.done for handle in held}
     async with asyncio.timeout(LONG_S):
-        while len(under_way) > FIRST_SEATS:  # those who wait for a seat leave after a moment
+        while len(under_way) > FIRST_PERMITS:  # runs that wait for a place leave after a moment
             _, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-    assert len(under_way) == FIRST_SEATS
+    assert len(under_way) == FIRST_PERMITS
     for handle in held:
         handle.ask_to_stop()
     await outcomes(handles)
 
 
-async def test_a_host_that_answers_serves_everybody_without_parking_them(
+async def test_a_host_that_answers_is_called_without_postponing_runs(
     calling: Calling, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sexton.handlers.http.calls.ROW_S", LONG_S)  # however slow this machine is today
-    caller = calling(seat_limit=33)
+    monkeypatch.setattr("sexton.handlers.http.calls.ROW_S", LONG_S)  # however slow this machine is
+    caller = calling(permit_limit=33)
     for _ in range(40):
         await caller.call(HttpTarget(server.url))
     ended = await outcomes([caller.start(HttpTarget(server.url)) for _ in range(100)])
@@ -179,26 +178,26 @@ async def test_a_host_that_answers_serves_everybody_without_parking_them(
     assert server.connections <= 33
 
 
-async def test_a_worker_parks_a_run_with_its_reason_and_brings_it_back(rig: Rig, nobody: str) -> None:
-    """The whole way through the store: three attempts of others are spent, none of this run."""
+async def test_a_worker_postpones_a_run_with_its_reason_and_claims_it_again(rig: Rig, closed_port: str) -> None:
+    """Through the store: three attempts of other runs are spent, none of this run."""
     settings = Settings(outbound_allow=("127.0.0.1:*",), http_host_failures=3)
-    targets = TargetHandlers(settings, clock=rig.clock, dice=rig.dice)
+    targets = TargetHandlers(settings, clock=rig.clock, rng=rig.rng)
     hand = await rig.worker(tasks=[HTTP_TASK])
     hand.stage.start = targets.handlers[HTTP_TASK].start  # type: ignore[method-assign,assignment]
     others = []
     for _ in range(3):
-        others.append(await rig.submit(HttpTarget(nobody)))
+        others.append(await rig.submit(HttpTarget(closed_port)))
         await hand.take()
         await hand.ends()
-    job_id = await rig.submit(HttpTarget(nobody))
+    job_id = await rig.submit(HttpTarget(closed_port))
     await hand.take()
     await hand.report()
     failed = await rig.last(others[0])
     assert failed.error is not None
-    assert failed.error.message == f"POST {nobody}: no connection: Connection refused"
+    assert failed.error.message == f"POST {closed_port}: no connection: Connection refused"
     assert failed.error.traceback == f"sexton.errors.TargetFailed: {failed.error.message}\n"
     execution = await rig.last(job_id)
-    assert (execution.status, execution.reason) == ("snoozed", f"{nobody} is down")
+    assert (execution.status, execution.reason) == ("snoozed", f"{closed_port} is down")
     run = await rig.run(job_id)
     assert run is not None
     assert (run["state"], run["attempt"]) == ("waiting", 0)

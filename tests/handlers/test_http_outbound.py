@@ -1,5 +1,5 @@
-"""Issue 8, outbound safety at the handler: whatever form a URL takes and wherever it leads, only what is allowed is connected
-to. Point 2's table, once more through the real client, beside redirects and names that change their address."""
+"""Outbound safety in the handler: whatever the form of a URL and wherever it leads, the client connects only to allowed
+addresses. The table of hostile URLs through the real client, redirects, and names that change their address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def calling() -> AsyncIterator[Calling]:
 
 @pytest.fixture
 def no_sockets(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Every socket that anybody makes from here on."""
+    """Every socket that is created from now on."""
     made: list[object] = []
     real = socket.socket
 
@@ -123,30 +123,30 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("url", HOSTILE)
-async def test_a_hostile_url_is_refused_for_good_and_nothing_is_connected_to(
+async def test_a_hostile_url_is_rejected_permanently_without_a_connection(
     calling: Calling, no_sockets: list[object], url: str
 ) -> None:
-    """F3. Every name among them leads to this machine, as any name may that somebody else controls."""
+    """F3. Every name in the table resolves to this machine, as a name under an attacker's control may."""
     with pytest.raises(PermanentError):
         await calling(allow=(), lookup=inside).call(HttpTarget(url))
     assert no_sockets == []
 
 
-async def test_a_refusal_names_the_rule_and_the_setting(calling: Calling) -> None:
+async def test_a_rejection_names_the_rule_and_the_setting(calling: Calling) -> None:
     with pytest.raises(OutboundRefused, match=r"127\.0\.0\.1 is loopback; add the target to SEXTON_OUTBOUND_ALLOW"):
         await calling(allow=()).call(HttpTarget("http://127.0.0.1/?token=hush"))
 
 
 class TestNames:
-    async def test_a_name_that_leads_inside_is_refused(self, calling: Calling, server: Server) -> None:
+    async def test_a_name_that_resolves_to_an_internal_address_is_rejected(self, calling: Calling, server: Server) -> None:
         with pytest.raises(OutboundRefused, match=r"innocent\.example is at 127\.0\.0\.1, which is loopback"):
             await calling(allow=(f"10.0.0.0/8:{server.port}",), lookup=inside).call(
                 HttpTarget(f"http://innocent.example:{server.port}/")
             )
         assert server.connections == 0
 
-    async def test_of_several_addresses_only_those_allowed_are_tried(self, calling: Calling, server: Server) -> None:
-        """The trick of the second address: the first is public and dead, the client goes on to the next."""
+    async def test_of_several_addresses_only_the_allowed_ones_are_tried(self, calling: Calling, server: Server) -> None:
+        """The first address is public and down, so a client would try the second, which is internal."""
 
         async def mixed(host: str, port: int) -> list[str]:
             return ["127.0.0.1", "169.254.169.254", "127.0.0.2"]
@@ -156,10 +156,8 @@ class TestNames:
         assert (await caller.call(HttpTarget(f"http://mixed.example:{server.port}/")))["status"] == 200
         assert server.received[0].headers["host"] == f"mixed.example:{server.port}"
 
-    async def test_a_name_that_changes_its_address_between_judging_and_connecting_gains_nothing(
-        self, calling: Calling, server: Server
-    ) -> None:
-        """DNS rebinding: the address that was judged is the one connected to, so a second answer never counts."""
+    async def test_a_name_that_changes_its_address_after_the_check_is_harmless(self, calling: Calling, server: Server) -> None:
+        """DNS rebinding: the client connects to the address that was checked, so a second answer never counts."""
         answers = iter([["127.0.0.2"], ["127.0.0.1"], ["127.0.0.1"]])
         asked: list[str] = []
 
@@ -169,14 +167,14 @@ class TestNames:
 
         caller = calling(allow=(f"127.0.0.2/32:{server.port}",), lookup=changing)
         target = HttpTarget(f"http://rebind.example:{server.port}/")
-        with pytest.raises(TargetFailed, match="no connection"):  # nobody listens on 127.0.0.2, and nothing else is tried
+        with pytest.raises(TargetFailed, match="no connection"):  # 127.0.0.2 does not listen, and no other address is tried
             await caller.call(target)
         assert (len(asked), server.connections) == (1, 0)
 
-    async def test_the_last_gate_judges_the_address_that_is_connected_to(
+    async def test_the_last_check_is_of_the_address_that_is_connected_to(
         self, calling: Calling, server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Even if every check before it had failed."""
+        """It works even if every earlier check had failed."""
         caller = calling(allow=("10.0.0.0/8:*",))
         monkeypatch.setattr(caller.outbound, "vet", lambda *_, **__: None)
         for host in ("127.0.0.1", "localhost", "[::1]"):
@@ -184,7 +182,7 @@ class TestNames:
                 await caller.call(HttpTarget(f"http://{host}:{server.port}/"))
         assert server.connections == 0
 
-    async def test_a_name_on_the_list_opens_no_literal_address(self, calling: Calling, server: Server) -> None:
+    async def test_an_allowed_name_does_not_allow_its_literal_address(self, calling: Calling, server: Server) -> None:
         caller = calling(allow=(f"billing.internal:{server.port}",), lookup=inside)
         assert (await caller.call(HttpTarget(f"http://billing.internal:{server.port}/")))["status"] == 200
         with pytest.raises(OutboundRefused):
@@ -195,14 +193,14 @@ class TestNames:
 
 
 class TestRedirects:
-    async def test_they_are_not_followed_unless_the_job_says_so(self, calling: Calling, server: Server) -> None:
+    async def test_redirects_are_not_followed_unless_the_job_allows_it(self, calling: Calling, server: Server) -> None:
         server.says(answer(302, Location="/elsewhere"))
         with pytest.raises(PermanentError, match="answered 302; the job follows at most 0 redirects"):
             await calling().call(HttpTarget(server.url))
 
     @pytest.mark.parametrize("location", ["http://127.0.0.1/", "http://169.254.169.254/", "//[::1]/", "http://2130706433/"])
-    async def test_one_that_leads_inside_is_refused(self, calling: Calling, server: Server, location: str) -> None:
-        """F3: every hop is judged like the first."""
+    async def test_a_redirect_to_an_internal_address_is_rejected(self, calling: Calling, server: Server, location: str) -> None:
+        """F3: every hop is checked like the first."""
         server.says(answer(302, Location=location))
         with pytest.raises(OutboundRefused):
             await calling(allow=(f"127.0.0.1:{server.port}",)).call(HttpTarget(server.url, redirects=5))
@@ -210,17 +208,19 @@ class TestRedirects:
     @pytest.mark.parametrize(
         "location", ["file:///etc/passwd", "gopher://a.example/", "http://", "http://u:p@a.example/", "http://[::1"]
     )
-    async def test_one_that_leads_nowhere_is_refused(self, calling: Calling, server: Server, location: str) -> None:
+    async def test_a_redirect_without_a_location_is_rejected(self, calling: Calling, server: Server, location: str) -> None:
         server.says(answer(302, Location=location))
         with pytest.raises(PermanentError):
             await calling().call(HttpTarget(server.url, redirects=5))
 
-    async def test_a_name_that_leads_inside_after_a_redirect_is_refused(self, calling: Calling, server: Server) -> None:
+    async def test_a_redirect_to_a_name_that_resolves_to_an_internal_address_is_rejected(
+        self, calling: Calling, server: Server
+    ) -> None:
         server.says(answer(307, Location="http://innocent.example/"))
         with pytest.raises(OutboundRefused, match=r"innocent\.example is at 127\.0\.0\.1|is not open"):
             await calling(allow=(f"127.0.0.1:{server.port}",), lookup=inside).call(HttpTarget(server.url, redirects=1))
 
-    async def test_a_loop_ends(self, calling: Calling, server: Server) -> None:
+    async def test_a_redirect_loop_ends(self, calling: Calling, server: Server) -> None:
         server.says(answer(302, Location="/again"))
         with pytest.raises(PermanentError, match="the job follows at most 3 redirects"):
             await calling().call(HttpTarget(server.url, redirects=3))
@@ -237,7 +237,7 @@ class TestRedirects:
             (302, "HEAD", "HEAD"),
         ],
     )
-    async def test_what_is_sent_next_is_as_in_browsers(
+    async def test_method_and_body_after_a_redirect_are_as_in_browsers(
         self, calling: Calling, server: Server, status: int, method: str, then: str
     ) -> None:
         server.says(answer(status, Location="/next?a=1"), answer(200))
@@ -247,7 +247,7 @@ class TestRedirects:
         assert (got.body, "content-type" in got.headers) == ((b'{"n":1}', True) if then in ("POST", "PUT") else (b"", False))
         assert got.headers["idempotency-key"] == server.received[0].headers["idempotency-key"]
 
-    async def test_another_origin_is_given_neither_secrets_nor_a_signature(self, calling: Calling, server: Server) -> None:
+    async def test_another_origin_gets_neither_secrets_nor_a_signature(self, calling: Calling, server: Server) -> None:
         caller = calling(secrets={"STRIPE": "hush", "HOOKS": "whisper"})
         target = HttpTarget(
             server.url,
@@ -260,15 +260,13 @@ class TestRedirects:
             other.says(answer(307, Location=f"{server.url}/back"))
             await caller.call(target)
             there, back = other.received[0].headers, server.received[1].headers
-            for got in (there, back):  # having been led away once, it trusts nobody any more
+            for got in (there, back):  # after one redirect to another origin, no further hop gets them
                 assert not {"authorization", "x-key", "cookie", "webhook-signature"} & got.keys()
                 assert got["x-plain"] == "yes"
         assert server.received[0].headers["x-key"] == "hush"
         assert "webhook-signature" in server.received[0].headers
 
-    async def test_the_same_origin_is_given_them_again_and_the_signature_fits_what_is_sent(
-        self, calling: Calling, server: Server
-    ) -> None:
+    async def test_the_same_origin_gets_them_again_with_a_matching_signature(self, calling: Calling, server: Server) -> None:
         caller = calling(secrets={"HOOKS": "whisper"})
         server.says(answer(303, Location="/next"), answer(200))
         await caller.call(HttpTarget(server.url, signed_with=("hooks",), redirects=1))
@@ -277,19 +275,21 @@ class TestRedirects:
 
 
 class TestAProxy:
-    """Then it looks up hosts, and what is judged here is what is written."""
+    """Then the proxy resolves hosts, and only the URL's text is checked."""
 
-    async def test_calls_go_through_it(self, calling: Calling, server: Server) -> None:
+    async def test_calls_go_through_the_proxy(self, calling: Calling, server: Server) -> None:
         caller = calling(allow=(), proxy=server.url)
         assert (await caller.call(HttpTarget("http://a.example/path")))["status"] == 200
         assert server.received[0].path == "http://a.example/path"
 
     @pytest.mark.parametrize("url", ["http://127.0.0.1/", "http://localhost/", "http://2130706433/", "http://8.8.8.8:22/"])
-    async def test_what_is_written_is_still_judged(self, calling: Calling, server: Server, url: str) -> None:
+    async def test_the_url_is_still_checked(self, calling: Calling, server: Server, url: str) -> None:
         with pytest.raises(OutboundRefused):
             await calling(allow=(), proxy=server.url).call(HttpTarget(url))
         assert server.connections == 0
 
-    async def test_the_environment_names_none(self, calling: Calling, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_proxy_variables_of_the_environment_are_ignored(
+        self, calling: Calling, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
         assert (await calling().call(HttpTarget(server.url)))["status"] == 200

@@ -1,4 +1,4 @@
-"""C2, F3: real commands. What they are told, what their end means, and that nothing of them is left behind."""
+"""C2, F3: real commands: their input, the meaning of their exit, and that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import uvloop
 from sexton.domain.outcome import ErrorInfo
 from sexton.domain.targets import ScriptTarget
 from sexton.domain.targets.command import commands
-from sexton.errors import PermanentError, RetryLater
+from sexton.errors import NotHere, PermanentError, RetryLater
 from sexton.handlers.context import Call, Context, Stopped, live_output_of
 from sexton.handlers.handle import Handle
 from sexton.handlers.python.process_pool import ProcessDied
@@ -46,8 +46,8 @@ class Running:
 
     @property
     def output(self) -> str:
-        said = live_output_of(self.context)
-        return "" if said is None else said.output or ""
+        live = live_output_of(self.context)
+        return "" if live is None else live.output or ""
 
     async def says(self, count: int) -> list[str]:
         """The first lines it prints."""
@@ -104,7 +104,7 @@ def is_running(process_id: int) -> bool:
 
 
 def brood() -> list[psutil.Process]:
-    """What the test has started, and what that has."""
+    """The processes that the test has started, and their children."""
     mine = [child for child in psutil.Process().children() if child not in OTHERS]
     return [*mine, *(grandchild for child in mine for grandchild in child.children(recursive=True))]
 
@@ -116,7 +116,7 @@ async def gone(process_ids: list[int]) -> None:
 @pytest.fixture(autouse=True)
 async def nothing_left() -> AsyncIterator[None]:
     """No test leaves a process or a descriptor."""
-    if not WARM:  # what a process opens once
+    if not WARM:  # descriptors that a process opens once
         uvloop.new_event_loop().close()
         await shell("exit 0").ends()
         WARM.append(True)
@@ -135,9 +135,7 @@ def gate(tmp_path: Path) -> Path:
 
 
 class TestWhatItIsTold:
-    async def test_the_payload_is_on_standard_input_and_the_facts_are_in_a_clean_environment(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_the_payload_is_on_standard_input_and_the_environment_is_clean(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """C6 (b): the key of the run comes with every attempt."""
         monkeypatch.setenv("DATABASE_PASSWORD", "hunter2")
         code = "import json, os, sys; print(json.dumps([json.load(sys.stdin), dict(os.environ)]))"
@@ -156,15 +154,15 @@ class TestWhatItIsTold:
             "TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         }
 
-    async def test_arguments_arrive_as_they_are(self) -> None:
-        """F3: no shell reads them."""
+    async def test_arguments_are_passed_unchanged(self) -> None:
+        """F3: no shell interprets them."""
         hostile = "$(touch /tmp/pwned); `id` 'x' \"y\" * ü\n&& id"
         code = "import json, sys; print(json.dumps(sys.argv[1:]))"
         script = begin([sys.executable, "-I", "-c", code, "{payload.a}", "--b={payload.a}"], {"a": hostile})
         assert await script.ends() == [hostile, f"--b={hostile}"]
 
-    async def test_a_secret_reaches_it_and_nobody_else(self, gate: Path) -> None:
-        """F3: neither the arguments of a process nor what is said of the run show it."""
+    async def test_a_secret_reaches_only_the_script(self, gate: Path) -> None:
+        """F3: neither the arguments of the process nor the description of the run show it."""
         token = {"secret": "stripe", "prefix": "B "}
         running = shell('echo "${#TOKEN}"; read line < "$1"; exit 3', str(gate), environment={"TOKEN": token})
         assert await running.says(1) == [str(len("B sk_live_1"))]
@@ -186,19 +184,19 @@ class TestWhatItIsTold:
             await shell('echo "$TOKEN is wrong" >&2; exit 1', environment={"TOKEN": token}).ends()
 
     async def test_it_runs_in_a_worker_with_many_open_files(self) -> None:
-        """B5: a keeper once looked at descriptors in a way that knows only the first 1,024."""
+        """B5: a guard process once used select(), which supports only the first 1,024 descriptors."""
         with many_open_files():
             assert await shell("sleep 0.05; echo '{}'").ends() == {}
 
-    async def test_an_unknown_secret_fails_for_good_and_starts_nothing(self) -> None:
-        with pytest.raises(PermanentError, match="secret 'paypal' is unknown to this worker"):
+    async def test_an_unknown_secret_fails_permanently_and_starts_nothing(self) -> None:
+        with pytest.raises(NotHere, match="secret 'paypal' is unknown to worker"):
             shell("touch /tmp/started", environment={"TOKEN": {"secret": "paypal"}})
 
-    async def test_a_payload_that_does_not_fit_fails_for_good_and_starts_nothing(self) -> None:
+    async def test_an_invalid_payload_fails_permanently_and_starts_nothing(self) -> None:
         with pytest.raises(PermanentError, match=r"payload.a: is missing"):
             shell("exit 0", "{payload.a}", payload={"b": 1})
 
-    async def test_its_folder_and_its_limits_are_the_tables(self) -> None:
+    async def test_its_folder_and_its_limits_come_from_the_table(self) -> None:
         running = shell(
             "pwd; ulimit -c; ulimit -v; ulimit -n; ulimit -t",
             directory="/usr",
@@ -213,20 +211,22 @@ class TestWhatItIsTold:
         await running.ends()
         assert running.output == "(999, 999)"
 
-    async def test_memory_beyond_its_limit_is_refused(self) -> None:
+    async def test_memory_beyond_its_limit_is_denied(self) -> None:
         running = begin([sys.executable, "-I", "-c", "x = bytearray(500_000_000)"], memory_mib=200)
         with pytest.raises(ScriptFailed, match="exited with code 1: MemoryError"):
             await running.ends()
 
-    async def test_a_process_beyond_its_time_is_killed(self) -> None:
+    async def test_a_process_beyond_its_cpu_time_is_killed(self) -> None:
         with pytest.raises(ScriptFailed, match="was killed by SIGXCPU"):
             await begin([sys.executable, "-I", "-c", "while True: pass"], cpu_s=1).ends()
 
     @linux
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
     @pytest.mark.parametrize("table", [{"user": "nobody"}, {"user": 65534}, {"user": "nobody", "group": "nogroup"}])
-    async def test_it_becomes_another_user_wholly(self, table: dict[str, Any], request: pytest.FixtureRequest) -> None:
-        """F3: none of the worker's own groups stays."""
+    async def test_it_runs_as_another_user_with_only_its_groups(
+        self, table: dict[str, Any], request: pytest.FixtureRequest
+    ) -> None:
+        """F3: it keeps none of the worker's own groups."""
         before = os.getgroups()
         os.setgroups([*before, 4])
         request.addfinalizer(lambda: os.setgroups(before))
@@ -266,7 +266,9 @@ class TestWhatItsEndMeans:
             ("kill -SEGV $$", {"permanent_codes": "others"}, ScriptFailed, "x was killed by SIGSEGV"),
         ],
     )
-    async def test_its_exit_code_decides(self, code: str, table: dict[str, Any], kind: type[Exception], words: str) -> None:
+    async def test_its_exit_code_decides_the_outcome(
+        self, code: str, table: dict[str, Any], kind: type[Exception], words: str
+    ) -> None:
         with pytest.raises(kind, match=f"^{words}$") as failure:
             await shell(code, **table).ends()
         assert type(failure.value) is kind
@@ -281,11 +283,11 @@ class TestWhatItsEndMeans:
             ({"argv": ["/bin/true"], "user": "no-such-user"}, "no-such-user"),
         ],
     )
-    async def test_what_cannot_be_started_here_is_tried_again_elsewhere(self, table: dict[str, Any], words: str) -> None:
+    async def test_a_command_that_cannot_be_started_is_transient(self, table: dict[str, Any], words: str) -> None:
         with pytest.raises(NotStarted, match=words):
             await begin(**table).ends()
 
-    async def test_one_that_reads_nothing_or_closes_its_input_is_no_trouble(self) -> None:
+    async def test_a_script_may_ignore_or_close_its_input(self) -> None:
         payload = {"text": "x" * 250_000}
         assert await shell("exec 0<&-; echo '[1]'", payload=payload).ends() == [1]
         assert await shell("head -c 1 >/dev/null; echo '[2]'", payload=payload).ends() == [2]
@@ -293,7 +295,7 @@ class TestWhatItsEndMeans:
 
 
 class TestWhatItPrints:
-    async def test_it_is_heard_while_it_runs(self, gate: Path) -> None:
+    async def test_its_output_is_visible_while_it_runs(self, gate: Path) -> None:
         running = shell('echo one; echo two >&2; read line < "$1"; echo "$line"', str(gate))
         assert sorted(await running.says(2)) == ["one", "two"]
         assert not running.handle.done.done()
@@ -302,7 +304,7 @@ class TestWhatItPrints:
         assert running.output.splitlines()[2] == "three"
 
     @pytest.mark.parametrize("line", ["x" * 79, ""], ids=["lines", "one line"])
-    async def test_a_hundred_megabytes_cost_little_memory_and_hold_up_nobody(self, line: str) -> None:
+    async def test_a_hundred_megabytes_of_output_cost_little_memory_and_delay_no_other(self, line: str) -> None:
         size = 100_000_000
         source = f"yes {line}" if line else "tr '\\0' x < /dev/zero"
         before_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -319,7 +321,7 @@ class TestWhatItPrints:
         assert running.output.endswith('["last"]')
         assert len(running.output.encode()) <= 64 * 1024
 
-    async def test_one_that_prints_more_than_anybody_reads_can_be_stopped(self) -> None:
+    async def test_a_script_that_prints_more_than_is_read_can_be_stopped(self) -> None:
         running = shell("yes")
         await running.says(1)
         running.handle.ask_to_stop()
@@ -327,33 +329,33 @@ class TestWhatItPrints:
 
 
 class TestStopping:
-    async def test_asked_to_stop_the_whole_group_gets_the_signal(self) -> None:
+    async def test_a_request_to_stop_signals_the_whole_group(self) -> None:
         running = shell("sh -c 'trap \"echo child; exit 0\" TERM; echo ready; while :; do sleep 0.01; done' & wait")
         await running.says(1)
         running.handle.ask_to_stop()
         await running.stopped()
         assert running.context.cancelled
 
-    async def test_one_that_finishes_its_work_when_asked_has_done_it(self) -> None:
+    async def test_a_script_that_completes_its_work_after_the_signal_succeeds(self) -> None:
         running = shell("trap 'echo \"[1]\"; exit 0' TERM; echo ready; while :; do sleep 0.01; done")
         await running.says(1)
         running.handle.ask_to_stop()
         assert await running.ends() == [1]
 
-    async def test_what_it_says_to_a_request_to_stop_is_no_verdict(self) -> None:
-        """Else a drain would send its job to the dead letters."""
+    async def test_its_exit_code_after_a_request_to_stop_does_not_count(self) -> None:
+        """Otherwise a drain would send its job to the dead letters."""
         running = shell("trap 'exit 64' TERM; echo ready; while :; do sleep 0.01; done", permanent_codes=[64])
         await running.says(1)
         running.handle.ask_to_stop()
         await running.stopped()
 
-    async def test_one_that_ignores_the_signal_is_killed_with_all_it_started(self) -> None:
+    async def test_a_script_that_ignores_the_signal_is_killed_with_its_child_processes(self) -> None:
         code = (
             "trap 'echo heard' TERM; (trap '' TERM; exec sleep 1000) & setsid sleep 1000 & echo ready; while :; do wait; done"
         )
         running = shell(code)
         await running.says(1)
-        await until(lambda: len(brood()) == 4)  # its keeper, itself, two that sleep
+        await until(lambda: len(brood()) == 4)  # its guard, itself, two that sleep
         everything = [child.pid for child in brood()]
         running.handle.ask_to_stop()
         assert (await running.says(2))[1] == "heard"
@@ -363,14 +365,14 @@ class TestStopping:
         await running.stopped()
         assert not any(map(is_running, everything))
 
-    async def test_stopped_before_it_began_it_never_begins(self, tmp_path: Path) -> None:
+    async def test_a_script_that_is_stopped_before_it_began_never_begins(self, tmp_path: Path) -> None:
         for stop in ("ask_to_stop", "force_stop"):
             running = shell('touch "$1"', str(tmp_path / "began"))
             getattr(running.handle, stop)()
             await running.stopped()
         assert not (tmp_path / "began").exists()
 
-    async def test_stopped_while_it_starts_it_is_stopped(self) -> None:
+    async def test_a_script_is_stopped_while_it_starts(self) -> None:
         for stop in ("ask_to_stop", "force_stop"):
             running = shell("sleep 1000")
             await until(lambda: brood() != [])
@@ -380,8 +382,8 @@ class TestStopping:
 
 class TestNothingIsLeft:
     @pytest.mark.parametrize("how", ["sleep 1000 &", "setsid sleep 1000 &", "(setsid sh -c 'sleep 1000 & sleep 1000' &);"])
-    async def test_what_it_leaves_behind_is_killed_and_not_waited_for(self, how: str, gate: Path) -> None:
-        """Even if it holds on to the output, or has made a session of its own."""
+    async def test_processes_that_it_leaves_behind_are_killed_and_not_waited_for(self, how: str, gate: Path) -> None:
+        """Even if they keep the output open, or have a session of their own."""
         running = shell(f"""{how} echo here; read line < "$1"; echo '[1]'""", str(gate))
         await running.says(1)
         await until(lambda: "sleep" in [child.name() for child in brood()])
@@ -392,7 +394,7 @@ class TestNothingIsLeft:
 
     @linux
     @pytest.mark.parametrize("when", ["at once", "later"])
-    async def test_one_that_kills_its_keeper_dies_with_all_of_its_group(self, when: str) -> None:
+    async def test_a_script_that_kills_its_guard_dies_with_its_group(self, when: str) -> None:
         code = "sleep 1000 & echo $$ $!; kill -9 $PPID; sleep 1000" if when == "later" else "kill -9 $PPID; sleep 1000"
         running = shell(code)
         with pytest.raises(ProcessDied, match="killed by SIGKILL"):
@@ -401,7 +403,7 @@ class TestNothingIsLeft:
         leftovers = [p.pid for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "1000"]]
         await gone(leftovers)
 
-    async def test_a_loop_that_just_ends_takes_its_scripts_along(self) -> None:
+    async def test_a_loop_that_ends_stops_its_scripts(self) -> None:
         async def main() -> list[int]:
             running = shell("trap '' TERM; setsid sleep 1000 & echo $$ $!; sleep 1000")
             return [int(number) for number in (await running.says(1))[0].split()]
@@ -416,8 +418,8 @@ class TestNothingIsLeft:
 
     @linux
     def test_when_the_worker_is_killed_its_scripts_die(self, worker: subprocess.Popen[str]) -> None:
-        """Rule "the sweeper ends overdue runs": else a lost run would go on here while its next attempt runs elsewhere. Also if
-        a fork of the worker's lives on and holds what the worker held."""
+        """Rule "the sweeper ends overdue runs": otherwise a lost run would continue here while its next attempt runs elsewhere.
+        Also if a fork of the worker lives on with the worker's descriptors."""
         fork, *process_ids = numbers_from(worker)
         assert len(process_ids) == 3
         worker.kill()
@@ -426,7 +428,7 @@ class TestNothingIsLeft:
         os.kill(fork, signal.SIGKILL)
 
     @linux
-    def test_when_its_keeper_is_killed_beside_a_worker_that_hangs_a_script_dies(self, worker: subprocess.Popen[str]) -> None:
+    def test_when_its_guard_is_killed_beside_a_hanging_worker_a_script_dies(self, worker: subprocess.Popen[str]) -> None:
         fork, script, *others = numbers_from(worker)
         worker.send_signal(signal.SIGSTOP)
         psutil.Process(script).parent().kill()  # type: ignore[union-attr]
@@ -439,7 +441,7 @@ class TestNothingIsLeft:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process with a script that has a child and one that left its group. Nothing of it outlives the test."""
+    """A process with a script that has a child and one that left its group. None of them outlives the test."""
     program = tmp_path / "worker.py"
     program.write_text(textwrap.dedent(WORKER))
     root = Path(__file__).parents[2]

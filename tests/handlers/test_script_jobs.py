@@ -38,7 +38,7 @@ async def test_from_the_submission_to_the_result(rig: Rig) -> None:
     assert execution.output.splitlines()[0] == "to Ada; id"
 
 
-async def test_what_is_on_no_list_is_claimed_by_nobody(rig: Rig) -> None:
+async def test_a_command_on_no_allow_list_is_claimed_by_no_worker(rig: Rig) -> None:
     """F3, rule "claim only known tasks"."""
     async with target_worker(rig, scripts={"greet": GREET}) as hand:
         job_id = await rig.submit(ScriptTarget("other"), {"name": "Ada"})
@@ -47,7 +47,7 @@ async def test_what_is_on_no_list_is_claimed_by_nobody(rig: Rig) -> None:
     assert await rig.state(job_id) == "ready"
 
 
-async def test_its_code_decides_between_a_retry_and_the_dead_letters(rig: Rig) -> None:
+async def test_its_exit_code_decides_between_a_retry_and_the_dead_letters(rig: Rig) -> None:
     tables = {
         "later": {"argv": ["/bin/sh", "-c", "exit 75"], "retry_after_s": 3600},
         "never": {"argv": ["/bin/sh", "-c", "echo no such table >&2; exit 64"], "permanent_codes": [64]},
@@ -68,7 +68,7 @@ async def test_its_code_decides_between_a_retry_and_the_dead_letters(rig: Rig) -
     assert (run["due_at"] - rig.clock.database_now()).total_seconds() >= 3600
 
 
-async def test_beyond_its_timeout_it_is_asked_and_then_killed(rig: Rig) -> None:
+async def test_beyond_its_timeout_it_is_asked_to_stop_and_then_killed(rig: Rig) -> None:
     """SIGTERM, then SIGKILL after the grace."""
     async with target_worker(rig, scripts={"hang": HANG}) as hand:
         job_id = await rig.submit(ScriptTarget("hang"), timeout="30s", retry=None)
@@ -80,7 +80,7 @@ async def test_beyond_its_timeout_it_is_asked_and_then_killed(rig: Rig) -> None:
             while live_output_of(context) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         processes = [child for child in psutil.Process().children(recursive=True) if "sleep 1000" in " ".join(child.cmdline())]
-        assert len(processes) == 2  # the shell, and what it runs
+        assert len(processes) == 2  # the shell, and the command that it runs
         rig.move(31)
         assert execution.stopping
         assert all(process.is_running() for process in processes)
@@ -92,7 +92,7 @@ async def test_beyond_its_timeout_it_is_asked_and_then_killed(rig: Rig) -> None:
                 await asyncio.sleep(0.005)
 
 
-def test_an_allow_list_that_cannot_be_right_keeps_a_worker_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_allow_list_keeps_a_worker_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     """F2, F4: from the environment, where it is JSON."""
     monkeypatch.setenv("SEXTON_SCRIPTS", '{"greet": {"argv": ["/bin/echo", "{payload.name}"]}}')
     assert Settings().scripts["greet"].argv == ("/bin/echo", "{payload.name}")
@@ -105,7 +105,7 @@ def test_an_allow_list_that_cannot_be_right_keeps_a_worker_from_starting(monkeyp
             Settings()
 
 
-def test_what_is_in_force_is_shown_by_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_allow_list_is_shown_by_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """F3."""
     monkeypatch.setenv("SEXTON_SCRIPTS", '{"greet": {"argv": ["/bin/echo", "hunter2"], "environment": {"TOKEN": "hunter2"}}}')
     (shown,) = [setting for setting in described(Settings()) if setting.name == "scripts"]

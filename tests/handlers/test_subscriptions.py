@@ -1,4 +1,4 @@
-"""C15, F3: events from the end of a run to a real receiver; and the words of the command line and of the clients for them."""
+"""C15, F3: events from the end of a run to a real receiver; and their commands and client functions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def work(_context: Context, *, fails: bool = False) -> dict[str, int]:
 
 
 class House:
-    """One worker for Python tasks and HTTP jobs, in time that the test moves."""
+    """One worker for Python tasks and HTTP jobs; the test controls time."""
 
     def __init__(self, database: Postgres, clock: Clock, **options: Any) -> None:
         self.database, self.clock = database, clock
@@ -68,16 +68,16 @@ class House:
             timers=asyncio.get_running_loop(),
             clock=clock,
             emit=lambda _event: None,
-            dice=entropy(),
+            rng=entropy(),
             poll_s=0.0,
             targets={HTTP_TASK: self.calls},
         )
 
-    async def subscribe(self, url: str, kinds: tuple[Kind, ...] = ("completed", "dead_lettered"), **said: Any) -> None:
+    async def subscribe(self, url: str, kinds: tuple[Kind, ...] = ("completed", "dead_lettered"), **given: Any) -> None:
         target = HttpTarget(url, signed_with=("hooks",))
         async with self.database.connection() as connection:
-            given = subscription("orders", target, kinds=kinds, retry=FAST, **said)
-            await subscriptions.put(connection, TESTER, given, now=self.clock.database_now())
+            subscribed = subscription("orders", target, kinds=kinds, retry=FAST, **given)
+            await subscriptions.put(connection, TESTER, subscribed, now=self.clock.database_now())
 
     async def submit(self, **payload: Any) -> str:
         async with self.database.connection() as connection:
@@ -86,7 +86,7 @@ class House:
         return str(made.id)
 
     async def drain(self) -> None:
-        """Runs all that is due, and what that brings."""
+        """Runs all due jobs, and the jobs that these submit."""
         async with self.database.connection() as connection:
             await self.worker.enlist(connection)
         while True:
@@ -113,14 +113,14 @@ async def house(database: Postgres) -> AsyncIterator[House]:
 
 
 def is_signed(received: Received) -> bool:
-    """As a receiver checks it that knows the secret, by the words of Standard Webhooks."""
+    """Verified as a receiver with the secret does, by Standard Webhooks."""
     signed = f"{received.headers['webhook-id']}.{received.headers['webhook-timestamp']}.".encode() + received.body
     expected = base64.b64encode(hmac.new(base64.b64decode(SECRET.removeprefix("whsec_")), signed, hashlib.sha256).digest())
     return hmac.compare_digest(received.headers["webhook-signature"], "v1," + expected.decode())
 
 
-async def test_a_receiver_is_told_once_signed_and_without_being_asked(database: Postgres, server: Server) -> None:
-    """C15: from the end of a run to the wire, and checked there by an independent implementation of Standard Webhooks."""
+async def test_a_receiver_gets_one_signed_event_without_polling(database: Postgres, server: Server) -> None:
+    """C15: from the end of a run to the request, verified by an independent implementation of Standard Webhooks."""
     house = House(database, SystemClock())
     await house.subscribe(server.url + "/hook")
     job_id = await house.submit()
@@ -136,10 +136,9 @@ async def test_a_receiver_is_told_once_signed_and_without_being_asked(database: 
     assert (entry.job.status, entry.response_status) == ("completed", 200)
 
 
-async def test_a_receiver_that_fails_is_told_again_and_in_the_end_by_a_replay_under_the_same_id(
-    house: House, server: Server
-) -> None:
-    """C15: its own retries, its own dead letter, no event of its own; `webhook-id` stays, through attempts and replays."""
+async def test_a_failed_delivery_is_retried_and_replayed_under_the_same_id(house: House, server: Server) -> None:
+    """C15: its own retries, its own dead letter, no event about itself; `webhook-id` stays the same through attempts and
+    replays."""
     server.says(answer(500, b"not now"))
     await house.subscribe(server.url, kinds=("completed", "failed", "dead_lettered", "missed"))
     job_id = await house.submit(fails=True)
@@ -157,7 +156,7 @@ async def test_a_receiver_that_fails_is_told_again_and_in_the_end_by_a_replay_un
     assert len(ids) == 2
     server.received.clear()
     server.says(answer(204))
-    for _ in range(2):  # of what was buried, then of what arrived
+    for _ in range(2):  # for the buried delivery, then for the successful one
         async with house.database.transaction() as connection:
             every = [entry.job.id for entry in log]
             assert len(await subscriptions.replay(connection, TESTER, "orders", every, now=house.clock.database_now())) == 2
@@ -168,8 +167,8 @@ async def test_a_receiver_that_fails_is_told_again_and_in_the_end_by_a_replay_un
     assert {json.loads(received.body)["data"]["job_id"] for received in server.received} == {job_id}
 
 
-async def test_through_a_pooler_it_is_the_same(pooled_url: str, server: Server) -> None:
-    """B10, rule "session state only on direct connections": no session state anywhere on the way."""
+async def test_it_works_through_a_pooler(pooled_url: str, server: Server) -> None:
+    """B10, rule "session state only on direct connections": it uses no session state."""
     database = await Postgres.open(pooled_url)
     house = House(database, ManualClock(NOW))
     await house.subscribe(server.url)
@@ -181,8 +180,8 @@ async def test_through_a_pooler_it_is_the_same(pooled_url: str, server: Server) 
 
 
 @pytest.mark.parametrize("status", [400, 404, 410])
-async def test_a_receiver_that_refuses_is_asked_again(house: House, server: Server, status: int) -> None:
-    """C15: it may be being mended; the job that a 404 buries at once is another."""
+async def test_a_receiver_that_rejects_a_delivery_is_called_again(house: House, server: Server, status: int) -> None:
+    """C15: it may be under repair; for other jobs a 404 is permanent."""
     server.says(answer(status), answer(200))
     await house.subscribe(server.url)
     await house.submit()
@@ -193,8 +192,8 @@ async def test_a_receiver_that_refuses_is_asked_again(house: House, server: Serv
     assert [entry.job.status for entry in await house.log()] == ["completed"]
 
 
-async def test_accepted_is_delivered_and_gives_no_receiver_the_means_to_end_a_run(database: Postgres, server: Server) -> None:
-    """C15: many receivers answer 202, and none of them will call back."""
+async def test_202_counts_as_delivered_and_the_receiver_gets_no_callback_token(database: Postgres, server: Server) -> None:
+    """C15: many receivers answer 202, and none of them calls back."""
     house = House(database, ManualClock(NOW), public_url="http://sexton.example", token=lambda _call: "let me")
     server.says(answer(202))
     await house.subscribe(server.url)
@@ -205,7 +204,7 @@ async def test_accepted_is_delivered_and_gives_no_receiver_the_means_to_end_a_ru
     assert not any(name.startswith("sexton-callback") for name in server.received[0].headers)
 
 
-async def test_the_janitor_hands_on_what_was_held(database: Postgres) -> None:
+async def test_the_janitor_submits_held_deliveries(database: Postgres) -> None:
     """C15: a delivery that could not be submitted is not lost."""
     rig = Rig(database)
     given = subscription("orders", HttpTarget("https://hooks.example"), kinds=["completed"])
@@ -231,7 +230,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], database_url: str) -> Call:
-    """The command with these arguments: its exit code, what it answered and what it said beside."""
+    """Runs the command with these arguments. Returns its exit code, output and error output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SEXTON_DATABASE_URL", database_url)
 
@@ -265,7 +264,7 @@ def test_subscriptions_are_added_listed_shown_and_removed(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["add", "orders", "ftp://hooks.example"], "url"),
         (["add", "a b", "https://hooks.example"], "name"),
@@ -277,10 +276,10 @@ def test_subscriptions_are_added_listed_shown_and_removed(call: Call) -> None:
         (["replay", "orders", "--status", "any", "--from", "yesterday", "--yes"], "--from"),
     ],
 )
-def test_what_was_not_understood_is_said(call: Call, arguments: list[str], said: str) -> None:
+def test_an_invalid_argument_is_reported(call: Call, arguments: list[str], message: str) -> None:
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
 
 
 async def _three_that_failed(database_url: str) -> None:
@@ -321,7 +320,7 @@ def test_the_log_and_replays_from_the_command_line(database_url: str, call: Call
 address, face = test_remote.address, test_remote.face  # the real API on a socket, and each of the two clients
 
 
-async def test_both_clients_say_the_same(database: Postgres, house: House, face: test_remote.Face) -> None:
+async def test_both_clients_return_the_same(database: Postgres, house: House, face: test_remote.Face) -> None:
     """C15."""
     options = {"kinds": ["completed"], "tenant": "acme", "retry": FAST, "timeout": timedelta(seconds=5)}
     made = await face.set_subscription("orders", "https://hooks.example", **options)

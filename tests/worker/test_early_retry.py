@@ -1,4 +1,4 @@
-"""Issue 8: a host that was down is back. Whom it had sent away is due at once, unless something else became of it since."""
+"""A host that was down is up again. Runs that were postponed because of it are due at once, unless they have changed since."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.rig import Between, HandWorker, Rig
 
 
 async def sent_away(rig: Rig, hand: HandWorker) -> tuple[UUID, tuple[UUID, int]]:
-    """The job, and what its run is hastened by."""
+    """The job, and the call that makes its run due early."""
     job_id = await rig.submit()
     await hand.take()
     call = hand.stage.handles[-1].call
@@ -28,7 +28,7 @@ async def now_due(rig: Rig, job_id: UUID) -> dict[str, Any]:
     return {"state": run["state"], "due": run["due_at"] <= rig.clock.database_now()}
 
 
-async def test_what_was_sent_away_is_due_now(rig: Rig) -> None:
+async def test_a_postponed_run_is_due_at_once(rig: Rig) -> None:
     job_id, fence = await sent_away(rig, await rig.worker())
     early_retry = EarlyRetry(rig.database, clock=rig.clock)
     early_retry([fence])
@@ -36,8 +36,8 @@ async def test_what_was_sent_away_is_due_now(rig: Rig) -> None:
     assert await now_due(rig, job_id) == {"state": "waiting", "due": True}
 
 
-async def test_who_was_claimed_since_waits_for_what_it_was_told_then(rig: Rig) -> None:
-    """A retry's pause is not cut short by a host that it was sent away from before."""
+async def test_a_run_that_was_claimed_since_keeps_its_new_retry_time(rig: Rig) -> None:
+    """The delay of a retry is not shortened by a host that it was postponed for before."""
     hand = await rig.worker()
     job_id, fence = await sent_away(rig, hand)
     rig.move(301)
@@ -52,8 +52,8 @@ async def test_who_was_claimed_since_waits_for_what_it_was_told_then(rig: Rig) -
     assert await now_due(rig, job_id) == {"state": "waiting", "due": False}
 
 
-async def test_it_looks_once_more_for_one_that_was_only_just_sent_away(rig: Rig) -> None:
-    """Its host answered somebody before the database had heard that it was sent away."""
+async def test_it_looks_again_for_a_run_that_was_postponed_a_moment_ago(rig: Rig) -> None:
+    """Its host answered another call before the database had the postponement."""
     hand = await rig.worker()
     job_id = await rig.submit()
     await hand.take()
@@ -69,12 +69,12 @@ async def test_it_looks_once_more_for_one_that_was_only_just_sent_away(rig: Rig)
     assert await early_retry.run_once() == REST_S
 
 
-async def test_an_outage_loses_nobody(rig: Rig) -> None:
+async def test_an_outage_of_the_database_loses_no_run(rig: Rig) -> None:
     job_id, fence = await sent_away(rig, await rig.worker())
     between = Between(rig.database)
     early_retry = EarlyRetry(between, clock=rig.clock)
     early_retry([fence])
-    between.refuse("hasten")
+    between.refuse("make_due")
     with pytest.raises(DatabaseUnavailable):
         await early_retry.run_once()
     await early_retry.run_once()

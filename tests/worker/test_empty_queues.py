@@ -1,4 +1,4 @@
-"""An idle worker's beat looks for work: one statement for both, and nothing is found later for it."""
+"""The heartbeat of an idle worker also looks for runs: one statement for both, and runs are found no later."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tests.rig import Between, HandWorker, Rig
 
 
 async def idle(rig: Rig, **settings: Any) -> tuple[HandWorker, Between]:
-    """A worker that looks by its beats, a while after anything happened."""
+    """A worker that looks with its heartbeats, some time after the last run."""
     between = Between(rig.database)
-    hand = await rig.worker(database=between, looks_by_beat=True, **settings)
+    hand = await rig.worker(database=between, heartbeat_polls=True, **settings)
     rig.move(1)
     await hand.beat()
     between.statements.clear()
     return hand, between
 
 
-async def test_an_idle_worker_sends_nothing_but_its_beats(rig: Rig) -> None:
-    """B10: for half a minute, so that it would have looked for what is overdue as well."""
+async def test_an_idle_worker_sends_only_its_heartbeats(rig: Rig) -> None:
+    """B10: for half a minute, long enough to look for overdue runs as well."""
     hand, between = await idle(rig)
     for _ in range(15):
         assert await hand.beat() == 2.0
@@ -30,20 +30,20 @@ async def test_an_idle_worker_sends_nothing_but_its_beats(rig: Rig) -> None:
     assert between.statements == ["beat"] * 15
 
 
-async def test_what_became_ready_without_a_hint_is_taken_with_the_next_beat(rig: Rig) -> None:
-    """Rule "overdue work is anyone's": the notification was lost."""
+async def test_a_run_that_became_ready_without_a_notification_is_claimed_with_the_next_heartbeat(rig: Rig) -> None:
+    """Rule "any node does overdue work": the notification was lost."""
     hand, _ = await idle(rig)
     await rig.submit()
     await hand.take()
-    assert hand.stage.handles == [], "nobody has told it"
+    assert hand.stage.handles == [], "it was not told"
     await hand.beat()
     assert hand.intake.wake.is_set
     await hand.take()
     assert len(hand.stage.handles) == 1
 
 
-async def test_a_hint_is_followed_at_once_and_once_more(rig: Rig) -> None:
-    """B8, ADR 010: the second look finds what was submitted while notifications were held back, whatever a beat saw."""
+async def test_a_notification_is_followed_by_a_look_at_once_and_one_more(rig: Rig) -> None:
+    """B8, ADR 010: the second look finds runs submitted while notifications were held back, whatever a heartbeat saw."""
     hand, between = await idle(rig)
     hand.worker.hear("default")
     await hand.take()
@@ -56,8 +56,8 @@ async def test_a_hint_is_followed_at_once_and_once_more(rig: Rig) -> None:
     assert between.statements == ["claim", "beat", "claim"]
 
 
-async def test_a_beat_that_was_sent_before_the_hint_does_not_silence_it(rig: Rig) -> None:
-    """B8: it looked before the job was there, and its answer came after the hint."""
+async def test_a_heartbeat_that_was_sent_before_the_notification_does_not_cancel_it(rig: Rig) -> None:
+    """B8: the heartbeat looked before the job existed, and its answer came after the notification."""
     hand, between = await idle(rig)
 
     async def meanwhile() -> None:
@@ -72,8 +72,9 @@ async def test_a_beat_that_was_sent_before_the_hint_does_not_silence_it(rig: Rig
     assert len(hand.stage.handles) == 1
 
 
-async def test_where_something_was_there_may_be_more(rig: Rig) -> None:
-    """B8: found by a beat and not by a hint; the next beat sees nothing, then more comes with its notification held back."""
+async def test_after_a_run_was_found_it_looks_for_more(rig: Rig) -> None:
+    """B8: found by a heartbeat and not by a notification; the next heartbeat sees nothing, then more runs come with their
+    notification held back."""
     hand, _ = await idle(rig)
     await rig.submit()
     await hand.beat()
@@ -86,8 +87,8 @@ async def test_where_something_was_there_may_be_more(rig: Rig) -> None:
     assert len(hand.stage.handles) == 2
 
 
-async def test_while_beats_fail_it_looks_for_itself(rig: Rig) -> None:
-    """Rule "overdue work is anyone's": what was seen counts for no longer than until the next beat is overdue."""
+async def test_while_heartbeats_fail_it_looks_by_itself(rig: Rig) -> None:
+    """Rule "any node does overdue work": the result of a heartbeat counts only until the next one is overdue."""
     hand, between = await idle(rig)
     await rig.submit()
     rig.move(2.4)
@@ -98,8 +99,8 @@ async def test_while_beats_fail_it_looks_for_itself(rig: Rig) -> None:
     assert len(hand.stage.handles) == 1
 
 
-async def test_what_no_scheduler_promoted_is_found_by_a_beat(rig: Rig) -> None:
-    """B2, rule "overdue work is anyone's": with no scheduler at all; and taken at once."""
+async def test_runs_that_no_scheduler_promoted_are_found_by_a_heartbeat(rig: Rig) -> None:
+    """B2, rule "any node does overdue work": without any scheduler; they are claimed at once."""
     hand, _ = await idle(rig)
     job_id = await rig.submit(delay=1)
     late_s = 0.0

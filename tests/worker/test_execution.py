@@ -1,4 +1,4 @@
-"""One attempt: everything a handler may do, return, raise or fail to do ends in exactly one outcome, and in a free slot."""
+"""One attempt: whatever a handler does, returns or raises, it has exactly one outcome, and its slot becomes free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sexton.errors import LeaseLost, PermanentError, RetryLater, Snooze
 from sexton.handlers.context import Context
 from sexton.store.work import jobs
 from sexton.telemetry import events
-from sexton.worker.execution import Phase
+from sexton.worker.execution import Phase, encoded_result
 from tests.rig import LONG_S, HandWorker, Rig, settle
 
 Function = Callable[..., Any]
@@ -61,13 +61,13 @@ class TestReturns:
         assert json.loads(execution.result_json or "") == {"doubled": 42, "attempt": 1}
         assert await rig.status(execution.job_id) == "completed"
 
-    async def test_nothing_is_kept_of_nothing(self, rig: Rig) -> None:
+    async def test_no_result_is_kept_of_a_handler_that_returns_none(self, rig: Rig) -> None:
         async def nothing(ctx: Context) -> None: ...
 
         _, execution = await run(rig, nothing)
         assert (execution.status, execution.result_json, execution.error_json) == ("succeeded", None, None)
 
-    async def test_a_result_too_large_fails_for_good_and_says_why(self, rig: Rig) -> None:
+    async def test_a_result_that_is_too_large_fails_permanently_with_the_reason(self, rig: Rig) -> None:
         """C14, F4: its effect has happened, so another attempt would only repeat it."""
 
         async def large(ctx: Context) -> str:
@@ -79,7 +79,7 @@ class TestReturns:
         (letter,) = await rig.letters()
         assert letter.permanent
 
-    async def test_one_as_large_as_allowed_is_kept(self, rig: Rig) -> None:
+    async def test_a_result_of_the_allowed_size_is_kept(self, rig: Rig) -> None:
         """C14."""
 
         async def just_fits(ctx: Context) -> str:
@@ -89,7 +89,7 @@ class TestReturns:
         assert execution.status == "succeeded"
 
     @pytest.mark.parametrize("what", ["object", "cycle", "surrogate", "odd key", "raw", "nul", "nul key"])
-    async def test_a_result_that_cannot_be_kept_fails_for_good_and_says_why(self, rig: Rig, what: str) -> None:
+    async def test_a_result_that_cannot_be_stored_fails_permanently_with_the_reason(self, rig: Rig, what: str) -> None:
         """C14, rule "bisect bad batches": and its slot is free again."""
 
         cycle: list[Any] = []
@@ -112,6 +112,12 @@ class TestReturns:
         assert execution.error is not None
         assert "result" in execution.error.message or "returned" in execution.error.message, execution.error.message
         assert [letter.permanent for letter in await rig.letters()] == [True]
+
+    @pytest.mark.parametrize("written", [b"1, 2", b"[1", b"2]", b""])
+    def test_a_result_that_is_not_one_json_value_does_not_reach_the_batch(self, written: bytes) -> None:
+        """C14: three of them can have as many entries as there are runs, and give each other's results."""
+        with pytest.raises(PermanentError, match="result: cannot be encoded as JSON"):
+            encoded_result(msgspec.Raw(written))
 
 
 class TestRaises:
@@ -170,8 +176,8 @@ class TestRaises:
         assert (row["due_at"] - rig.clock.database_now()).total_seconds() == 120
 
     @pytest.mark.parametrize("delay_s", ["60s", float("nan"), float("inf"), -5, None])
-    async def test_a_retry_after_that_is_no_number_of_seconds_still_ends_in_an_outcome(self, rig: Rig, delay_s: Any) -> None:
-        """C5, rule "bisect bad batches": a mistake in a handler costs that run at most, never a slot."""
+    async def test_a_retry_after_that_is_not_a_number_of_seconds_still_ends_in_an_outcome(self, rig: Rig, delay_s: Any) -> None:
+        """C5, rule "bisect bad batches": a mistake in a handler may fail that run, but never cost a slot."""
 
         async def throttled(ctx: Context) -> None:
             raise RetryLater("429", delay_s=delay_s)
@@ -194,8 +200,8 @@ class TestRaises:
         assert (execution.status, row["state"], row["attempt"], row["lost_count"]) == ("snoozed", "waiting", 0, 0)
         assert (row["due_at"] - rig.clock.database_now()).total_seconds() == 600
 
-    async def test_an_exception_that_nobody_can_make_sense_of_costs_its_run_and_never_a_slot(self, rig: Rig) -> None:
-        """Rule "bisect bad batches": whatever the report stumbles over, there is one."""
+    async def test_an_exception_that_cannot_be_reported_fails_its_run_and_never_costs_a_slot(self, rig: Rig) -> None:
+        """Rule "bisect bad batches": whatever error the report runs into, there is a report."""
 
         async def odd(ctx: Context) -> None:
             error = Snooze(5)
@@ -241,7 +247,45 @@ class TestRaises:
         assert execution.error is not None
         assert execution.error.type.endswith("Odd")
 
-    async def test_an_error_with_characters_that_cannot_be_kept_is_kept(self, rig: Rig) -> None:
+    @pytest.mark.parametrize("kind", ["async", "thread"])
+    async def test_an_exception_whose_own_code_exits_fails_its_run_and_never_costs_a_slot(self, rig: Rig, kind: str) -> None:
+        """C4: reading the exception calls the handler's code."""
+
+        class Hostile(BaseException):
+            def __str__(self) -> str:
+                sys.exit(3)
+
+            __repr__ = __str__
+
+        async def on_the_loop(ctx: Context) -> None:
+            raise Hostile
+
+        def in_a_thread(ctx: Context) -> None:
+            raise Hostile
+
+        _, execution = await run(rig, on_the_loop if kind == "async" else in_a_thread)
+        assert execution.error is not None
+        assert "Hostile" in execution.error.message + execution.error.type
+
+    @pytest.mark.parametrize("kind", ["async", "thread"])
+    @pytest.mark.parametrize(
+        "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), BaseException()]
+    )
+    async def test_any_exception_of_a_handler_is_a_failure_of_its_run(self, rig: Rig, kind: str, error: BaseException) -> None:
+        """C4."""
+
+        async def on_the_loop(ctx: Context) -> None:
+            raise error
+
+        def in_a_thread(ctx: Context) -> None:
+            raise error
+
+        _, execution = await run(rig, on_the_loop if kind == "async" else in_a_thread)
+        assert execution.status == "failed"
+        assert execution.error is not None
+        assert type(error).__name__ in (execution.error.traceback or "") + execution.error.message + execution.error.type
+
+    async def test_an_error_with_characters_that_cannot_be_stored_is_stored_without_them(self, rig: Rig) -> None:
         """Rule "bisect bad batches"."""
 
         async def odd(ctx: Context) -> None:
@@ -254,7 +298,7 @@ class TestRaises:
         assert execution.error.type == "ValueError"
         assert execution.output is not None
 
-    async def test_wrong_arguments_fail_with_the_name_of_what_is_wrong(self, rig: Rig) -> None:
+    async def test_wrong_arguments_fail_with_the_name_of_the_wrong_argument(self, rig: Rig) -> None:
         async def greet(ctx: Context, who: str) -> None: ...
 
         def greet_in_a_thread(ctx: Context, who: str) -> None: ...
@@ -273,7 +317,7 @@ class TestRaises:
             assert await rig.state(job_id) == "waiting", "a newer worker may know the argument"
 
     @pytest.mark.parametrize("payload", [[1, 2], "text", 7, True])
-    async def test_a_payload_that_is_no_object_fails_for_good(self, rig: Rig, payload: Any) -> None:
+    async def test_a_payload_that_is_not_an_object_fails_permanently(self, rig: Rig, payload: Any) -> None:
         """F2: submitted in plain SQL, from any language."""
         hand, job_id = await start(rig, payload=payload)
         await hand.report()
@@ -285,7 +329,7 @@ class TestRaises:
 
 
 class TestTime:
-    async def test_a_timeout_asks_and_counts_as_one(self, rig: Rig) -> None:
+    async def test_a_timeout_asks_the_handler_to_stop_and_counts_as_a_timeout(self, rig: Rig) -> None:
         """C3."""
         hand, job_id = await start(rig, timeout=10, retry=Retry.after(60))
         rig.move(9.99)
@@ -299,7 +343,7 @@ class TestTime:
         assert row is not None
         assert (row["state"], row["attempt"]) == ("waiting", 1)
 
-    async def test_a_handler_that_does_not_listen_is_forced_after_the_grace(self, rig: Rig) -> None:
+    async def test_a_handler_that_ignores_the_request_is_forced_after_the_grace(self, rig: Rig) -> None:
         """C3, A5."""
         hand, job_id = await start(rig, timeout=10, listens=False)
         (handle,) = hand.stage.handles
@@ -322,7 +366,7 @@ class TestTime:
         assert hand.stage.handles[0].forced
         await hand.report()
 
-    async def test_without_a_timeout_it_may_take_for_ever(self, rig: Rig) -> None:
+    async def test_without_a_timeout_it_may_take_any_time(self, rig: Rig) -> None:
         """C4."""
         hand, _ = await start(rig, timeout=0)
         rig.move(1e6)
@@ -348,7 +392,7 @@ class TestTime:
         assert letter.reason == "the deadline is before the next attempt: ValueError: no luck"
 
     async def test_a_handler_that_makes_no_progress_is_stuck(self, rig: Rig) -> None:
-        """C4: every word counts, and so does a bare sign of life."""
+        """C4: every output counts as progress, and so does a bare sign of life."""
         hand, job_id = await start(rig, timeout=0, progress_within=10)
         (handle,) = hand.stage.handles
         context = handle.context
@@ -363,14 +407,14 @@ class TestTime:
         execution = await rig.last(job_id)
         assert (execution.status, execution.reason) == ("timed_out", "stuck: no progress for 10 s; the limit is 10 s")
 
-    async def test_one_that_never_says_a_word_is_stuck_too(self, rig: Rig) -> None:
+    async def test_a_handler_without_any_output_is_stuck_too(self, rig: Rig) -> None:
         """C4."""
         hand, _ = await start(rig, timeout=0, progress_within=10)
         rig.move(10)
         assert hand.stage.handles[0].asked
         await hand.report()
 
-    async def test_one_that_ended_in_time_is_not_asked_any_more(self, rig: Rig) -> None:
+    async def test_a_handler_that_ended_in_time_is_not_asked_to_stop(self, rig: Rig) -> None:
         hand, job_id = await start(rig, timeout=10, progress_within=5)
         hand.stage.handles[0].returns("done")
         await settle()
@@ -379,7 +423,7 @@ class TestTime:
         await hand.report()
         assert await rig.statuses(job_id) == ["succeeded"]
 
-    async def test_history_tells_when_it_started_and_how_long_it_took(self, rig: Rig) -> None:
+    async def test_history_has_its_start_and_its_duration(self, rig: Rig) -> None:
         """A9, B8."""
         hand = await rig.worker()
         job_id = await rig.submit(timeout=0)
@@ -409,7 +453,7 @@ class TestStopping:
         assert await rig.statuses(job_id) == ["cancelled"]
         assert await rig.status(job_id) == "cancelled"
 
-    async def test_one_that_returns_although_asked_to_stop_has_succeeded(self, rig: Rig) -> None:
+    async def test_a_handler_that_returns_after_a_request_to_stop_has_succeeded(self, rig: Rig) -> None:
         """A5: its effect has happened."""
         hand, job_id = await start(rig, listens=False)
         await rig.cancel(job_id)
@@ -421,7 +465,9 @@ class TestStopping:
         assert await rig.status(job_id) == "completed"
 
     @pytest.mark.parametrize("error", [ValueError("while stopping"), RetryLater("later", delay_s=5)], ids=["error", "later"])
-    async def test_one_that_fails_while_stopping_ends_as_what_it_was_stopped_for(self, rig: Rig, error: Exception) -> None:
+    async def test_a_handler_that_fails_after_a_request_to_stop_ends_with_the_reason_of_the_request(
+        self, rig: Rig, error: Exception
+    ) -> None:
         """A5."""
         hand, job_id = await start(rig, listens=False)
         hand.held[0].cancel()
@@ -439,7 +485,7 @@ class TestStopping:
         assert await rig.status(job_id) == "cancelled"
         assert await rig.letters() == []
 
-    async def test_handed_back_it_spends_nothing(self, rig: Rig) -> None:
+    async def test_a_run_that_is_handed_back_spends_nothing(self, rig: Rig) -> None:
         """C12, rule "losses have their own budget"."""
         hand, job_id = await start(rig)
         hand.held[0].release("the worker is draining")
@@ -449,14 +495,14 @@ class TestStopping:
         assert (row["state"], row["attempt"], row["lost_count"]) == ("ready", 0, 0)
         assert (await rig.last(job_id)).reason == "the worker is draining"
 
-    async def test_handed_back_an_at_most_once_run_that_has_started_is_buried(self, rig: Rig) -> None:
+    async def test_an_at_most_once_run_that_started_and_is_handed_back_is_buried(self, rig: Rig) -> None:
         """C6, rule "bounded prefetch": it must not start again."""
         hand, _job_id = await start(rig, delivery="at_most_once")
         hand.held[0].release("the worker is draining")
         await hand.report()
         assert [letter.status for letter in await rig.letters()] == ["released"]
 
-    async def test_the_first_reason_to_stop_stands(self, rig: Rig) -> None:
+    async def test_the_first_reason_to_stop_is_kept(self, rig: Rig) -> None:
         hand, job_id = await start(rig, timeout=10, listens=False)
         rig.move(10)
         hand.held[0].release("the worker is draining")
@@ -489,7 +535,7 @@ class TestStopping:
             await rig.cancel(job_id)
 
     async def test_a_handler_that_lost_its_lease_is_forced_soon_whatever_its_grace(self, rig: Rig) -> None:
-        """C4: another worker may have begun it by now."""
+        """C4: another worker may have begun the run."""
         hand, job_id = await start(rig, timeout=0, listens=False, grace=60)
         hand.held[0].lose()
         rig.move(0.9)
@@ -500,8 +546,8 @@ class TestStopping:
         await rig.sweeper().run_once()
         await rig.cancel(job_id)
 
-    async def test_one_that_was_asked_to_stop_before_is_forced_as_soon(self, rig: Rig) -> None:
-        """C4: at its drain or its timeout it had a grace that it has no more."""
+    async def test_a_handler_that_was_asked_to_stop_before_is_forced_as_soon(self, rig: Rig) -> None:
+        """C4: the grace of its drain or its timeout no longer applies."""
         hand, job_id = await start(rig, timeout=0, listens=False, grace=60)
         hand.held[0].release("the worker is draining")
         hand.held[0].lose()
@@ -514,7 +560,7 @@ class TestStopping:
         await rig.cancel(job_id)
 
     async def test_a_lost_lease_inside_a_transaction_ends_as_lost(self, rig: Rig) -> None:
-        """C6: whoever holds the run now decides about it; our report changes nothing."""
+        """C6: the worker that holds the run now decides; this report changes nothing."""
         hand, job_id = await start(rig)
         await rig.execute("DELETE FROM sexton.workers")
         await rig.sweeper().run_once()
@@ -525,7 +571,7 @@ class TestStopping:
         assert (hand.held, hand.intake.slots.used) == ([], 0)
         assert (len(rig.of(events.LeaseLost)), rig.of(events.Ended)) == (1, [])
 
-    async def test_its_own_thread_sees_the_flag(self, rig: Rig) -> None:
+    async def test_a_thread_sees_the_flag(self, rig: Rig) -> None:
         """A5: a plain function is asked through its context."""
         entered = threading.Event()
 
@@ -543,8 +589,8 @@ class TestStopping:
         await hand.ends()
         assert await rig.statuses(job_id) == ["timed_out"]
 
-    async def test_an_async_handler_that_swallows_its_cancellation_is_left_behind_and_holds_its_slot(self, rig: Rig) -> None:
-        """Rule "the sweeper ends overdue runs": for everybody else it has ended; its slot comes back when it truly ends."""
+    async def test_an_async_handler_that_ignores_its_cancellation_is_left_behind_and_holds_its_slot(self, rig: Rig) -> None:
+        """Rule "the sweeper ends overdue runs": the run has ended; its slot is free when the handler really ends."""
         go, end = asyncio.Event(), asyncio.Event()
 
         async def stubborn(ctx: Context) -> str:
@@ -575,7 +621,7 @@ class TestStopping:
 
 
 class TestOnce:
-    async def test_a_key_that_was_completed_before_is_not_done_again(self, rig: Rig) -> None:
+    async def test_a_job_whose_key_is_completed_is_not_executed_again(self, rig: Rig) -> None:
         """C6: the completion record is checked before the handler starts."""
         hand, job_id = await start(rig, key="k", timeout=0, retry=Retry.immediate())
         completed_by = (await rig.execute("SELECT gen_random_uuid() AS id"))[0]["id"]
@@ -593,7 +639,7 @@ class TestOnce:
         )
         assert hand.intake.slots.used == 0
 
-    async def test_a_job_whose_definition_is_gone_fails_with_words(self, rig: Rig) -> None:
+    async def test_a_job_whose_definition_is_gone_fails_with_a_message(self, rig: Rig) -> None:
         """D5."""
         hand = await rig.worker()
         job_id = await rig.submit()

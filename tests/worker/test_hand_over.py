@@ -1,5 +1,5 @@
-"""A run whose handler called somebody who goes on alone: it leaves its worker, and a callback, the sweeper or a cancel ends it.
-And remote workers, whose silence is measured by a lease of their own (C2, C6, F3)."""
+"""A run whose handler called a target that continues alone: it leaves its worker, and a callback, the sweeper or a cancel ends
+it. Also remote workers, whose silence is measured by a lease of their own (C2, C6, F3)."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ async def held_by(rig: Rig, lease: SignedLease) -> UUID | None:
     return None if run is None else run["worker_id"]
 
 
-async def hear(rig: Rig, lease: SignedLease, **said: Any) -> callbacks.Heard | None:
+async def hear(rig: Rig, lease: SignedLease, **given: Any) -> callbacks.Heard | None:
     async with rig.database.connection() as connection:
-        return await callbacks.hear(connection, lease, now=rig.clock.database_now(), **said)
+        return await callbacks.hear(connection, lease, now=rig.clock.database_now(), **given)
 
 
 async def end(rig: Rig, lease: SignedLease, outcome: Any = None) -> str:
-    """What the callback was answered: the recorded status, or the code of the problem."""
-    reports = LeaseReports(rig.database, clock=rig.clock, emit=rig.heard, dice=Random(1))
+    """The answer to the callback: the recorded status, or the code of the problem."""
+    reports = LeaseReports(rig.database, clock=rig.clock, emit=rig.heard, rng=Random(1))
     try:
         return (await reports.settle(TESTER, Item(lease, outcome or Succeeded()))).status
     except SextonError as problem:
@@ -68,8 +68,8 @@ async def watch(rig: Rig, sweeper: Sweeper, span_s: float, step_s: float = 1.0) 
 
 
 class TestTheHandOver:
-    async def test_the_slot_is_free_and_the_run_goes_on_under_the_same_token(self, rig: Rig) -> None:
-        """F3: nothing ended, nothing is reported, and the worker holds nothing any more."""
+    async def test_the_slot_is_free_and_the_run_continues_under_the_same_token(self, rig: Rig) -> None:
+        """F3: the run has not ended, nothing is reported, and the worker no longer holds it."""
         hand = await rig.worker()
         lease = await handed_over(rig, hand)
         assert (hand.held, hand.intake.slots.used) == ([], 0)
@@ -80,7 +80,7 @@ class TestTheHandOver:
         assert run is not None
         assert run["token"] == lease.token
 
-    async def test_the_callback_ends_it(self, rig: Rig) -> None:
+    async def test_the_callback_ends_the_run(self, rig: Rig) -> None:
         """F3: once."""
         lease = await handed_over(rig, await rig.worker())
         rig.move(300)
@@ -88,7 +88,7 @@ class TestTheHandOver:
         assert await rig.status(lease.job_id) == "completed"
         assert [event.took_s for event in rig.of(Ended)] == [300.0]
         assert await end(rig, lease, Failed(ErrorInfo("E", "no"))) == "lease_lost"
-        assert await end(rig, lease) == "succeeded"  # the same again: its first answer may have been lost
+        assert await end(rig, lease) == "succeeded"  # a repeated callback: its first answer may have been lost
         assert await rig.statuses(lease.job_id) == ["succeeded"]
 
     async def test_a_callback_that_fails_is_retried_by_the_jobs_policy(self, rig: Rig) -> None:
@@ -104,8 +104,8 @@ class TestTheHandOver:
         await hand.report()
         assert await rig.statuses(lease.job_id) == ["failed", "succeeded"]
 
-    async def test_a_callback_before_the_hand_over_counts_and_the_worker_says_nothing(self, rig: Rig) -> None:
-        """F3: the target may be quicker than its own 202. Whoever holds the run, the token is the fence."""
+    async def test_a_callback_before_the_hand_over_counts_and_the_worker_reports_nothing(self, rig: Rig) -> None:
+        """F3: the target may be faster than its own 202. The token is the fence, whichever process holds the run."""
         hand = await rig.worker()
         lease = await started(rig, hand)
         assert await end(rig, lease) == "succeeded"
@@ -115,8 +115,8 @@ class TestTheHandOver:
         assert (rig.of(LeaseLost), rig.of(HandedOverEvent)) == ([], [])
         assert await rig.statuses(lease.job_id) == ["succeeded"]
 
-    async def test_what_the_handler_had_said_is_kept_and_more_is_added(self, rig: Rig) -> None:
-        """F3, C8: the progress_writer may not have been round yet."""
+    async def test_earlier_output_is_kept_and_more_is_added(self, rig: Rig) -> None:
+        """F3, C8: the progress writer may not have run yet."""
         hand = await rig.worker()
         lease = await started(rig, hand)
         hand.stage.handles[-1].context.log("called")
@@ -128,7 +128,7 @@ class TestTheHandOver:
         last = await rig.last(lease.job_id)
         assert (last.output, last.progress_json) == ("called\nworking", '{"fraction": 0.25}')
 
-    async def test_a_hand_over_whose_reply_was_lost_is_done_again_quietly(self, rig: Rig) -> None:
+    async def test_a_hand_over_whose_reply_was_lost_is_repeated_without_an_error(self, rig: Rig) -> None:
         """Rule "reconcile lost replies"."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
@@ -142,8 +142,8 @@ class TestTheHandOver:
         assert (hand.held, rig.of(LeaseLost)) == ([], [])
         assert await end(rig, lease) == "succeeded"
 
-    async def test_only_the_worker_that_holds_it_hands_it_over(self, rig: Rig) -> None:
-        """A3: by its id and the token both."""
+    async def test_only_the_worker_that_holds_the_run_hands_it_over(self, rig: Rig) -> None:
+        """A3: by both its id and the token."""
         hand = await rig.worker()
         lease = await started(rig, hand)
         async with rig.database.connection() as connection:
@@ -151,8 +151,8 @@ class TestTheHandOver:
                 assert not await callbacks.hand_over(connection, worker_id, [(lease.run_id, token)])
         assert await held_by(rig, lease) == hand.worker.worker_id
 
-    async def test_a_worker_that_dies_before_it_has_handed_over_loses_the_run(self, rig: Rig) -> None:
-        """F3: it is called again, with the same key; the first target's callback comes too late."""
+    async def test_a_worker_that_dies_before_the_hand_over_loses_the_run(self, rig: Rig) -> None:
+        """F3: the target is called again with the same key; the callback of the first call comes too late."""
         hand, sweeper = await rig.worker(), rig.sweeper()
         lease = await started(rig, hand)
         await sweeper.run_once()
@@ -160,8 +160,8 @@ class TestTheHandOver:
         assert await rig.statuses(lease.job_id) == ["lost"]
         assert await end(rig, lease) == "lease_lost"
 
-    async def test_a_worker_that_dies_after_it_has_handed_over_loses_nothing(self, rig: Rig) -> None:
-        """F3: no sweeper takes the run, for no worker has it."""
+    async def test_a_worker_that_dies_after_the_hand_over_loses_nothing(self, rig: Rig) -> None:
+        """F3: no sweeper takes the run, because no worker holds it."""
         hand, sweeper = await rig.worker(), rig.sweeper()
         lease = await handed_over(rig, hand)
         await sweeper.run_once()
@@ -170,8 +170,8 @@ class TestTheHandOver:
         assert await rig.state(lease.job_id) == "running"
         assert await end(rig, lease) == "succeeded"
 
-    async def test_a_draining_worker_hands_over_what_was_answered_202(self, rig: Rig) -> None:
-        """F3: nobody here can stop it any more, so it is not handed back to be called twice."""
+    async def test_a_draining_worker_hands_over_a_run_answered_with_202(self, rig: Rig) -> None:
+        """F3: the worker cannot stop the target any more, so the run is not handed back to be called twice."""
         hand = await rig.worker(listens=False)
         lease = await started(rig, hand)
         hand.held[0].release("the worker is draining")
@@ -193,7 +193,7 @@ class TestItsTime:
         assert await rig.statuses(lease.job_id) == ["timed_out"]
         assert await end(rig, lease) == "lease_lost"
 
-    async def test_a_deadline_of_all_attempts_bounds_it_too_and_a_day_where_there_is_no_bound(self, rig: Rig) -> None:
+    async def test_a_deadline_of_all_attempts_bounds_it_too_and_without_any_bound_a_day_does(self, rig: Rig) -> None:
         """F3: a limit on everything."""
         hand = await rig.worker()
         bounded = await handed_over(rig, hand, deadline=60)
@@ -206,7 +206,7 @@ class TestItsTime:
         assert (run["must_end_at"] - run["claimed_at"]).total_seconds() == 86_400
 
     async def test_a_job_that_must_report_progress_is_ended_when_it_does_not(self, rig: Rig) -> None:
-        """F3, C9: each sign of life gives it that long again."""
+        """F3, C9: each sign of life extends that time."""
         sweeper = rig.sweeper()
         lease = await handed_over(rig, await rig.worker(), progress_within=30, retry=Retry.never())
         for _ in range(5):
@@ -218,7 +218,7 @@ class TestItsTime:
         assert await rig.statuses(lease.job_id) == ["timed_out"]
         assert await hear(rig, lease) is None
 
-    async def test_signs_of_life_do_not_lengthen_the_timeout(self, rig: Rig) -> None:
+    async def test_signs_of_life_do_not_extend_the_timeout(self, rig: Rig) -> None:
         """F3."""
         lease = await handed_over(rig, await rig.worker(), progress_within=3600)
         rig.move(300)
@@ -229,8 +229,8 @@ class TestItsTime:
 
 
 class TestItsCancel:
-    async def test_its_target_hears_of_it_and_has_a_moment_to_stop(self, rig: Rig) -> None:
-        """F3, C9: nobody else could stop it, so after that it is over without it."""
+    async def test_a_cancel_is_sent_to_its_target_which_gets_a_grace_to_stop(self, rig: Rig) -> None:
+        """F3, C9: no worker can stop the target, so the run ends after the grace without it."""
         sweeper = rig.sweeper()
         lease = await handed_over(rig, await rig.worker())
         await rig.cancel(lease.job_id)
@@ -245,7 +245,7 @@ class TestItsCancel:
         assert await rig.status(lease.job_id) == "cancelled"
         assert await hear(rig, lease) is None
 
-    async def test_one_whose_target_is_never_heard_of_again_is_over_all_the_same(self, rig: Rig) -> None:
+    async def test_a_cancelled_run_whose_target_stays_silent_ends_too(self, rig: Rig) -> None:
         """F3: long before its timeout."""
         sweeper = rig.sweeper()
         lease = await handed_over(rig, await rig.worker())
@@ -254,14 +254,14 @@ class TestItsCancel:
         await watch(rig, sweeper, 13)
         assert await rig.statuses(lease.job_id) == ["cancelled"]
 
-    async def test_a_success_that_came_in_time_stands(self, rig: Rig) -> None:
+    async def test_a_success_that_came_in_time_counts(self, rig: Rig) -> None:
         """Rule "losses have their own budget": its effect has happened."""
         lease = await handed_over(rig, await rig.worker())
         await rig.cancel(lease.job_id)
         assert await end(rig, lease) == "succeeded"
         assert await rig.status(lease.job_id) == "completed"
 
-    async def test_one_that_was_cancelled_before_it_was_handed_over_does_not_go_on_for_long(self, rig: Rig) -> None:
+    async def test_a_run_that_was_cancelled_before_the_hand_over_ends_soon(self, rig: Rig) -> None:
         """F3: the cancel and the 202 crossed."""
         sweeper = rig.sweeper()
         hand = await rig.worker(listens=False)
@@ -281,8 +281,8 @@ class TestRemoteWorkers:
             worker = remote_workers.RemoteWorker(worker_id, "far", ["default"], ["a"], 1, 1, lease_s, None)
             await remote_workers.attend(connection, worker, now=rig.clock.database_now())
 
-    async def test_one_is_dead_after_its_own_lease_and_not_the_clusters(self, rig: Rig) -> None:
-        """C6, rule "dead only when watched": a poller is heard less often than a worker of ours."""
+    async def test_a_remote_worker_is_dead_after_its_own_lease_and_not_the_clusters(self, rig: Rig) -> None:
+        """C6, rule "dead only when watched": a remote worker polls less often than a worker sends heartbeats."""
         patient, hasty, ours, sweeper = uuid4(), uuid4(), await rig.worker(), rig.sweeper()
         await self.attend(rig, patient, 5 * LEASE_S)
         await self.attend(rig, hasty, LEASE_S / 2)
@@ -294,7 +294,7 @@ class TestRemoteWorkers:
                 dead_after.setdefault(event.worker_id, second)
         assert dead_after == {hasty: LEASE_S / 2, ours.worker.worker_id: LEASE_S, patient: 5 * LEASE_S}
 
-    async def test_what_a_dead_one_held_is_retried_by_another(self, rig: Rig) -> None:
+    async def test_the_runs_of_a_dead_remote_worker_are_retried_by_another(self, rig: Rig) -> None:
         """C6: it spends a loss and no attempt."""
         far, sweeper = uuid4(), rig.sweeper()
         await self.attend(rig, far, 3 * LEASE_S)

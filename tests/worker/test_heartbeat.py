@@ -1,5 +1,5 @@
-"""The heartbeat: one row for all runs, what the database believes compared with what is held, and a silence that stops us
-first."""
+"""The heartbeat: one row for all runs, a comparison of the database's leases with the worker's, and a worker that stops itself
+before its leases expire."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from sexton.errors import DatabaseUnavailable
 from sexton.store.fleet import workers as fleet
 from sexton.telemetry.events import DeclaredLost, LeaseLost, LoopStalled, Reconciled, WorkerJoined, WorkerLost
 from sexton.worker.execution import Phase
-from sexton.worker.heartbeat import ASK_S, FORCE_S, OwnThread, Pulse
+from sexton.worker.heartbeat import ASK_S, FORCE_S, OwnThread
+from sexton.worker.pulse import Pulse
 from tests.rig import LEASE_S, LONG_S, NOW, Between, HandWorker, Rig, settle
 
 
@@ -47,8 +48,18 @@ class TestABeat:
         assert await hand.beat() == 1.0
         assert between.statements == ["beat"]
 
-    async def test_one_that_holds_nothing_beats_half_as_often(self, rig: Rig) -> None:
-        """B10: but twice in a lease, and often enough to look for work (rule "overdue work is anyone's")."""
+    async def test_it_counts_runs_in_processes_separately(self, rig: Rig) -> None:
+        """E7: a slot of one kind is not free for the other."""
+        hand = await rig.worker(worker_concurrency=50, worker_processes=3)
+        hand.worker.process_tasks = frozenset({"a"})
+        await rig.submit_many(2)
+        await hand.take()
+        await hand.beat()
+        (me,) = await workers(rig)
+        assert (me.running_count, me.process_running_count) == (2, 2)
+
+    async def test_a_worker_that_holds_nothing_beats_half_as_often(self, rig: Rig) -> None:
+        """B10: but twice in a lease, and often enough to look for runs (rule "any node does overdue work")."""
         hand = await rig.worker()
         assert await hand.beat() == 2.0
         hurried = await rig.worker(beat_s=1.0, lease_s=2.0)
@@ -56,13 +67,13 @@ class TestABeat:
         slow = await rig.worker(beat_s=3.0, lease_s=12.0)
         assert await slow.beat() == 3.0
 
-    async def test_the_first_one_enlists(self, rig: Rig) -> None:
+    async def test_the_first_heartbeat_registers_the_worker(self, rig: Rig) -> None:
         hand = await rig.worker(worker_queues=("mail",))
         (worker,) = await workers(rig)
         assert (worker.id, worker.queues, worker.tasks, worker.concurrency) == (hand.worker.worker_id, ["mail"], ["a"], 4)
         assert [event.worker_id for event in rig.of(WorkerJoined)] == [worker.id]
 
-    async def test_it_shows_what_the_worker_does(self, rig: Rig) -> None:
+    async def test_it_contains_what_the_worker_does(self, rig: Rig) -> None:
         hand, _ = await started(rig)
         hand.worker.draining = True
         rig.move(1)
@@ -70,7 +81,7 @@ class TestABeat:
         (worker,) = await workers(rig)
         assert (worker.running_count, worker.draining, worker.beat_at) == (1, True, rig.clock.database_now())
 
-    async def test_a_reply_lost_while_enlisting_enlists_once(self, rig: Rig) -> None:
+    async def test_a_reply_lost_at_registration_registers_once(self, rig: Rig) -> None:
         """Rule "reconcile lost replies"."""
         between = Between(rig.database)
         between.lose_reply("enlist")
@@ -97,9 +108,9 @@ class TestRunsNobodyHeardOf:
         await hand.take()
         assert len(hand.stage.handles) == 1
 
-    async def test_it_goes_back_at_once_though_looking_through_all_leases_takes_long(self, rig: Rig) -> None:
-        """Rule "reconcile lost replies": while somebody holds an old snapshot a worker asks only for what it holds, unless a
-        claim was cut short."""
+    async def test_it_is_handed_back_at_once_though_scanning_all_leases_takes_long(self, rig: Rig) -> None:
+        """Rule "reconcile lost replies": while another session holds an old snapshot, a worker asks only for the leases that it
+        holds, unless a claim was cut short."""
         between = Between(rig.database)
         hand, held = await started(rig, database=between)
 
@@ -117,8 +128,8 @@ class TestRunsNobodyHeardOf:
         assert await rig.state(job_id) == "ready"
         assert await rig.state(held) == "running"
 
-    async def test_a_look_that_takes_long_does_not_hold_up_the_beat(self, rig: Rig) -> None:
-        """C4: it would look dead, and be taken for dead."""
+    async def test_a_scan_that_takes_long_does_not_delay_the_heartbeat(self, rig: Rig) -> None:
+        """C4: otherwise the worker would look dead, and be declared dead."""
         between = Between(rig.database)
         hand, _ = await started(rig, database=between)
 
@@ -134,9 +145,9 @@ class TestRunsNobodyHeardOf:
         await hand.beat()
         assert between.statements == ["beat", "leased", "beat"], "that took no time, so it is part of the beat again"
 
-    async def test_what_a_look_did_not_know_is_asked_for_by_name(self, rig: Rig) -> None:
-        """B8: under load every look finds some that were only just claimed or ended. If each led to the next, a worker would
-        do nothing else while somebody holds an old snapshot."""
+    async def test_leases_that_a_scan_did_not_know_are_asked_for_by_id(self, rig: Rig) -> None:
+        """B8: under load every scan finds runs that were just claimed or ended. If each caused another scan, a worker would do
+        nothing else while another session holds an old snapshot."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
         job_id = await rig.submit()
@@ -157,7 +168,7 @@ class TestRunsNobodyHeardOf:
         assert seen == ["beat"]
         assert await rig.state(job_id) == "running"
 
-    async def test_what_it_holds_is_asked_for_with_every_beat_however_long_it_takes(self, rig: Rig) -> None:
+    async def test_every_heartbeat_asks_for_the_held_leases_however_long_it_takes(self, rig: Rig) -> None:
         """C4, C8: a cancel, and the loss of a lease."""
         between = Between(rig.database)
         hand, job_id = await started(rig, database=between)
@@ -172,9 +183,8 @@ class TestRunsNobodyHeardOf:
         assert hand.stage.handles[0].asked
         await hand.report()
 
-    async def test_a_reply_that_is_still_on_its_way_is_waited_for(self, rig: Rig) -> None:
-        """Rule "reconcile lost replies": beats between the claim's commit and its reply must not take the run from under the
-        worker."""
+    async def test_a_reply_in_transit_is_waited_for(self, rig: Rig) -> None:
+        """Rule "reconcile lost replies": heartbeats between the claim's commit and its reply must not hand the run back."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
         job_id = await rig.submit()
@@ -191,8 +201,8 @@ class TestRunsNobodyHeardOf:
         assert [execution.phase for execution in hand.held] == [Phase.RUNNING]
 
     async def test_later_claims_do_not_keep_an_unknown_lease_alive(self, rig: Rig) -> None:
-        """Rule "reconcile lost replies": only the claims that were under way when it was first seen could still bring it. A
-        busy worker always has a claim under way."""
+        """Rule "reconcile lost replies": only claims that had begun when the lease was first seen can still return it. A busy
+        worker always has an open claim."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
         job_id = await rig.submit()
@@ -203,14 +213,14 @@ class TestRunsNobodyHeardOf:
         async def beats() -> None:
             await hand.beat()
 
-        between.before("claim", beats)  # first sight, while the second claim is under way
+        between.before("claim", beats)  # first seen, while the second claim is open
         await hand.take()
-        between.before("claim", beats)  # the third is under way, the second is over
+        between.before("claim", beats)  # the third is open, the second has ended
         await hand.take()
         assert await rig.statuses(job_id) == ["released"]
         assert rig.of(Reconciled) == [Reconciled(hand.worker.worker_id, 1)]
 
-    async def test_an_at_most_once_run_nobody_heard_of_is_lost(self, rig: Rig) -> None:
+    async def test_an_at_most_once_run_without_a_reply_is_lost(self, rig: Rig) -> None:
         """C6, rule "bounded prefetch": the committed claim was its start."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
@@ -221,8 +231,8 @@ class TestRunsNobodyHeardOf:
         await hand.beat()
         assert [(letter.status, letter.permanent) for letter in await rig.letters()] == [("lost", True)]
 
-    async def test_one_that_ended_meanwhile_is_no_news(self, rig: Rig) -> None:
-        """The list of a beat is older than what was reported while it was on its way."""
+    async def test_a_run_that_ended_in_the_meantime_is_ignored(self, rig: Rig) -> None:
+        """The list of a heartbeat is older than reports that were sent in the meantime."""
         between = Between(rig.database)
         hand, job_id = await started(rig, database=between)
 
@@ -235,8 +245,8 @@ class TestRunsNobodyHeardOf:
         assert rig.of(Reconciled) == []
         assert await rig.statuses(job_id) == ["succeeded"]
 
-    async def test_one_whose_report_waits_is_known(self, rig: Rig) -> None:
-        """Rule "reconcile lost replies": ended, and the report is on its way."""
+    async def test_a_run_whose_report_waits_is_known(self, rig: Rig) -> None:
+        """Rule "reconcile lost replies": the run has ended, and its report is in transit."""
         hand, job_id = await started(rig)
         hand.stage.handles[0].returns()
         await settle()
@@ -247,7 +257,7 @@ class TestRunsNobodyHeardOf:
 
 
 class TestRunsThatAreOthers:
-    async def test_an_execution_whose_lease_has_gone_is_stopped(self, rig: Rig) -> None:
+    async def test_an_execution_whose_lease_is_gone_is_stopped(self, rig: Rig) -> None:
         """C4."""
         hand, job_id = await started(rig, timeout=100)
         rig.timers.stop()
@@ -260,7 +270,7 @@ class TestRunsThatAreOthers:
         assert hand.held == []
         assert len(rig.of(LeaseLost)) == 1
 
-    async def test_one_claimed_after_the_beat_was_sent_is_not_mistaken_for_lost(self, rig: Rig) -> None:
+    async def test_a_run_claimed_after_the_heartbeat_was_sent_is_not_taken_for_lost(self, rig: Rig) -> None:
         between = Between(rig.database)
         hand = await rig.worker(database=between)
         job_id = await rig.submit()
@@ -285,8 +295,8 @@ class TestRunsThatAreOthers:
 
 
 class TestDeclaredDead:
-    async def test_it_drops_what_it_holds_and_joins_again_under_a_new_id(self, rig: Rig) -> None:
-        """C4: whoever declared it dead was wrong, and it costs a repetition, never a double claim."""
+    async def test_a_worker_that_was_declared_dead_drops_its_runs_and_joins_again_under_a_new_id(self, rig: Rig) -> None:
+        """C4: the declaration was wrong, and costs a repetition, never a double claim."""
         hand, job_id = await started(rig, listens=False)
         old_id = hand.worker.worker_id
         sweeper = rig.sweeper()
@@ -311,8 +321,8 @@ class TestDeclaredDead:
         assert [event.worker_id for event in rig.of(LeaseLost)] == [old_id]
         assert hand.intake.slots.used == 0
 
-    async def test_it_is_said_once(self, rig: Rig) -> None:
-        """Two beats may find out before the event loop has heard of it."""
+    async def test_that_is_logged_once(self, rig: Rig) -> None:
+        """Two heartbeats may notice it before the event loop does."""
         hand, _ = await started(rig)
         old_id = hand.worker.worker_id
         await rig.execute("UPDATE sexton.workers SET lost_at = now()")
@@ -323,7 +333,7 @@ class TestDeclaredDead:
 
 
 class TestCutOff:
-    """C4, ADR 009: a worker that cannot heartbeat stops its own work before others may take it."""
+    """C4, ADR 009: a worker that cannot send heartbeats stops its own work before others may take it."""
 
     async def test_it_asks_then_forces_before_the_lease_ends(self, rig: Rig) -> None:
         between = Between(rig.database)
@@ -349,8 +359,8 @@ class TestCutOff:
         assert (await rig.last(job_id)).reason == "the database was not reachable"
         assert await rig.state(job_id) == "ready"
 
-    async def test_the_silence_counts_from_when_the_last_answered_beat_was_sent(self, rig: Rig) -> None:
-        """The sweeper may have seen that beat as soon as it was sent, however late the answer came."""
+    async def test_the_silence_counts_from_when_the_last_answered_heartbeat_was_sent(self, rig: Rig) -> None:
+        """The sweeper may have seen that heartbeat as soon as it was sent, however late the answer came."""
         between = Between(rig.database)
         hand, _ = await started(rig, database=between)
 
@@ -367,7 +377,7 @@ class TestCutOff:
         assert hand.stage.handles[0].asked
         await hand.report()
 
-    async def test_a_beat_that_gets_through_ends_the_silence(self, rig: Rig) -> None:
+    async def test_a_heartbeat_that_gets_through_ends_the_silence(self, rig: Rig) -> None:
         hand, _ = await started(rig)
         for _ in range(5):
             rig.move(LEASE_S - ASK_S - 0.1)
@@ -376,7 +386,7 @@ class TestCutOff:
         hand.heartbeat.watch()
         assert not hand.stage.handles[0].asked
 
-    async def test_a_job_with_a_longer_lease_goes_on_for_longer(self, rig: Rig) -> None:
+    async def test_a_job_with_a_longer_lease_continues_for_longer(self, rig: Rig) -> None:
         between = Between(rig.database)
         hand, _ = await started(rig, database=between, lease=60)
         between.away = True
@@ -390,7 +400,7 @@ class TestCutOff:
         await hand.report()
 
     async def test_a_job_with_a_shorter_lease_gets_the_clusters(self, rig: Rig) -> None:
-        """Nobody declares a worker dead before the cluster's lease is over."""
+        """No sweeper declares a worker dead before the cluster's lease is over."""
         hand, _ = await started(rig, lease=1)
         rig.move(LEASE_S - ASK_S - 0.1)
         hand.heartbeat.watch()
@@ -405,7 +415,7 @@ class TestCutOff:
         hand.heartbeat.watch()
         assert not hand.stage.handles[0].asked
 
-    async def test_what_was_taken_ahead_is_given_up_too(self, rig: Rig) -> None:
+    async def test_prefetched_runs_are_given_up_too(self, rig: Rig) -> None:
         hand, _ = await started(rig)
         (execution,) = hand.held
         execution.phase = Phase.TAKEN
@@ -415,8 +425,8 @@ class TestCutOff:
 
 
 class TestTheLoop:
-    async def test_a_loop_that_hangs_silences_the_heartbeat(self, rig: Rig) -> None:
-        """Rule "the sweeper ends overdue runs": nothing this worker holds goes forward, so others should have it."""
+    async def test_a_hanging_event_loop_stops_the_heartbeat(self, rig: Rig) -> None:
+        """Rule "the sweeper ends overdue runs": no run of this worker makes progress, so other workers should take them."""
         hand, job_id = await started(rig)
         between = hand.worker.pulse
         sweeper = rig.sweeper()
@@ -431,7 +441,7 @@ class TestTheLoop:
         assert [event.worker_id for event in rig.of(WorkerLost)] == [hand.worker.worker_id]
         assert await rig.state(job_id) == "ready"
 
-    async def test_one_that_only_stumbles_does_not(self, rig: Rig) -> None:
+    async def test_a_short_stall_of_the_loop_does_not(self, rig: Rig) -> None:
         hand, _ = await started(rig)
         rig.move(4.0)
         await hand.heartbeat.run_once()
@@ -439,7 +449,7 @@ class TestTheLoop:
         (worker,) = await workers(rig)
         assert worker.beat_at == rig.clock.database_now()
 
-    async def test_it_is_told_again_when_it_happens_again(self, rig: Rig) -> None:
+    async def test_it_is_logged_again_when_it_happens_again(self, rig: Rig) -> None:
         hand, _ = await started(rig)
         for _ in range(2):
             rig.move(5)
@@ -448,7 +458,7 @@ class TestTheLoop:
             await hand.beat()
         assert len(rig.of(LoopStalled)) == 2
 
-    async def test_the_pulse_is_felt_as_long_as_the_loop_turns(self) -> None:
+    async def test_the_pulse_beats_as_long_as_the_loop_turns(self) -> None:
         clock = ManualClock(NOW)
         pulse = Pulse(clock)
 
@@ -467,8 +477,8 @@ class TestTheLoop:
 
 
 class TestOwnThread:
-    async def test_it_runs_beside_a_busy_loop_and_stops_when_told(self) -> None:
-        """C4: a handler that keeps Python busy cannot silence it."""
+    async def test_it_runs_beside_a_busy_loop_and_stops_on_request(self) -> None:
+        """C4: a handler that keeps Python busy cannot stop it."""
         seen: list[str] = []
         beaten = threading.Event()
 
@@ -486,9 +496,9 @@ class TestOwnThread:
         assert called.wait(LONG_S)
         await thread.stop(LONG_S)
         assert seen == ["sexton-heartbeat", "stopped"]
-        thread.call(called.set)  # to nobody, quietly
+        thread.call(called.set)  # the thread has ended: no effect, and no error
 
-    async def test_one_that_does_not_stop_is_not_waited_for_beyond_patience(self) -> None:
+    async def test_a_thread_that_does_not_stop_is_not_waited_for_beyond_its_time(self) -> None:
         release = threading.Event()
 
         async def stubborn(_stop: asyncio.Event) -> None:

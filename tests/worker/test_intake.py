@@ -1,4 +1,4 @@
-"""The intake: one run and at once when idle, hundreds under load, and never more than there are slots for."""
+"""The intake: one run at once when idle, hundreds under load, and never more than there are slots for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def end_all(hand: HandWorker) -> int:
 
 
 async def rounds(rig: Rig, hand: HandWorker, count: int) -> None:
-    """Under load: every ten milliseconds all handlers end, and the intake looks as often as it likes."""
+    """Under load: every ten milliseconds all handlers end, and the intake looks as often as it wants."""
     for _ in range(count):
         rig.move(ROUND_S)
         await end_all(hand)
@@ -48,7 +48,7 @@ def taken(hand: HandWorker) -> list[UUID]:
 
 
 async def under_load(rig: Rig) -> HandWorker:
-    """A worker at a pace of some hundred starts per second, with work taken ahead and far more waiting."""
+    """A worker at a rate of some hundred starts per second, with prefetched runs and many more waiting."""
     hand = await rig.worker(worker_concurrency=8)
     await rig.submit_many(2000)
     await rounds(rig, hand, 12)
@@ -66,8 +66,8 @@ class TestIdle:
         assert (handle.call.job_id, handle.call.arguments) == (job_id, {"n": 1})
         assert rig.of(Claimed) == [Claimed(hand.worker.worker_id, 1)]
 
-    async def test_after_something_was_there_or_was_told_it_looks_once_more_before_it_rests(self, rig: Rig) -> None:
-        """B8: submitters hold back notifications for ten milliseconds; one look after that closes the gap."""
+    async def test_after_a_run_or_a_notification_it_looks_once_more_before_it_rests(self, rig: Rig) -> None:
+        """B8: submitters hold back notifications for ten milliseconds; one look after that finds these runs."""
         hand = await rig.worker()
         await rig.submit()
         assert await hand.take() == LAST_LOOK_S > 0.010
@@ -87,19 +87,19 @@ class TestIdle:
         assert between.statements == ["claim"] * 3
 
     async def test_no_setting_makes_it_sleep_longer_than_two_seconds(self, rig: Rig) -> None:
-        """Rule "overdue work is anyone's": a notification may be lost."""
+        """Rule "any node does overdue work": a notification may be lost."""
         hand = await rig.worker(poll_s=600)
         await hand.take()
         assert await hand.take() <= 2.0
 
-    async def test_idle_workers_do_not_look_in_step(self, rig: Rig) -> None:
+    async def test_idle_workers_do_not_look_at_the_same_times(self, rig: Rig) -> None:
         hand = await rig.worker()
         await hand.take()
         assert len({await hand.take() for _ in range(5)}) == 5
 
-    async def test_what_no_scheduler_promoted_is_promoted_by_an_idle_worker(self, rig: Rig) -> None:
-        """B2, rule "overdue work is anyone's": with no scheduler at all, an idle worker promotes what is five seconds late, and
-        takes it at once."""
+    async def test_runs_that_no_scheduler_promoted_are_promoted_by_an_idle_worker(self, rig: Rig) -> None:
+        """B2, rule "any node does overdue work": without any scheduler, an idle worker promotes runs that are five seconds
+        late, and claims them at once."""
         hand = await rig.worker()
         job_id = await rig.submit(delay=1)
         for _ in range(4):
@@ -117,18 +117,20 @@ class TestIdle:
         await hand.take()
         assert await rig.state(job_id) == "running"
 
-    async def test_what_an_idle_worker_made_ready_is_told_to_the_workers_of_its_queue(self, rig: Rig, connection: Conn) -> None:
-        """B10: runs that a limit held back, and that this worker does not serve."""
+    async def test_runs_that_an_idle_worker_made_ready_are_announced_to_the_workers_of_their_queue(
+        self, rig: Rig, connection: Conn
+    ) -> None:
+        """B10: runs that a limit held back, in a queue that this worker does not serve."""
         heard: list[str] = []
         await connection.add_listener(READY, lambda _connection, _pid, _channel, queue: heard.append(str(queue)))
         await rig.submit(queue="mail", limit={"key": "stripe", "running": 1})
         await connection.fetch("SELECT 1")
         heard.clear()
-        await OverdueWork(rig.database, None, clock=rig.clock).see_to()
+        assert await OverdueWork(rig.database, None, clock=rig.clock).see_to() == 1
         await connection.fetch("SELECT 1")
         assert heard == ["mail"]
 
-    async def test_looking_for_the_overdue_is_rare(self, rig: Rig) -> None:
+    async def test_looking_for_overdue_runs_is_rare(self, rig: Rig) -> None:
         """B10: once in five seconds, and not at all under load."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
@@ -138,8 +140,8 @@ class TestIdle:
             await hand.take()
         assert between.statements.count("promote") == 20 / OVERDUE_LOOK_S
 
-    async def test_nothing_is_taken_while_a_beat_is_overdue(self, rig: Rig) -> None:
-        """C4: after an outage the first thing is to be heard again; what were taken before would go straight back."""
+    async def test_nothing_is_claimed_while_a_heartbeat_is_overdue(self, rig: Rig) -> None:
+        """C4: after an outage the worker first sends a heartbeat; runs claimed before that would be handed back at once."""
         hand = await rig.worker()
         job_id = await rig.submit()
         rig.move(LEASE_S)
@@ -152,7 +154,7 @@ class TestIdle:
 
 class TestSlots:
     async def test_it_claims_no_more_than_it_has_slots_for(self, rig: Rig) -> None:
-        """C1: a full worker leaves work in the store."""
+        """C1: a full worker leaves runs in the store."""
         hand = await rig.worker(worker_concurrency=4)
         await rig.submit_many(10)
         assert await hand.take() == 0.0, "there may be more"
@@ -161,7 +163,7 @@ class TestSlots:
         assert await rig.states() == ["ready"] * 6 + ["running"] * 4
         assert len(hand.stage.running) == 4
 
-    async def test_a_slot_that_frees_is_used_at_once(self, rig: Rig) -> None:
+    async def test_a_slot_that_becomes_free_is_used_at_once(self, rig: Rig) -> None:
         """B8, C1."""
         hand = await rig.worker(worker_concurrency=2)
         await rig.submit_many(3)
@@ -175,8 +177,8 @@ class TestSlots:
         assert len(hand.stage.handles) == 3
         assert hand.intake.slots.used == 2
 
-    async def test_every_slot_comes_back_however_its_execution_ended(self, rig: Rig) -> None:
-        """C1: a leaked slot is a worker that slowly dies."""
+    async def test_every_slot_becomes_free_however_its_execution_ended(self, rig: Rig) -> None:
+        """C1: with leaked slots a worker would slowly stop."""
         hand = await rig.worker(worker_concurrency=4)
         await rig.submit_many(4, timeout=5)
         await hand.take()
@@ -211,10 +213,8 @@ class TestSlots:
 
 
 class TestWhatIsNotReported:
-    async def test_nothing_is_taken_while_too_much_waits_to_be_reported(
-        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """C4: found by parking 10,000 calls to a dead host. Whatever ended and is not written down is lost with its worker."""
+    async def test_nothing_is_claimed_while_too_many_reports_wait(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        """C4: found by parking 10,000 calls to a dead host. Results that are not reported yet are lost with their worker."""
         monkeypatch.setattr(intake, "UNREPORTED_LIMIT", 8)
         hand = await rig.worker(worker_concurrency=8)
         await rig.submit_many(20)
@@ -228,8 +228,8 @@ class TestWhatIsNotReported:
 
 
 class TestAhead:
-    async def test_what_is_taken_ahead_starts_within_about_fifty_milliseconds(self, rig: Rig) -> None:
-        """Rule "bounded prefetch": at the present pace, and never more than a limit."""
+    async def test_a_prefetched_run_starts_within_about_fifty_milliseconds(self, rig: Rig) -> None:
+        """Rule "bounded prefetch": at the current rate, and never more than a limit."""
         hand = await rig.worker(worker_concurrency=8)
         await rig.submit_many(1500)
         for _ in range(40):
@@ -238,8 +238,8 @@ class TestAhead:
             assert len(taken(hand)) <= min(pace_per_s * AHEAD_S * 1.5, AHEAD_LIMIT)
         assert taken(hand)
 
-    async def test_a_slow_worker_takes_nothing_ahead(self, rig: Rig) -> None:
-        """Rule "bounded prefetch": others may be free."""
+    async def test_a_slow_worker_prefetches_nothing(self, rig: Rig) -> None:
+        """Rule "bounded prefetch": other workers may be free."""
         hand = await rig.worker(worker_concurrency=4)
         await rig.submit_many(100)
         for _ in range(10):
@@ -249,7 +249,7 @@ class TestAhead:
                 pass
             assert taken(hand) == []
 
-    async def test_what_waits_starts_when_a_slot_frees_without_asking_the_database(self, rig: Rig) -> None:
+    async def test_a_prefetched_run_starts_when_a_slot_becomes_free_without_a_statement(self, rig: Rig) -> None:
         """B8."""
         hand = await under_load(rig)
         before = len(hand.stage.handles)
@@ -258,8 +258,8 @@ class TestAhead:
         await settle()
         assert hand.stage.handles[before].call.job_id == next_job
 
-    async def test_what_turns_out_wrong_goes_back(self, rig: Rig) -> None:
-        """Rule "bounded prefetch": the handlers have become slow; another worker may be quicker. Nothing is spent."""
+    async def test_prefetched_runs_are_handed_back_when_handlers_become_slow(self, rig: Rig) -> None:
+        """Rule "bounded prefetch": another worker may be faster. Nothing is spent."""
         hand = await under_load(rig)
         waiting = taken(hand)
         rig.move(STALE_S + 0.01)
@@ -272,8 +272,8 @@ class TestAhead:
             assert (run["state"], run["attempt"], run["lost_count"]) == ("ready", 0, 0)
         assert await rig.statuses(waiting[0]) == ["released"]
 
-    async def test_what_was_taken_long_ago_does_not_start_when_a_slot_frees(self, rig: Rig) -> None:
-        """Rule "bounded prefetch": the process stood still, and what it took ahead may be another's by now."""
+    async def test_a_run_that_was_prefetched_long_ago_does_not_start_when_a_slot_becomes_free(self, rig: Rig) -> None:
+        """Rule "bounded prefetch": the process was paused, and another worker may hold the run by now."""
         hand = await under_load(rig)
         before = len(hand.stage.handles)
         rig.move(STALE_S + 0.01)
@@ -281,14 +281,14 @@ class TestAhead:
         await settle()
         assert len(hand.stage.handles) == before
 
-    async def test_with_work_waiting_it_looks_again_when_that_would_be_stale(self, rig: Rig) -> None:
-        """Rule "bounded prefetch": a second, not the two seconds of an idle look."""
+    async def test_with_prefetched_runs_it_looks_again_before_they_are_too_old(self, rig: Rig) -> None:
+        """Rule "bounded prefetch": after a second, not the two seconds of an idle worker."""
         hand = await under_load(rig)
         while (rest_s := await hand.take()) == 0.0:
             pass
         assert rest_s <= STALE_S
 
-    async def test_at_most_once_is_never_taken_ahead(self, rig: Rig) -> None:
+    async def test_at_most_once_is_never_prefetched(self, rig: Rig) -> None:
         """Rule "bounded prefetch": its claim is its start."""
         hand = await rig.worker(worker_concurrency=8)
         for _ in range(20):
@@ -301,9 +301,9 @@ class TestAhead:
             takes_ahead = takes_ahead or bool(taken(hand))
         assert takes_ahead, "or there was nothing to see"
 
-    async def test_at_most_once_is_not_starved_by_a_crowd_that_may_be_taken_ahead(self, rig: Rig) -> None:
-        """B8, C8, rule "bounded prefetch": a critical run starts within a second, however busy the worker is with less urgent
-        ones."""
+    async def test_at_most_once_is_not_starved_by_runs_that_may_be_prefetched(self, rig: Rig) -> None:
+        """B8, C8, rule "bounded prefetch": a critical run starts within a second, however many less urgent runs the worker
+        executes."""
         hand = await under_load(rig)
         job_id = await rig.submit(delivery="at_most_once", priority="critical")
         for _ in range(round(1.0 / ROUND_S)):
@@ -313,8 +313,8 @@ class TestAhead:
         assert "ready" in await rig.states(), "the crowd was not large enough to show anything"
         assert await rig.state(job_id) != "ready"
 
-    async def test_a_limited_run_that_a_look_ahead_passed_over_does_not_wait_for_the_next_hint(self, rig: Rig) -> None:
-        """C10, rule "bounded prefetch": whoever made room for it has told so, and nobody tells twice."""
+    async def test_a_limited_run_that_a_prefetch_skipped_does_not_wait_for_the_next_notification(self, rig: Rig) -> None:
+        """C10, rule "bounded prefetch": the run that released the slot has already sent the only notification."""
         hand = await rig.worker(worker_concurrency=20)
         await rig.submit_many(60, limit={"key": "stripe", "running": 5})
         async with rig.database.connection() as connection:
@@ -324,13 +324,13 @@ class TestAhead:
             assert len(hand.stage.running) == 5
             rig.move(0.02)
             await end_all(hand)
-            await hand.take()  # before the report has made room
+            await hand.take()  # before the report has released the slot
             await hand.report()
             hand.intake.hear()
             while await hand.take() == 0.0:
                 pass
 
-    async def test_one_cancelled_or_lost_while_it_waits_is_not_started(self, rig: Rig) -> None:
+    async def test_a_prefetched_run_that_is_cancelled_or_lost_is_not_started(self, rig: Rig) -> None:
         """A5, C4."""
         hand = await under_load(rig)
         cancelled, lost, *_ = [e for e in hand.held if e.phase is Phase.TAKEN]
@@ -348,8 +348,8 @@ class TestAhead:
 
 
 class TestBothHands:
-    async def test_the_second_rests_until_one_claim_was_not_enough(self, rig: Rig) -> None:
-        """B8, B10: an idle worker pays for one."""
+    async def test_the_second_claim_loop_rests_until_one_claim_was_not_enough(self, rig: Rig) -> None:
+        """B8, B10: an idle worker pays for one loop."""
         between = Between(rig.database)
         hand = await rig.worker(database=between, worker_concurrency=40)
         _, second = hand.intake.hands
@@ -380,10 +380,10 @@ class TestBothHands:
         assert len(hand.stage.running) == 40
 
     @pytest.mark.parametrize("options", [{"delivery": "at_most_once"}, {"limit": {"key": "k", "running": 1000}}])
-    async def test_what_is_never_taken_ahead_finds_its_slot_whatever_the_other_brings(
+    async def test_runs_that_are_never_prefetched_find_their_slot_whatever_the_other_claim_returns(
         self, rig: Rig, options: dict[str, Any]
     ) -> None:
-        """Rule "bounded prefetch": slots promised to a claim under way are not filled with what was taken ahead."""
+        """Rule "bounded prefetch": slots promised to an open claim are not filled with prefetched runs."""
         between = Between(rig.database)
         hand = await rig.worker(database=between, worker_concurrency=40)
         first, second = hand.intake.hands
@@ -396,7 +396,7 @@ class TestBothHands:
             await parked_runs.release(connection, now=rig.clock.database_now())
         rig.move(TURN_S)
         await hand.beat()
-        first.claimed_ahead, second.claimed_ahead = True, False  # so it is the first one's turn to take what can start at once
+        first.claimed_ahead, second.claimed_ahead = True, False  # so that the first one claims for free slots next
 
         async def reach_with_the_other() -> None:
             await second.run_once()
@@ -406,7 +406,7 @@ class TestBothHands:
         await first.run_once()
         assert held_back <= {handle.call.job_id for handle in hand.stage.running}
 
-    async def test_a_failed_claim_of_either_leaves_no_slot_promised(self, rig: Rig) -> None:
+    async def test_a_failed_claim_of_either_loop_leaves_no_slot_promised(self, rig: Rig) -> None:
         between = Between(rig.database)
         hand = await rig.worker(database=between, worker_concurrency=40)
         await rig.submit_many(200)
@@ -421,7 +421,7 @@ class TestBothHands:
         assert len(hand.stage.running) == 40
 
     async def test_a_drain_waits_for_the_claims_of_both(self, rig: Rig) -> None:
-        """C12: and hands back what they bring."""
+        """C12: and hands back the runs that they return."""
         between = Between(rig.database)
         hand = await rig.worker(database=between, worker_concurrency=40)
         _, second = hand.intake.hands
@@ -446,7 +446,7 @@ class TestBothHands:
 
 
 class TestClosing:
-    async def test_closed_it_takes_no_more_and_hands_back_what_has_not_started(self, rig: Rig) -> None:
+    async def test_a_closed_intake_claims_no_more_and_hands_back_runs_that_have_not_started(self, rig: Rig) -> None:
         """C12."""
         hand = await under_load(rig)
         waiting = taken(hand)
@@ -462,7 +462,7 @@ class TestClosing:
         await hand.report()
         assert hand.held == []
 
-    async def test_what_a_claim_under_way_brings_is_handed_back(self, rig: Rig) -> None:
+    async def test_runs_of_an_open_claim_are_handed_back(self, rig: Rig) -> None:
         """C12."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
@@ -479,7 +479,7 @@ class TestClosing:
         assert run is not None
         assert (run["state"], run["attempt"]) == ("ready", 0)
 
-    async def test_an_at_most_once_run_that_a_claim_under_way_brings_is_not_thrown_away(self, rig: Rig) -> None:
+    async def test_an_at_most_once_run_of_an_open_claim_is_started(self, rig: Rig) -> None:
         """C12, rule "bounded prefetch": its claim was its start, so it starts; handing it back would bury it unstarted."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)
@@ -497,7 +497,7 @@ class TestClosing:
 
 
 class TestWhose:
-    async def test_a_task_it_does_not_know_waits_for_a_worker_that_does(self, rig: Rig) -> None:
+    async def test_an_unknown_task_waits_for_a_worker_that_knows_it(self, rig: Rig) -> None:
         """Rule "claim only known tasks": a rolling deploy."""
         old, new = await rig.worker(tasks=("a",)), await rig.worker(tasks=("a", "b"))
         job_id = await rig.submit("b")
@@ -506,7 +506,7 @@ class TestWhose:
         await new.take()
         assert await rig.state(job_id) == "running"
 
-    async def test_it_takes_only_from_its_queues(self, rig: Rig) -> None:
+    async def test_it_claims_only_from_its_queues(self, rig: Rig) -> None:
         """C11."""
         hand = await rig.worker(worker_queues=("mail", "print"))
         default, mail = await rig.submit(), await rig.submit(queue="mail")
@@ -533,7 +533,7 @@ class TestWhose:
         await hand.take()
         assert await rig.state(job_id) == "ready"
 
-    async def test_what_a_claim_brings_to_who_it_was_before_it_was_declared_dead_is_dropped(self, rig: Rig) -> None:
+    async def test_runs_claimed_under_the_id_of_a_worker_that_was_declared_dead_are_dropped(self, rig: Rig) -> None:
         """C4: a worker that was paused between its claim and the reply."""
         between = Between(rig.database)
         hand = await rig.worker(database=between)

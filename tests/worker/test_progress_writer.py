@@ -1,4 +1,4 @@
-"""C13: what a handler says is seen while it runs, and kept when it has ended."""
+"""C13: the output of a handler is visible while it runs, and kept when it has ended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_progress_and_output_are_seen_live_and_kept(rig: Rig) -> None:
     assert await rig.live_output(job_id) is None
 
 
-async def test_only_what_is_new_is_written(rig: Rig) -> None:
+async def test_only_new_output_is_written(rig: Rig) -> None:
     """B10: a silent handler costs nothing."""
     between = Between(rig.database)
     hand = await rig.worker(database=between)
@@ -48,8 +48,8 @@ async def test_only_what_is_new_is_written(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("lost_by", ["refuse", "lose_reply"])
-async def test_words_are_not_lost_with_the_connection(rig: Rig, lost_by: str) -> None:
-    """D4: the last word before a long silence is shown after an outage."""
+async def test_output_is_not_lost_with_the_connection(rig: Rig, lost_by: str) -> None:
+    """D4: the last output before a long silence is shown after an outage."""
     between = Between(rig.database)
     hand = await rig.worker(database=between)
     job_id = await rig.submit()
@@ -63,7 +63,7 @@ async def test_words_are_not_lost_with_the_connection(rig: Rig, lost_by: str) ->
 
 
 async def test_nothing_is_written_once_the_lease_is_lost(rig: Rig) -> None:
-    """C4: the words belong to whoever holds the run now."""
+    """C4: the output belongs to the worker that holds the run now."""
     hand = await rig.worker()
     job_id = await rig.submit()
     await hand.take()
@@ -79,7 +79,7 @@ async def test_nothing_is_written_once_the_lease_is_lost(rig: Rig) -> None:
 
 
 async def test_nothing_is_written_after_the_end(rig: Rig) -> None:
-    """What was said last goes with the report, not behind it."""
+    """The last output is part of the report, and is not written after it."""
     between = Between(rig.database)
     hand = await rig.worker(database=between)
     job_id = await rig.submit()
@@ -96,7 +96,7 @@ async def test_nothing_is_written_after_the_end(rig: Rig) -> None:
     assert (await rig.last(job_id)).output == "last words"
 
 
-async def test_the_words_of_a_failed_attempt_do_not_show_for_the_next(rig: Rig) -> None:
+async def test_the_output_of_a_failed_attempt_is_not_shown_for_the_next(rig: Rig) -> None:
     hand = await rig.worker()
     job_id = await rig.submit()
     await hand.take()

@@ -1,4 +1,4 @@
-"""The reporter: outcomes in batches, each under its lease; nothing is lost with a reply, and nothing is told twice."""
+"""The reporter: outcomes in batches, each under its lease; no report is lost with a reply, and no event is emitted twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def started(rig: Rig, count: int = 1, **options: Any) -> tuple[HandWorker, Between, list[UUID]]:
-    """A worker with that many handlers under way, whose statements the test can step between."""
+    """A worker with that many running handlers. The test can act between its statements."""
     between = Between(rig.database)
     hand = await rig.worker(database=between, worker_concurrency=count)
     await rig.submit_many(count, **options)
@@ -30,13 +30,13 @@ async def started(rig: Rig, count: int = 1, **options: Any) -> tuple[HandWorker,
 
 
 async def lose_all(rig: Rig) -> None:
-    """The runs go to somebody else."""
+    """Another worker gets the runs."""
     await rig.execute("DELETE FROM sexton.workers")
     await rig.sweeper().run_once()
 
 
 class TestBatches:
-    async def test_all_that_gathered_goes_in_one_statement(self, rig: Rig) -> None:
+    async def test_all_waiting_reports_are_sent_in_one_statement(self, rig: Rig) -> None:
         """B11."""
         hand, between, jobs = await started(rig, 30)
         for handle in hand.stage.handles:
@@ -59,13 +59,13 @@ class TestBatches:
         assert [await hand.worker.reporter.run_once() for _ in range(3)] == [0.0, 0.0, REST_S]
         assert between.statements == ["finish"] * 3
 
-    async def test_an_idle_one_asks_nothing_of_the_database(self, rig: Rig) -> None:
+    async def test_an_idle_reporter_sends_no_statement(self, rig: Rig) -> None:
         """B10."""
         hand, between, _ = await started(rig)
         assert await hand.worker.reporter.run_once() == REST_S
         assert between.statements == []
 
-    async def test_an_end_wakes_it(self, rig: Rig) -> None:
+    async def test_the_end_of_a_run_wakes_it(self, rig: Rig) -> None:
         """B8."""
         hand, _, _ = await started(rig)
         assert not hand.worker.reporter.wake.is_set
@@ -73,7 +73,7 @@ class TestBatches:
         await settle()
         assert hand.worker.reporter.wake.is_set
 
-    async def test_every_kind_of_end_goes_through_the_same_batch(self, rig: Rig) -> None:
+    async def test_every_kind_of_end_is_part_of_the_same_batch(self, rig: Rig) -> None:
         """Rule "one path in, one path out"."""
         hand, between, jobs = await started(rig, 5, retry=Retry.immediate(), timeout=0)
         first, second, third, fourth, _ = hand.stage.handles
@@ -90,7 +90,7 @@ class TestBatches:
 
 class TestLostReplies:
     async def test_a_report_whose_reply_was_lost_is_found_recorded(self, rig: Rig) -> None:
-        """Rule "reconcile lost replies": zero rows plus a history row with my token is success."""
+        """Rule "reconcile lost replies": zero rows plus a history row with this token is success."""
         hand, between, jobs = await started(rig, 3)
         for handle in hand.stage.handles:
             handle.returns("done")
@@ -107,8 +107,8 @@ class TestLostReplies:
         assert (hand.held, hand.worker.holdings.refused_count) == ([], 0)
 
     @pytest.mark.parametrize("end", ["retry", "snooze", "release"])
-    async def test_so_is_one_that_gave_the_run_back(self, rig: Rig, end: str) -> None:
-        """Rule "reconcile lost replies": even if it is somebody else's by now, and under way again."""
+    async def test_a_hand_back_whose_reply_was_lost_is_found_recorded(self, rig: Rig, end: str) -> None:
+        """Rule "reconcile lost replies": even if another worker executes the run by now."""
         hand, between, (job_id,) = await started(rig, retry=Retry.immediate())
         if end == "release":
             hand.held[0].release("draining")
@@ -126,7 +126,7 @@ class TestLostReplies:
         assert len(await rig.executions(job_id)) == 1
         assert await rig.state(job_id) == "running"
 
-    async def test_one_that_never_arrived_is_sent_again(self, rig: Rig) -> None:
+    async def test_a_report_that_never_arrived_is_sent_again(self, rig: Rig) -> None:
         """D4."""
         hand, between, (job_id,) = await started(rig)
         hand.stage.handles[0].returns("done")
@@ -138,7 +138,7 @@ class TestLostReplies:
         await hand.report()
         assert (await rig.last(job_id)).result_json == '"done"'
 
-    async def test_what_ends_while_a_batch_is_under_way_waits_for_the_next(self, rig: Rig) -> None:
+    async def test_runs_that_end_while_a_batch_is_sent_wait_for_the_next(self, rig: Rig) -> None:
         hand, between, jobs = await started(rig, 2)
         first, second = hand.stage.handles
         first.returns()
@@ -155,8 +155,8 @@ class TestLostReplies:
         assert await rig.status(jobs[1]) == "completed"
 
     @pytest.mark.parametrize("broken", ["fate", "finish"])
-    async def test_a_failure_half_way_through_tells_nothing_twice(self, rig: Rig, broken: str) -> None:
-        """One event per transition: what was settled before the failure is not told again with the second try."""
+    async def test_a_failure_in_the_middle_emits_no_event_twice(self, rig: Rig, broken: str) -> None:
+        """One event per transition: events from before the failure are not emitted again with the second try."""
         hand, between, jobs = await started(rig, 4)
         if broken == "fate":
             await take_over(rig, jobs[2])
@@ -187,7 +187,7 @@ class TestLostReplies:
 
 
 async def take_over(rig: Rig, job_id: UUID) -> None:
-    """Swept as overrunning, though its worker lives."""
+    """Swept because it exceeded its time, though its worker is alive."""
     await rig.execute("ALTER TABLE sexton.runs DISABLE TRIGGER test_only_watch")
     await rig.execute("UPDATE sexton.runs SET must_end_at = claimed_at WHERE job_id = $1", job_id)
     await rig.execute("ALTER TABLE sexton.runs ENABLE TRIGGER test_only_watch")
@@ -195,7 +195,7 @@ async def take_over(rig: Rig, job_id: UUID) -> None:
 
 
 class TestTheFence:
-    async def test_a_result_whose_lease_has_gone_is_dropped_counted_and_told(self, rig: Rig) -> None:
+    async def test_a_result_whose_lease_is_gone_is_dropped_counted_and_logged(self, rig: Rig) -> None:
         """C4."""
         hand, _, (job_id,) = await started(rig)
         (lease,) = [execution.claimed.lease for execution in hand.held]
@@ -210,7 +210,7 @@ class TestTheFence:
 
     @pytest.mark.parametrize("by", ["another", "this very one"])
     async def test_it_cannot_close_the_next_attempt(self, rig: Rig, by: str) -> None:
-        """C4: the same run, claimed again by another worker, or by this very one."""
+        """C4: the same run, claimed again by another worker, or by this one."""
         hand, _, (job_id,) = await started(rig, retry=Retry.immediate())
         await take_over(rig, job_id)
         heir = await rig.worker()
@@ -224,7 +224,7 @@ class TestTheFence:
         assert await rig.statuses(job_id) == ["timed_out"]
         assert len(rig.of(LeaseLost)) == 1
 
-    async def test_the_others_of_its_batch_are_accepted(self, rig: Rig) -> None:
+    async def test_the_other_reports_of_its_batch_are_accepted(self, rig: Rig) -> None:
         hand, _, jobs = await started(rig, 3)
         await take_over(rig, jobs[1])
         for handle in hand.stage.handles:
@@ -233,7 +233,7 @@ class TestTheFence:
         assert {event.job_id for event in rig.of(Ended)} == {jobs[0], jobs[2]}
         assert [event.job_id for event in rig.of(LeaseLost)] == [jobs[1]]
 
-    async def test_the_fleet_shows_how_many_results_came_too_late(self, rig: Rig) -> None:
+    async def test_the_fleet_shows_the_number_of_late_results(self, rig: Rig) -> None:
         """E1: lease expiries."""
         hand, _, (job_id,) = await started(rig)
         await take_over(rig, job_id)
@@ -245,7 +245,7 @@ class TestTheFence:
 
 class TestWhatTheDatabaseRefuses:
     @pytest.mark.parametrize("offender", range(7))
-    async def test_the_offender_is_found_and_the_others_are_accepted(self, rig: Rig, offender: int) -> None:
+    async def test_the_rejected_report_is_found_and_the_others_are_accepted(self, rig: Rig, offender: int) -> None:
         """Rule "bisect bad batches": it becomes a permanent failure with a clear error."""
         hand, _, jobs = await started(rig, 7)
         for index, handle in enumerate(hand.stage.handles):
@@ -261,7 +261,7 @@ class TestWhatTheDatabaseRefuses:
         assert len(rig.of(Ended)) == 7
         assert hand.held == []
 
-    async def test_all_offenders_of_a_batch_are_found(self, rig: Rig) -> None:
+    async def test_all_rejected_reports_of_a_batch_are_found(self, rig: Rig) -> None:
         """Rule "bisect bad batches"."""
         hand, _, jobs = await started(rig, 6)
         for index, handle in enumerate(hand.stage.handles):
@@ -269,7 +269,7 @@ class TestWhatTheDatabaseRefuses:
         await hand.report()
         assert [await rig.status(job_id) for job_id in jobs] == ["completed", "failed"] * 3
 
-    async def test_an_offender_whose_lease_has_gone_is_dropped(self, rig: Rig) -> None:
+    async def test_a_rejected_report_whose_lease_is_gone_is_dropped(self, rig: Rig) -> None:
         """C4, rule "bisect bad batches"."""
         hand, _, (job_id,) = await started(rig)
         await take_over(rig, job_id)
@@ -305,7 +305,7 @@ class TestCancelInBetween:
 
 
 async def until_blocked_by(observer: Conn, rival: Conn, work: asyncio.Future[Any]) -> None:
-    """Returns once somebody waits for the rival."""
+    """Returns once another session waits for the rival."""
     pid = rival.get_server_pid()
     while not work.done():
         if await observer.fetchval("SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))", pid):

@@ -48,7 +48,7 @@ async def take_over(rig: Rig) -> None:
     await rig.sweeper().run_once()
 
 
-# Each way gives a connection inside a transaction that the handler itself has begun, and a way to run a statement on it.
+# Each way returns a connection inside a transaction that the handler has begun, and a function that runs a statement on it.
 Statement = Callable[[str], Any]
 Own = Callable[[str], Any]
 
@@ -113,8 +113,9 @@ class TestOnOurPool:
         assert hand.intake.slots.used == 0
 
     @pytest.mark.parametrize("end", ["raises", "declared dead"])
-    async def test_what_follows_the_commit_does_not_change_what_is_told(self, rig: Rig, end: str) -> None:
-        """C6: history has its success, so the event says so, whatever the handler or the worker met afterwards."""
+    async def test_events_after_the_commit_do_not_change_the_outcome(self, rig: Rig, end: str) -> None:
+        """C6: the history has its success, so the event is a success too, whatever happens to the handler or the worker
+        afterwards."""
         hand, job_id, context = await started(rig)
         async with context.transaction() as connection:
             await connection.execute(EFFECT.format(job_id))
@@ -127,7 +128,7 @@ class TestOnOurPool:
         assert [(event.status, event.ending) for event in rig.of(events.Ended)] == [("succeeded", "completed")]
         assert rig.of(events.LeaseLost) == []
 
-    async def test_the_result_given_inside_is_kept_and_so_are_the_words(self, rig: Rig) -> None:
+    async def test_the_result_and_the_output_given_inside_are_kept(self, rig: Rig) -> None:
         """C13, C14."""
         hand, job_id, context = await started(rig)
         transaction = context.transaction()
@@ -160,8 +161,8 @@ class TestOnOurPool:
         assert await rig.state(job_id) == "waiting"
         assert await rig.statuses(job_id) == ["failed"]
 
-    async def test_a_statement_that_failed_and_was_swallowed_commits_nothing(self, rig: Rig) -> None:
-        """PostgreSQL answers COMMIT of a failed transaction with ROLLBACK; that must not pass for success."""
+    async def test_a_failed_statement_whose_error_was_ignored_commits_nothing(self, rig: Rig) -> None:
+        """PostgreSQL answers COMMIT of a failed transaction with ROLLBACK; that must not count as a success."""
         _, job_id, context = await started(rig)
 
         async def pays() -> None:
@@ -175,8 +176,8 @@ class TestOnOurPool:
         assert await effects(rig) == 0
         assert await rig.state(job_id) == "running"
 
-    async def test_a_lease_that_has_gone_rolls_everything_back(self, rig: Rig) -> None:
-        """C4: the effect is the heir's."""
+    async def test_a_lost_lease_rolls_everything_back(self, rig: Rig) -> None:
+        """C4: the effect belongs to the worker that holds the run now."""
         hand, job_id, context = await started(rig)
 
         async def pays() -> None:
@@ -193,8 +194,8 @@ class TestOnOurPool:
         assert await rig.state(job_id) == "ready"
         assert await rig.statuses(job_id) == ["lost"]
 
-    async def test_a_sweeper_waits_for_a_transaction_at_its_end_and_then_finds_nothing(self, rig: Rig) -> None:
-        """C6: whoever locks the run first decides; the other changes nothing."""
+    async def test_a_sweeper_waits_for_the_end_of_a_transaction_and_then_changes_nothing(self, rig: Rig) -> None:
+        """C6: the session that locks the run first decides; the other changes nothing."""
         between = Between(rig.database)
         _, job_id, context = await started(rig, database=between)
 
@@ -207,8 +208,8 @@ class TestOnOurPool:
         assert await effects(rig) == 1
         assert await rig.statuses(job_id) == ["succeeded"]
 
-    async def test_a_result_that_cannot_be_kept_rolls_everything_back(self, rig: Rig) -> None:
-        """C14: unlike a return value, it is known before anything has happened."""
+    async def test_a_result_that_cannot_be_stored_rolls_everything_back(self, rig: Rig) -> None:
+        """C14: unlike a return value, it is known before the commit."""
         _, job_id, context = await started(rig)
 
         async def pays() -> None:
@@ -222,7 +223,7 @@ class TestOnOurPool:
         assert await effects(rig) == 0
         assert await rig.state(job_id) == "running"
 
-    async def test_a_cancel_that_came_meanwhile_does_not_undo_what_is_done(self, rig: Rig) -> None:
+    async def test_a_cancel_during_the_transaction_does_not_undo_it(self, rig: Rig) -> None:
         """A5."""
         _, job_id, context = await started(rig)
         async with context.transaction() as connection:
@@ -231,8 +232,8 @@ class TestOnOurPool:
         assert await effects(rig) == 1
         assert await rig.status(job_id) == "completed"
 
-    async def test_a_handler_that_goes_on_after_its_transaction_is_not_stopped(self, rig: Rig) -> None:
-        """Its run is over by its own doing; that is no lost lease."""
+    async def test_a_handler_that_continues_after_its_transaction_is_not_stopped(self, rig: Rig) -> None:
+        """Its run has ended by its own transaction; that is not a lost lease."""
         hand, _, context = await started(rig, timeout=0)
         async with context.transaction():
             pass
@@ -245,7 +246,7 @@ class TestOnOurPool:
         await hand.report()
         assert rig.of(events.LeaseLost) == []
 
-    async def test_a_beat_during_its_last_statement_does_not_stop_it(self, rig: Rig) -> None:
+    async def test_a_heartbeat_during_its_last_statement_does_not_stop_it(self, rig: Rig) -> None:
         between = Between(rig.database)
         hand, _, context = await started(rig, database=between)
 
@@ -259,8 +260,8 @@ class TestOnOurPool:
         await hand.beat()
         assert not hand.stage.handles[0].asked
 
-    async def test_one_that_rolled_back_can_still_lose_its_lease(self, rig: Rig) -> None:
-        """C4: the row vanishes by somebody else's doing now."""
+    async def test_a_transaction_that_rolled_back_can_still_lose_its_lease(self, rig: Rig) -> None:
+        """C4: this time another session removes the row."""
         between = Between(rig.database)
         hand, _, context = await started(rig, database=between, timeout=0)
         between.refuse("finish")
@@ -286,7 +287,7 @@ class TestOnOurPool:
         assert await effects(rig) == 1
         assert (await rig.last(job_id)).result_json is None
 
-    async def test_a_plain_function_is_told_to_bring_its_connection(self, rig: Rig) -> None:
+    async def test_a_plain_function_is_asked_to_pass_its_connection(self, rig: Rig) -> None:
         _, _, context = await started(rig)
         with pytest.raises(TypeError, match=r"with ctx\.transaction\(connection\)"), context.transaction():
             pass
@@ -307,7 +308,7 @@ class TestOnTheirConnection:
         assert await rig.statuses(job_id) == ["succeeded"]
 
     @OWN_WAYS
-    async def test_their_rollback_takes_the_end_back_too(self, rig: Rig, database_url: str, own: Own) -> None:
+    async def test_a_rollback_by_the_library_takes_the_end_back_too(self, rig: Rig, database_url: str, own: Own) -> None:
         hand, job_id, context = await started(rig, retry=Retry.immediate())
         error = ValueError("no luck")
 
@@ -327,7 +328,7 @@ class TestOnTheirConnection:
         assert await rig.state(job_id) == "ready"
 
     @OWN_WAYS
-    async def test_a_lease_that_has_gone_leaves_nothing_to_commit(self, rig: Rig, database_url: str, own: Own) -> None:
+    async def test_a_lost_lease_commits_nothing(self, rig: Rig, database_url: str, own: Own) -> None:
         _, job_id, context = await started(rig)
 
         async def pays() -> None:
@@ -376,7 +377,7 @@ class TestOnTheirConnection:
 
 
 async def test_handlers_in_transactions_keep_claims_and_reports_going(rig: Rig, database_url: str) -> None:
-    """C1: they have a pool of their own, so that four slow ones do not stop a worker."""
+    """C1: they have a pool of their own, so that four slow transactions do not stop a worker."""
     small = await Postgres.open(database_url, size=1)
     own = await Postgres.open(database_url, size=1)
     try:

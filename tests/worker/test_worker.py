@@ -1,4 +1,5 @@
-"""A whole worker in this process, on a real event loop with real time: from a submission to its end, and out of the door."""
+"""A whole worker in this process, on a real event loop with real time: from the submission of a job to its end, and the
+worker's stop."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ Function = Callable[..., Any]
 
 
 class Running:
-    """A worker process under way."""
+    """A running worker process."""
 
     def __init__(self, database: Postgres, process: WorkerProcess, heard: asyncio.Queue[Event]) -> None:
         self.database, self.process, self._heard = database, process, heard
@@ -80,7 +81,7 @@ class Running:
         await self.until(is_listening)
 
     async def out(self) -> None:
-        """It has ended, by itself or because it was told to."""
+        """It has ended, by itself or on request."""
         async with asyncio.timeout(LONG_S):
             await self.task
 
@@ -114,7 +115,7 @@ async def start(database: Postgres, database_url: str) -> AsyncIterator[Start]:
                 direct_url=database_url if direct else None,
                 clock=SystemClock(),
                 emit=partial(_from_any_thread, loop, heard),
-                dice=Random(1),
+                rng=Random(1),
             )
             running = Running(database, process, heard)
             exits.push_async_callback(_end, running)
@@ -172,8 +173,8 @@ async def test_a_notification_starts_a_run_long_before_the_next_look(start: Star
         assert (await worker.heard(Ended)).lag_s < 0.5
 
 
-async def test_without_a_direct_way_it_polls(start: Start) -> None:
-    """B10: slower, the same truth."""
+async def test_without_a_direct_connection_it_polls(start: Start) -> None:
+    """B10: slower, with the same results."""
     worker = start(double, direct=False, pooled_poll_s=0.05)
     await worker.heard(WorkerJoined)
     for _ in range(3):
@@ -182,7 +183,7 @@ async def test_without_a_direct_way_it_polls(start: Start) -> None:
 
 
 async def test_a_cancel_reaches_a_running_handler_at_once(start: Start, database: Postgres) -> None:
-    """A5: by a notification, not with the next beat in a minute."""
+    """A5: by a notification, not with the next heartbeat in a minute."""
     entered = asyncio.Event()
 
     async def waits(ctx: Context) -> None:
@@ -200,7 +201,7 @@ async def test_a_cancel_reaches_a_running_handler_at_once(start: Start, database
     assert (await worker.show(job_id)).status == "cancelled"
 
 
-async def test_a_draining_worker_finishes_what_runs_and_takes_no_more(start: Start) -> None:
+async def test_a_draining_worker_finishes_running_handlers_and_claims_no_more(start: Start) -> None:
     """C12."""
     entered, end = asyncio.Event(), asyncio.Event()
 
@@ -224,7 +225,7 @@ async def test_a_draining_worker_finishes_what_runs_and_takes_no_more(start: Sta
     assert (await worker.heard(Drained)).handed_back_count == 0
 
 
-async def test_what_does_not_finish_in_time_is_handed_back(start: Start) -> None:
+async def test_a_run_that_does_not_finish_in_time_is_handed_back(start: Start) -> None:
     """C12: nothing is lost and nothing is spent."""
     entered = asyncio.Event()
 
@@ -244,7 +245,7 @@ async def test_what_does_not_finish_in_time_is_handed_back(start: Start) -> None
     assert await worker.workers() == []
 
 
-async def test_one_that_will_not_stop_is_left_behind_and_its_run_handed_back(start: Start) -> None:
+async def test_a_handler_that_will_not_stop_is_left_behind_and_its_run_handed_back(start: Start) -> None:
     """C12, rule "the sweeper ends overdue runs"."""
     entered, end = threading.Event(), threading.Event()
 
@@ -263,7 +264,8 @@ async def test_one_that_will_not_stop_is_left_behind_and_its_run_handed_back(sta
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
 async def test_a_drain_waits_for_the_reply_to_a_claim(start: Start, database: Postgres, delivery: str) -> None:
-    """C12: a run leased in the last moment goes back, or to its one start; it is not left to a sweeper."""
+    """C12: a run leased at the last moment is handed back, or started if it may start only once; it is not left to a
+    sweeper."""
     between = Between(database)
     worker = start(double, way=between)
     await worker.heard(WorkerJoined)
@@ -290,8 +292,8 @@ async def test_a_drain_waits_for_the_reply_to_a_claim(start: Start, database: Po
     assert await worker.workers() == []
 
 
-async def test_too_many_zombies_and_it_drains_by_itself(start: Start) -> None:
-    """Rule "the sweeper ends overdue runs": only a new process gets rid of them."""
+async def test_with_too_many_zombies_it_drains_by_itself(start: Start) -> None:
+    """Rule "the sweeper ends overdue runs": only a new process removes them."""
     end = threading.Event()
 
     def deaf(ctx: Context) -> None:
@@ -307,7 +309,7 @@ async def test_too_many_zombies_and_it_drains_by_itself(start: Start) -> None:
     assert await worker.workers() == []
 
 
-async def test_fewer_zombies_and_it_goes_on(start: Start) -> None:
+async def test_with_fewer_zombies_it_continues(start: Start) -> None:
     """Rule "the sweeper ends overdue runs"."""
     end = threading.Event()
 
@@ -324,7 +326,7 @@ async def test_fewer_zombies_and_it_goes_on(start: Start) -> None:
     end.set()
 
 
-async def test_an_idle_worker_leaves_at_once(start: Start) -> None:
+async def test_an_idle_worker_ends_at_once(start: Start) -> None:
     """C12."""
     worker = start(double)
     await worker.heard(WorkerJoined)
@@ -334,8 +336,8 @@ async def test_an_idle_worker_leaves_at_once(start: Start) -> None:
     assert await worker.workers() == []
 
 
-async def test_without_a_heart_it_does_not_go_on(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C4: what nobody foresaw in the heartbeat's thread drains the worker, before others take its runs."""
+async def test_a_worker_whose_heartbeat_thread_failed_drains(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C4: an unexpected error in the heartbeat's thread drains the worker, before others take its runs."""
 
     async def broken(_url: str, **_options: Any) -> Postgres:
         raise ValueError("the password has changed")
@@ -349,7 +351,7 @@ async def test_without_a_heart_it_does_not_go_on(start: Start, monkeypatch: pyte
     assert await worker.workers() == []
 
 
-async def test_it_beats_from_a_thread_of_its_own(start: Start) -> None:
+async def test_heartbeats_come_from_a_thread_of_their_own(start: Start) -> None:
     """C4: while a handler keeps the event loop busy."""
     release = threading.Event()
 
@@ -382,8 +384,8 @@ async def test_it_beats_from_a_thread_of_its_own(start: Start) -> None:
     assert len(set(seen)) >= 4
 
 
-async def test_nothing_is_taken_without_a_heartbeat(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B5: others would take its runs after a lease, while it goes on with them."""
+async def test_nothing_is_claimed_without_a_heartbeat(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B5: otherwise others would take its runs after a lease, while it executes them."""
     open_pool = Postgres.open
 
     async def no_connection_left(*args: Any, **options: Any) -> Postgres:

@@ -26,10 +26,10 @@ PATIENCE = Patience()
 
 
 class Breaker:
-    __slots__ = ("_dice", "_failures", "_opened", "_patience", "_probing", "_rests_until")
+    __slots__ = ("_failures", "_opened", "_patience", "_probing", "_rests_until", "_rng")
 
-    def __init__(self, patience: Patience, dice: Rng) -> None:
-        self._patience, self._dice = patience, dice
+    def __init__(self, patience: Patience, rng: Rng) -> None:
+        self._patience, self._rng = patience, rng
         self._failures = 0
         self._opened = 0  # times in a row
         self._rests_until: float | None = None
@@ -65,7 +65,7 @@ class Breaker:
         rest_s = min(self._patience.rest_s * 2 ** min(self._opened, DOUBLINGS), self._patience.rest_max_s)
         self._opened += 1
         self._probing = False
-        self._rests_until = now + rest_s * self._dice.uniform(1 - JITTER, 1 + JITTER)
+        self._rests_until = now + rest_s * self._rng.uniform(1 - JITTER, 1 + JITTER)
 
     def undecided(self) -> None:
         """The call ended without a result that tells whether the host is up."""

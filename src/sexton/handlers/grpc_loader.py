@@ -22,8 +22,8 @@ NEEDED = ("grpc", "grpc_reflection", "google.protobuf")
 
 
 class LazyGrpcCalls:
-    def __init__(self, settings: Settings, outbound: Outbound, secrets: Secrets, *, clock: Clock, dice: Rng) -> None:
-        self._settings, self._outbound, self._secrets, self._clock, self._dice = settings, outbound, secrets, clock, dice
+    def __init__(self, settings: Settings, outbound: Outbound, secrets: Secrets, *, clock: Clock, rng: Rng) -> None:
+        self._settings, self._outbound, self._secrets, self._clock, self._rng = settings, outbound, secrets, clock, rng
         self._calls: GrpcCalls | None = None
 
     @property
@@ -50,7 +50,7 @@ class LazyGrpcCalls:
             self._outbound,
             self._secrets,
             clock=self._clock,
-            dice=self._dice,
+            rng=self._rng,
             patience=Patience(settings.http_host_failures, settings.http_host_rest_s, settings.http_host_rest_max_s),
             descriptors=settings.grpc_descriptors,
             roots=settings.grpc_roots,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
 from .context import Call, Context
 
-Hasten = Callable[[Sequence[tuple[UUID, int]]], None]  # makes postponed runs due now, by id and token
+MakeDue = Callable[[Sequence[tuple[UUID, int]]], None]  # makes postponed runs due now, by id and token
+Elsewhere = Callable[[UUID, str], Awaitable[bool]]  # whether another worker may have what this one lacks for a run
+
+
+async def nowhere(_run_id: UUID, _lacks: str) -> bool:
+    """For a worker that is alone."""
+    return False
 
 
 class Handle(Protocol):

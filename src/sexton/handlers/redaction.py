@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 HIDDEN = "[secret]"
+Text = TypeVar("Text", str, bytes)
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/]))')
 
 
@@ -24,9 +25,14 @@ def hidden(text: str, secrets: Sequence[str], *, is_cut: bool = False) -> str:
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
         if is_cut:
-            known = next((n for n in range(len(secret) - 1, 0, -1) if text.endswith(secret[:n])), 0)
-            text = text[: len(text) - known] if known > 3 else text
+            text = without_cut_secret(text, secret)
     return text
+
+
+def without_cut_secret(text: Text, secret: Text) -> Text:
+    """Without the beginning of the secret at the end of a text that was cut. Up to three characters tell nothing."""
+    known = next((n for n in range(len(secret) - 1, 3, -1) if text.endswith(secret[:n])), 0)
+    return text[: len(text) - known]
 
 
 def hidden_within(value: Any, secrets: Sequence[str]) -> Any:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sexton.clock import Clock, SystemClock
 from sexton.domain.targets.secret import SecretRef, is_name
-from sexton.errors import PermanentError
+from sexton.errors import NotHere, PermanentError
+from sexton.ids import process_name
 
 PREFIX = "SEXTON_SECRET_"
 FRESH_S = 5.0  # a file is read again after this long, so that a replaced one is noticed
@@ -37,7 +38,7 @@ class Secrets:
         return ref.prefix + self.all_of(ref.secret)[0]
 
     def all_of(self, name: str) -> tuple[str, ...]:
-        """At least one value; `PermanentError` says how to give a secret that this worker does not know."""
+        """At least one value; `NotHere` says how to give a secret that this worker does not know."""
         now, known = self._clock.monotonic(), self._read.get(name)
         if known is None or now - known[0] >= FRESH_S:
             known = self._read[name] = (now, self._values(name))
@@ -50,9 +51,8 @@ class Secrets:
         text = self._variables.get(variable) or self._from_file(name)
         values = tuple(text.split())
         if not values:
-            raise PermanentError(
-                f"secret {name!r} is unknown to this worker; give it as {variable}, or as the file {name} in SEXTON_SECRETS_DIR"
-            )
+            given = f"give it as {variable}, or as the file {name} in SEXTON_SECRETS_DIR"
+            raise NotHere(f"secret {name}", f"secret {name!r} is unknown to worker {process_name()}; {given}")
         return values
 
     def _from_file(self, name: str) -> str:
@@ -64,4 +64,5 @@ class Secrets:
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as error:  # its message may contain the secret
-            raise PermanentError(f"secret {name!r} cannot be read from SEXTON_SECRETS_DIR: {type(error).__name__}") from None
+            reason = f"cannot be read from SEXTON_SECRETS_DIR by worker {process_name()}: {type(error).__name__}"
+            raise NotHere(f"secret {name}", f"secret {name!r} {reason}") from None

@@ -13,7 +13,7 @@ from sexton.settings import Settings
 from .breaker import Patience
 from .context import Call
 from .grpc_loader import LazyGrpcCalls
-from .handle import Handler, Hasten
+from .handle import Elsewhere, Handler, MakeDue, nowhere
 from .script import scripts
 from .secrets import Secrets
 
@@ -27,18 +27,19 @@ class TargetHandlers:
         settings: Settings,
         *,
         clock: Clock,
-        dice: Rng,
+        rng: Rng,
         callback_token: Callable[[Call], str] | None = None,
-        hasten: Hasten = lambda _: None,
+        make_due: MakeDue = lambda _: None,
+        elsewhere: Elsewhere = nowhere,
     ) -> None:
-        """`callback_token` signs the lease with which a target that answers 202 calls back. `hasten` makes postponed runs due
-        when their host is up again."""
+        """`callback_token` signs the lease with which a target that answers 202 calls back. `make_due` makes postponed runs due
+        when their host is up again. `elsewhere` tells whether another worker may allow a call that this one refuses."""
         from .outbound import Outbound  # importing aiohttp takes 0.3 s, which other commands do not need
 
         self._outbound = Outbound(settings.outbound_rules)
         self._secrets = Secrets.from_environment(settings.secrets_dir, clock=clock)
-        self._http = self._http_calls(settings, clock, dice, callback_token, hasten)
-        self._grpc = LazyGrpcCalls(settings, self._outbound, self._secrets, clock=clock, dice=dice)
+        self._http = self._http_calls(settings, clock, rng, callback_token, make_due, elsewhere)
+        self._grpc = LazyGrpcCalls(settings, self._outbound, self._secrets, clock=clock, rng=rng)
         self.handlers: Mapping[str, Handler] = {
             HTTP_TASK: self._http,
             **({GRPC_TASK: self._grpc} if self._grpc.is_installed else {}),
@@ -55,9 +56,10 @@ class TargetHandlers:
         self,
         settings: Settings,
         clock: Clock,
-        dice: Rng,
+        rng: Rng,
         token: Callable[[Call], str] | None,
-        hasten: Hasten,
+        make_due: MakeDue,
+        elsewhere: Elsewhere,
     ) -> HttpCalls:
         from .http import HttpCalls
 
@@ -65,12 +67,13 @@ class TargetHandlers:
             self._outbound,
             self._secrets,
             clock=clock,
-            dice=dice,
-            seat_limit=settings.http_host_limit or max(1, settings.worker_concurrency // 3),
+            rng=rng,
+            permit_limit=settings.http_host_limit or max(1, settings.worker_concurrency // 3),
             patience=Patience(settings.http_host_failures, settings.http_host_rest_s, settings.http_host_rest_max_s),
             proxy=None if settings.outbound_proxy is None else settings.outbound_proxy.get_secret_value(),
             ca_file=settings.http_ca_file,
             public_url=settings.public_url,
             token=token,
-            hasten=hasten,
+            make_due=make_due,
+            elsewhere=elsewhere,
         )

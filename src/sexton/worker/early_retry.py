@@ -13,8 +13,8 @@ from sexton.store.database import Database
 from sexton.store.work import runs
 
 BATCH = 1000
-PENDING_LIMIT = 20_000  # runs above it wait for their appointment
-AGAIN_S = 0.25  # by then, the report of a run that was just postponed is written
+PENDING_LIMIT = 20_000  # further runs wait until they are due
+AGAIN_S = 0.25  # after this time, the report of a run that was just postponed is written
 REST_S = 60.0
 
 Fence = tuple[UUID, int]
@@ -41,12 +41,12 @@ class EarlyRetry:
         again = [fence for at, fence in islice(self._missed, BATCH) if at <= now]
         if fresh or again:
             async with self._database.connection() as connection:
-                hastened = set(await runs.hasten(connection, [*fresh, *again], now=self._clock.database_now()))
+                made_due = set(await runs.make_due(connection, [*fresh, *again], now=self._clock.database_now()))
             for _ in fresh:
                 self._pending.popleft()
             for _ in again:
                 self._missed.popleft()
-            self._missed.extend((now + AGAIN_S, fence) for fence in fresh if fence[0] not in hastened)
+            self._missed.extend((now + AGAIN_S, fence) for fence in fresh if fence[0] not in made_due)
         if self._pending:
             return 0.0
         return max(0.0, self._missed[0][0] - self._clock.monotonic()) if self._missed else REST_S

@@ -39,7 +39,7 @@ class EmptyQueueFilter:
             return []
         claimed = await self._transport.take(worker_id, tasks, limit, ahead=ahead)
         if claimed:
-            self.hear()  # where a run was ready, more may be ready
+            self.hear()  # if one run was ready, more may be ready
         return claimed
 
     @property

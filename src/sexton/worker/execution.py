@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -20,26 +20,21 @@ from sexton.domain.fault import Invalid
 from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
 from sexton.domain.run import Claimed, Report, report
-from sexton.errors import HandedOver, LeaseLost, PermanentError, RetryLater, SextonError, Snooze
-from sexton.handlers.context import Call, Context, live_output_of
+from sexton.errors import HandedOver, LeaseLost, NotHere, PermanentError, RetryLater, SextonError, Snooze
+from sexton.handlers.context import Call, Context, ask_to_stop, live_output_of
 from sexton.handlers.handle import Handle, Handler
 from sexton.handlers.live_output import LiveOutput
 from sexton.handlers.python.process_pool import info_of
+from sexton.handlers.tracebacks import drop_tracebacks_of
 from sexton.ids import Rng
 
+from .deadlines import Timer, Timers
+from .missing import Missing
+
 _encode = msgspec.json.Encoder().encode
+_one_value = msgspec.json.Decoder(msgspec.Raw).decode
 
 LOST_GRACE_S = 1.0  # short, because another worker may already run the attempt
-
-
-class Timer(Protocol):
-    def cancel(self) -> None: ...
-
-
-class Timers(Protocol):
-    """An event loop is one; tests use their own."""
-
-    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer: ...
 
 
 class Phase(Enum):
@@ -56,8 +51,9 @@ class Bench:
     handlers: Mapping[str, Handler]
     clock: Clock
     timers: Timers
-    dice: Rng
+    rng: Rng
     grace_s: float
+    missing: Missing
     new_output: Callable[[], LiveOutput]
     transaction: Callable[[Execution, object | None], Any]  # for ctx.transaction()
     ended: Callable[[Execution, Report], None]
@@ -72,6 +68,7 @@ class Execution:
         "_bench",
         "_handle",
         "_lost",
+        "_progress_timer",
         "_timers",
         "_verdict",
         "claimed",
@@ -94,6 +91,7 @@ class Execution:
         self._verdict: Outcome | None = None
         self._lost = False
         self._timers: list[Timer] = []
+        self._progress_timer: Timer | None = None
 
     def start(self) -> None:
         bench, claimed = self._bench, self.claimed
@@ -154,7 +152,7 @@ class Execution:
             self._timers.append(self._bench.timers.call_later(limit_s, self._time_out))
         limit_s = self.claimed.lease.policy.progress_within_s
         if limit_s is not None:
-            self._timers.append(self._bench.timers.call_later(limit_s, self._check_progress))
+            self._progress_timer = self._bench.timers.call_later(limit_s, self._check_progress)
 
     def _time_out(self) -> None:
         timeout_s, left_s = self.claimed.timeout_s, self.claimed.lease.deadline_left_s
@@ -172,7 +170,7 @@ class Execution:
         if elapsed_s >= limit_s:
             self._stop(TimedOut(f"stuck: no progress for {elapsed_s:.0f} s; the limit is {limit_s:g} s"))
         else:
-            self._timers.append(self._bench.timers.call_later(limit_s - elapsed_s, self._check_progress))
+            self._progress_timer = self._bench.timers.call_later(limit_s - elapsed_s, self._check_progress)
 
     def _stop(self, verdict: Outcome) -> None:
         if self.phase is Phase.TAKEN:
@@ -195,9 +193,26 @@ class Execution:
             self._handle.force_stop()
             self._handler_ended(self._handle.done)
 
+    def is_executed_by(self, task: object) -> bool:
+        handle = self._handle
+        return handle is not None and handle.done is task
+
+    def ask_to_stop(self) -> None:
+        """From any thread: sets the flag that a function in a thread looks at. It decides nothing."""
+        context = self.context
+        if context is not None:
+            ask_to_stop(context)
+
+    def reported_as(self, outcome: Outcome) -> Report:
+        """From any thread: the report of this outcome, if the attempt ended now. It decides nothing."""
+        return self._written(outcome)
+
     def _handler_ended(self, done: asyncio.Future[Any]) -> None:
         if self.phase is Phase.RUNNING and done.done():
-            self._end(self._outcome(done))
+            outcome = self._outcome(done)
+            if not isinstance(outcome, Succeeded):
+                drop_tracebacks_of(done)
+            self._end(outcome)
 
     def _outcome(self, done: asyncio.Future[Any]) -> Outcome | HandedOver:
         error = asyncio.CancelledError("the handler cancelled itself") if done.cancelled() else done.exception()
@@ -206,6 +221,8 @@ class Execution:
                 return Succeeded(done.result())  # even if it was asked to stop: the handler has had its effect
             case Snooze():
                 return Snoozed(error.delay_s, error.reason)
+            case NotHere():
+                return Snoozed(self._bench.missing.returned(self.claimed.run_id, error), str(error))
             case PermanentError():
                 return Failed(info_of(error), permanent=True)
             case HandedOver():  # even if it was asked to stop: this worker can no longer stop it
@@ -223,6 +240,8 @@ class Execution:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
+        if self._progress_timer is not None:
+            self._progress_timer.cancel()
         if (
             self._lost and not self.ending
         ):  # otherwise ctx.transaction() may have recorded its success, and the reporter reads the history
@@ -263,13 +282,14 @@ class Execution:
         return report(
             self.claimed.lease,
             outcome,
-            self._bench.dice,
+            self._bench.rng,
             started_s=started_s,
             took_s=took_s,
             result=result,
             progress=None if live is None else live.progress_json,
             output=None if live is None else live.output,
             key=self.claimed.idempotency_key,
+            is_limited=self.claimed.is_limited,
         )
 
 
@@ -278,6 +298,7 @@ def encoded_result(result: object) -> msgspec.Raw:
     another attempt would only repeat it."""
     try:
         encoded = _encode(result)
+        _one_value(encoded)  # a msgspec.Raw may hold two, and the results of a batch are one list
     except Exception as error:  # a cycle, or an error in the result's own code
         raise PermanentError(f"result: cannot be encoded as JSON: {error}") from None
     if len(encoded) > RESULT_BYTES_LIMIT:

@@ -15,24 +15,32 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.domain.duty_cycle import DutyCycle
+from sexton.domain.run import Report
+from sexton.errors import Contention, DatabaseDown, DataRefused
 from sexton.ids import Rng
 from sexton.operations import reconcile
 from sexton.operations.caller import SCHEDULER
-from sexton.store.database import Connection, Database
+from sexton.store.database import Connection, Database, client_end
 from sexton.store.fleet import workers
-from sexton.telemetry.events import Emit, LoopStalled, Reconciled
+from sexton.store.work import runs
+from sexton.telemetry.events import Emit, LoopStalled, Reconciled, StallHandedBack
 
+from . import stall
 from .execution import Execution, Phase
 from .holdings import Holdings
+from .missing import Missing
+from .own_session import OwnSession, may_be_taken_early
+from .pulse import Pulse
+from .stall import Blocker, StallWatch
 
 # Without a connection to the database, a worker stops its own runs this long before others may claim them: first by asking,
 # then by force. For a short lease, at most a third and a twelfth of it.
 ASK_S = 2.0
 FORCE_S = 0.5
-PULSE_S = 0.25
-IDLE_BEAT_S_MAX = 2.0  # rule "overdue work is anyone's": a heartbeat also looks for work for an idle worker
+IDLE_BEAT_S_MAX = 2.0  # rule "any node does overdue work": a heartbeat also looks for work for an idle worker
+AGAIN_S = 0.1  # after an answer over a session that has ended since
 APART_S = 0.25  # if comparing all leases takes longer than this, it must not delay the heartbeat
-OVERDUE_S = 5.0  # rule "overdue work is anyone's": an idle worker does what schedulers have not done for this long
+OVERDUE_S = 5.0  # rule "any node does overdue work": an idle worker does what schedulers have not done for this long
 
 
 def idle_beat_s(beat_s: float, lease_s: float) -> float:
@@ -53,24 +61,21 @@ class Owner(Protocol):
     @property
     def draining(self) -> bool: ...
 
+    @property
+    def process_tasks(self) -> frozenset[str]: ...
+
+    @property
+    def missing(self) -> Missing: ...
+
     async def enlist(self, connection: Connection) -> None: ...
 
     def declared_lost(self, worker_id: UUID) -> None: ...
 
+    def suspects_wait(self) -> None:
+        """A heartbeat has seen that suspects wait for a worker in quarantine."""
+
     def looked(self, *, is_ready: bool, is_overdue: bool, sent_at: float) -> None:
         """A heartbeat sent at `sent_at` has seen whether there is work."""
-
-
-class Pulse:
-    """Shows that the event loop is responsive. The loop writes it, the heartbeat's thread reads it."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.felt_at = clock.monotonic()
-
-    def feel(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.felt_at = self._clock.monotonic()
-        loop.call_later(PULSE_S, self.feel, loop)
 
 
 class Heartbeat:
@@ -90,42 +95,63 @@ class Heartbeat:
         queues: Sequence[str],
         clock: Clock,
         emit: Emit,
-        dice: Rng,
+        rng: Rng,
     ) -> None:
         """`post` passes a call to the event loop."""
         self._database, self._owner, self._holdings, self._pulse, self._post = database, owner, holdings, pulse, post
         self._beat_s, self._lease_s, self._loop_stall_s, self._queues = beat_s, lease_s, loop_stall_s, queues
-        self._clock, self._emit, self._dice = clock, emit, dice
+        self._clock, self._emit, self._rng = clock, emit, rng
         self._beat_sent_at = clock.monotonic()  # the send time of the last heartbeat that was answered
         self._suspects: dict[tuple[UUID, int], frozenset[int]] = {}
         self._stalled = False
+        self._stall = StallWatch(pulse, holdings, loop_stall_s=loop_stall_s, clock=clock)
+        self._blocker: Blocker | None = None  # of the present stall
+        self._is_handed_back = False
         self._comparing = DutyCycle()  # for reading all leases of this worker from the database
         self._cut_short_count = 0  # how many of the interrupted claims were reconciled
+        self._session = OwnSession(lease_s=lease_s, clock=clock)
 
     async def run_once(self) -> float:
         if self._loop_hangs():
+            await self._hand_back()
             return self._beat_s
-        await self._beat(self._clock.monotonic())
+        try:
+            await self._beat(self._clock.monotonic())
+        except DatabaseDown:
+            self._session.server_is_down()
+            raise
+        if self._session.is_over:
+            return AGAIN_S
         return self._beat_s if len(self._holdings) else idle_beat_s(self._beat_s, self._lease_s)
 
     @property
     def is_overdue(self) -> bool:
         """The worker should claim nothing: it would have to return it at once."""
-        return self._clock.monotonic() - self._beat_sent_at >= self._lease_s - min(ASK_S, self._lease_s / 3)
+        return self._session.should_ask or self._clock.monotonic() - self._beat_sent_at >= self._lease_s - min(
+            ASK_S, self._lease_s / 3
+        )
+
+    def session_ended(self, number: int) -> bool:
+        """A connection of the heartbeat has ended. True if sweepers may take this for the end of the worker from now on: then a
+        heartbeat is urgent, and `watch` after each of `own_session.WATCH_AFTER_S`."""
+        return self._session.ended(number)
 
     def watch(self) -> None:
-        """If no heartbeat succeeded for most of a lease, other workers may soon claim the runs of this one, so it stops them
-        first. The reports wait until the database is reachable again. Called regularly, because a heartbeat may also hang."""
+        """If no heartbeat succeeded for most of a lease, or the session has ended and no heartbeat announced another one, other
+        workers may soon claim the runs of this one, so it stops them first. The reports wait until the database is reachable
+        again. Called regularly, because a heartbeat may also hang."""
+        self._stall.look()
         elapsed_s = self._clock.monotonic() - self._beat_sent_at
         for execution in self._holdings.all():
             lease_s = max(self._lease_s, execution.lease_s or 0.0)
             left_s = lease_s - elapsed_s
-            if left_s > min(ASK_S, lease_s / 3) or execution.phase not in (Phase.TAKEN, Phase.RUNNING):
+            is_cut_off = self._session.should_ask and may_be_taken_early(execution.claimed.lease)
+            if execution.phase not in (Phase.TAKEN, Phase.RUNNING) or (left_s > min(ASK_S, lease_s / 3) and not is_cut_off):
                 continue
             if not execution.stopping:
                 self._post(partial(execution.release, "the database was not reachable"))
-            elif left_s <= min(FORCE_S, lease_s / 12):  # never together with asking: a task needs a moment to be cancelled
-                self._post(execution.force)
+            elif left_s <= min(FORCE_S, lease_s / 12) or (is_cut_off and self._session.should_force):
+                self._post(execution.force)  # never together with asking: a task needs a moment to be cancelled
 
     async def _beat(self, sent_at: float) -> None:
         held_before = self._holdings.all()
@@ -136,15 +162,19 @@ class Heartbeat:
         async with self._database.connection() as connection:
             if not self._owner.enlisted:
                 await self._owner.enlist(connection)
+            announced = self._session.announcing(client_end(connection))
             beaten = await workers.beat(
                 connection,
                 worker_id,
                 running_count=len(held_before),
                 draining=self._owner.draining,
                 refused_count=self._holdings.refused_count,
+                process_running_count=sum(one.claimed.task in self._owner.process_tasks for one in held_before),
+                lacks=self._owner.missing.names,
                 queues=self._queues,
                 overdue_s=None if held_before else OVERDUE_S,  # a busy worker does not do overdue work
                 only=None if is_thorough and not is_apart else self._in_question(held_before),
+                announced=announced,
                 now=self._clock.database_now(),
             )
         if beaten is None:
@@ -152,9 +182,12 @@ class Heartbeat:
             self._post(partial(self._owner.declared_lost, worker_id))
             return
         self._beat_sent_at = sent_at
+        self._session.answered(announced, is_announced=beaten.is_announced)
         leased = beaten.held
         if not held_before:
             self._post(partial(self._owner.looked, is_ready=beaten.is_ready, is_overdue=beaten.is_overdue, sent_at=sent_at))
+        if beaten.suspects_wait:
+            self._post(self._owner.suspects_wait)
         self._stop_the_lost(worker_id, held_before, leased)
         self._cancel_the_unwanted(leased)
         if is_apart:
@@ -201,19 +234,68 @@ class Heartbeat:
             return
         worker_id, reason, now = self._owner.worker_id, reconcile.REPLY_LOST, self._clock.database_now()
         async with self._database.connection() as connection:
-            count = await reconcile.give_back(
-                connection, SCHEDULER, worker_id, orphans, reason=reason, dice=self._dice, now=now
-            )
+            count = await reconcile.give_back(connection, SCHEDULER, worker_id, orphans, reason=reason, rng=self._rng, now=now)
         if count:
             self._emit(Reconciled(worker_id, count))
 
     def _loop_hangs(self) -> bool:
         stalled_s = self._clock.monotonic() - self._pulse.felt_at
         stalled = stalled_s > self._loop_stall_s
-        if stalled and not self._stalled:
-            self._emit(LoopStalled(self._owner.worker_id, stalled_s))
+        if not stalled:
+            self._blocker, self._is_handed_back = None, False
+        elif self._blocker is None:
+            self._blocker = self._stall.blocker()
+            if self._blocker is not None or not self._stalled:
+                self._emit(self._stalled_event(stalled_s))
         self._stalled = stalled
         return stalled
+
+    def _stalled_event(self, stalled_s: float) -> LoopStalled:
+        if self._blocker is None:
+            return LoopStalled(self._owner.worker_id, stalled_s)
+        self._pulse.is_named = True
+        claimed = self._blocker.execution.claimed
+        return LoopStalled(self._owner.worker_id, stalled_s, claimed.task, claimed.run_id, self._blocker.place)
+
+    async def _hand_back(self) -> None:
+        """Rule "suspects apart": the worker names the run that blocks its loop. Only that one is charged. The others start
+        elsewhere at once, instead of being lost together with it."""
+        if self._blocker is None or self._is_handed_back:
+            return
+        stalled_s = self._clock.monotonic() - self._pulse.felt_at
+        reported = list(stall.reports(self._blocker, self._holdings.all(), stalled_s))
+        count = await self._finish([report for _, report in reported]) + await self._return_the_unheard()
+        self._is_handed_back = True
+        for execution, _ in reported:
+            self._post(execution.lose)
+            execution.ask_to_stop()  # a function in a thread sees it before the loop is back
+        run_id = self._blocker.execution.claimed.run_id
+        self._emit(StallHandedBack(self._owner.worker_id, run_id, count))
+
+    async def _return_the_unheard(self) -> int:
+        """Leases of claims whose reply waits for the loop. The intake drops them when the loop is back."""
+        worker_id, now = self._owner.worker_id, self._clock.database_now()
+        async with self._database.connection() as connection:
+            leased = [held for held in await workers.leased(connection, worker_id) if not held.at_most_once]
+            unheard = [held for held in leased if self._holdings.get(held.run_id, held.token) is None]
+            self._holdings.returned |= {(held.run_id, held.token) for held in unheard}
+            unheard = [held for held in unheard if self._holdings.get(held.run_id, held.token) is None]
+            if not unheard:
+                return 0
+            return await reconcile.give_back(
+                connection, SCHEDULER, worker_id, unheard, reason=stall.REPLY_UNREAD, rng=self._rng, now=now
+            )
+
+    async def _finish(self, reports: list[Report]) -> int:
+        """How many were accepted. A run that another session has locked keeps back no other run."""
+        if not reports:
+            return 0
+        try:
+            async with self._database.connection() as connection:
+                return len(await runs.finish(connection, reports, now=self._clock.database_now()))
+        except (Contention, DataRefused):
+            middle = len(reports) // 2
+            return await self._finish(reports[:middle]) + await self._finish(reports[middle:]) if middle else 0
 
 
 class OwnThread:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from uuid import UUID
+
+from sexton.domain.run import Claimed
 
 from .execution import Execution
 
@@ -16,6 +18,7 @@ class Holdings:
         self._claims: set[int] = set()
         self._serial = count()
         self.refused_count = 0  # results that came after their lease was lost
+        self.returned: set[tuple[UUID, int]] = set()  # leases given back before the event loop knew of them: run and token
         self.cut_short_count = 0  # claims without a reply: the database may have leases that this worker does not know
 
     def add(self, execution: Execution) -> None:
@@ -49,6 +52,14 @@ class Holdings:
             raise
         finally:
             self._claims.discard(serial)
+
+    def still_leased(self, claimed: Sequence[Claimed]) -> Sequence[Claimed]:
+        """The claimed runs, without those whose leases were given back before the reply arrived."""
+        if not self.returned:
+            return claimed
+        kept = [run for run in claimed if (run.run_id, run.lease.token) not in self.returned]
+        self.returned.difference_update((run.run_id, run.lease.token) for run in claimed)
+        return kept
 
     @property
     def claims_under_way(self) -> frozenset[int]:

@@ -27,7 +27,7 @@ from .overdue import OverdueWork
 CLAIM_LIMIT = 1000
 AHEAD_S = 0.05
 AHEAD_LIMIT = 2000
-STALE_S = 1.0  # prefetched and still not started: another worker may be faster
+STALE_S = 1.0  # prefetched and not started for this long: another worker may be faster
 LAST_LOOK_S = 0.015  # longer than submitters suppress notifications (10 ms): one more claim closes that gap
 GATHER_S = 0.005  # under load, wait for more free slots instead of claiming one by one
 GATHER_LIMIT = 250
@@ -36,7 +36,7 @@ UNREPORTED_LIMIT = 5_000  # ended but not yet reported: if the worker dies now, 
 PACE_WINDOW_S = 0.02
 SECOND_HAND_MIN = 8  # runs: below it, a second claim costs more than it gains
 TURN_S = 0.5  # at least this often, a claim asks only for free slots: at-most-once and limited runs are never prefetched
-POLL_S_MAX = 2.0  # rule "overdue work is anyone's": the longest wait where a run could become ready without a notification
+POLL_S_MAX = 2.0  # rule "any node does overdue work": the longest wait where a run could become ready without a notification
 
 
 class Slots:
@@ -52,16 +52,16 @@ class Slots:
 class Hand:
     """One of the two claimers. Each is a service with its own transport, which remembers the tenant that is next."""
 
-    def __init__(self, name: str, transport: Transport, reach: Callable[[Hand], Awaitable[float]]) -> None:
+    def __init__(self, name: str, transport: Transport, claim_once: Callable[[Hand], Awaitable[float]]) -> None:
         self.name = name
         self.wake = Wake()
         self.transport = transport
         self.claiming = asyncio.Lock()
         self.claimed_ahead = False  # whether its last claim prefetched
-        self._reach = reach
+        self._claim_once = claim_once
 
     async def run_once(self) -> float:
-        return await self._reach(self)
+        return await self._claim_once(self)
 
 
 class Intake:
@@ -73,7 +73,7 @@ class Intake:
         slots: Slots,
         holdings: Holdings,
         *,
-        overdue: OverdueWork,
+        overdue: OverdueWork | None,
         worker_id: Callable[[], UUID],
         begin: Callable[[Claimed, float], Execution],
         may_claim: Callable[[], bool] = lambda: True,
@@ -82,17 +82,17 @@ class Intake:
         poll_s: float,
         clock: Clock,
         emit: Emit,
-        dice: Rng,
+        rng: Rng,
     ) -> None:
         """Has one hand per transport. The others stay idle until there is more work than the first can claim."""
-        self.hands = [Hand(f"{name} {n}" if n else name, transport, self._reach) for n, transport in enumerate(transports)]
+        self.hands = [Hand(f"{name} {n}" if n else name, transport, self._claim_once) for n, transport in enumerate(transports)]
         self.slots = slots
         self.open = True
         self.tasks = list(tasks)
         self._holdings, self._overdue = holdings, overdue
         self._may_claim, self._unreported_count = may_claim, unreported_count
         self._worker_id, self._begin, self._takes_ahead = worker_id, begin, takes_ahead
-        self._poll_s, self._clock, self._emit, self._dice = min(poll_s, POLL_S_MAX), clock, emit, dice
+        self._poll_s, self._clock, self._emit, self._rng = min(poll_s, POLL_S_MAX), clock, emit, rng
         self._backlog: deque[Execution] = deque()
         self._more_waits = False  # the last claim returned as many runs as it asked for
         self._owes_a_look = False
@@ -116,7 +116,7 @@ class Intake:
         """One pass of the first hand."""
         return await self.hands[0].run_once()
 
-    async def _reach(self, hand: Hand) -> float:
+    async def _claim_once(self, hand: Hand) -> float:
         if not self.open or not self._may_claim():
             return self._poll_s / 4
         if self._unreported_count() >= UNREPORTED_LIMIT:
@@ -138,7 +138,7 @@ class Intake:
             self._owes_a_look = False
             return LAST_LOOK_S
         await self._see_to_overdue()
-        return self._poll_s * self._dice.uniform(0.8, 1.0)
+        return self._poll_s * self._rng.uniform(0.8, 1.0)
 
     def hear(self) -> None:
         """Something may be ready."""
@@ -158,7 +158,7 @@ class Intake:
         while self._backlog:
             execution = self._backlog.popleft()
             if execution.claimed.lease.at_most_once:
-                self._start(execution)  # its claim was its start: if it were returned, it would go to the dead letters
+                self._start(execution)  # its claim counts as its start: if it were returned, it would go to the dead letters
             else:
                 execution.release(reason)
 
@@ -190,7 +190,7 @@ class Intake:
 
     def _receive(self, claimed: Sequence[Claimed], *, ahead: bool) -> None:
         taken_at = self._clock.monotonic()
-        executions = [self._begin(run, taken_at) for run in claimed]
+        executions = [self._begin(run, taken_at) for run in self._holdings.still_leased(claimed)]
         for execution in executions:
             self._holdings.add(execution)
         if ahead:
@@ -209,9 +209,9 @@ class Intake:
             self._emit(ClaimedEvent(self._worker_id(), len(claimed)))
 
     def _how_many(self, hand: Hand) -> tuple[int, bool]:
-        """How many to claim, and whether to prefetch: only while more runs wait, and then each hand claims half. From time to
-        time, and every second time while there are any, a claim asks only for free slots, for runs that are never prefetched.
-        Prefetched runs start first then."""
+        """How many to claim, and whether to prefetch, which is done only while more runs wait; then each hand claims half. From
+        time to time a claim asks only for free slots, because some runs are never prefetched; every second claim does so while
+        there are such runs. Runs that are prefetched already start first."""
         free = self.slots.free - len(self._backlog) - self._asked_count
         ahead = self._room_ahead()
         is_time = self._found_held_back or self._clock.monotonic() - self._claimed_at_once_at >= TURN_S
@@ -270,9 +270,9 @@ class Intake:
         return self._pace_per_s
 
     async def _see_to_overdue(self) -> None:
-        """The worker is idle, so it promotes what no scheduler promoted (rule "overdue work is anyone's")."""
+        """The worker is idle, so it promotes what no scheduler promoted (rule "any node does overdue work")."""
         now = self._clock.monotonic()
-        if now - self._saw_to_overdue_at >= OVERDUE_LOOK_S:
+        if self._overdue is not None and now - self._saw_to_overdue_at >= OVERDUE_LOOK_S:
             self._saw_to_overdue_at = now
             if await self._overdue.see_to():
                 self.hear()

@@ -1,4 +1,4 @@
-"""How an idle worker handles runs that no scheduler made ready in time (rule "overdue work is anyone's")."""
+"""How an idle worker handles runs that no scheduler made ready in time (rule "any node does overdue work")."""
 
 from __future__ import annotations
 

@@ -7,27 +7,39 @@ Start: enlist, heartbeat, reporter, intake, and in parallel the app's declared s
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from sexton.clock import Clock
 from sexton.errors import SextonError
 from sexton.handlers.handle import Handler
+from sexton.handlers.python.process_state import ProcessState
 from sexton.ids import Rng
+from sexton.operations.declare import Synced
 from sexton.registry import Registry
 from sexton.service import AskedToStop, Service, Wake, insist, repeat, unless_stopped
 from sexton.settings import Settings
-from sexton.store.database import Postgres
+from sexton.store.database import SHARED, Postgres
 from sexton.store.fleet import workers
 from sexton.store.postgres.wakeups import CANCEL, READY, Listener
-from sexton.telemetry.events import Emit, ServiceFailed
+from sexton.telemetry.events import EditsKept, EditsOverwritten, Emit, ServiceFailed
 
+from . import standstill
+from .confined import Confined, Idleness
 from .early_retry import EarlyRetry
 from .heartbeat import OwnThread, idle_beat_s
+from .own_session import WATCH_AFTER_S
+from .process_guard import ProcessGuard
+from .quarantine import ChildProcess, Command, Quarantine
+from .stack_dump import StackDump
+from .standstill import Standstill
 from .worker import Worker
 
 WATCH_S = 0.5
+QUARANTINE_END_S = 3.0
 
 
 class WorkerProcess:
@@ -41,17 +53,24 @@ class WorkerProcess:
         direct_url: str | None,
         clock: Clock,
         emit: Emit,
-        dice: Rng,
+        rng: Rng,
         sync: Callable[[], Awaitable[object]] | None = None,
         targets: Mapping[str, Handler] | None = None,
         early_retry: EarlyRetry | None = None,
+        quarantine: Command | None = None,
+        confined: Confined | None = None,
+        leaves: Callable[[], None] = lambda: None,
     ) -> None:
         """`transactions` is a second pool, for the handlers' own transactions. `direct_url` was verified to be a direct
         connection; without one, the worker polls. `sync` writes the schedules that the app's code declares. `targets` are the
-        tasks other than Python functions; the caller closes them. They pass runs to `early_retry`, if there is one."""
-        self._sync, self._hastener = sync, early_retry
+        tasks other than Python functions; the caller closes them. They pass runs to `early_retry`, if there is one.
+        `quarantine` starts a child for suspects; `confined`: this process is such a child. `leaves` is called when the worker
+        begins to drain, for whatever reason."""
+        self._leaves = leaves
+        self._sync, self._early_retry = sync, early_retry
         self._database, self._settings, self._direct_url = database, settings, direct_url
-        self._clock, self._emit, self._dice = clock, emit, dice
+        self._registry = registry
+        self._clock, self._emit, self._rng = clock, emit, rng
         self.worker = Worker(
             database,
             registry,
@@ -59,13 +78,18 @@ class WorkerProcess:
             timers=asyncio.get_running_loop(),
             clock=clock,
             emit=emit,
-            dice=dice,
+            rng=rng,
             poll_s=settings.poll_s if direct_url is not None else settings.pooled_poll_s,
             transactions=transactions,
-            looks_by_beat=direct_url is not None and settings.poll_s >= idle_beat_s(settings.beat_s, settings.lease_s),
+            heartbeat_polls=confined is None
+            and direct_url is not None
+            and settings.poll_s >= idle_beat_s(settings.beat_s, settings.lease_s),
             needs_heartbeat=True,
             targets=targets,
+            confined=confined,
         )
+        self._quarantine = None if quarantine is None else self._make_quarantine(quarantine)
+        self._is_confined = confined is not None
         self.worker.cut_off = self._renew
         self._pools = (database, transactions)
         self._renewing: asyncio.Future[list[None]] | None = None
@@ -76,38 +100,97 @@ class WorkerProcess:
         is set, this is an error: only a new process helps."""
         worker = self.worker
         try:
-            await unless_stopped(stop, insist("worker", self._enlist, clock=self._clock, emit=self._emit, dice=self._dice))
+            await unless_stopped(stop, insist("worker", self._enlist, clock=self._clock, emit=self._emit, rng=self._rng))
         except AskedToStop:
             return
         loop = asyncio.get_running_loop()
+        dump = self._watch_for_standstill()
         worker.pulse.feel(loop)
         heart = OwnThread("sexton-heartbeat", lambda stop_beating: self._beat(loop, stop_beating))
         heart.start()
         reporter = self._repeat(worker.reporter, worker.reporter.wake)
         intakes = [self._repeat(hand, hand.wake) for intake in worker.intakes for hand in intake.hands]
-        others = [self._repeat(worker.progress_writer, Wake())]
-        if self._hastener is not None:
-            others.append(self._repeat(self._hastener, self._hastener.wake))
+        guard = ProcessGuard(ProcessState(), worker.ran, worker.running_in_process, clock=self._clock, emit=self._emit)
+        others = [self._repeat(worker.progress_writer, Wake()), self._repeat(guard, Wake())]
+        if self._early_retry is not None:
+            others.append(self._repeat(self._early_retry, self._early_retry.wake))
         if self._sync is not None:
             others.append(asyncio.create_task(self._declare(self._sync), name="sexton sync"))
         if self._direct_url is not None:
             listener = Listener(self._direct_url, [READY, CANCEL], self._notified, emit=self._emit)
             others.append(asyncio.create_task(listener.run(), name="listener"))
+        idle = asyncio.Event()
+        if self._is_confined:
+            others.append(self._repeat(Idleness(worker.holdings, idle.set, clock=self._clock), Wake()))
+        watching = None if self._quarantine is None else self._repeat(self._quarantine, self._quarantine.wake)
         try:
-            await _first_of(stop, worker.exhausted)
+            await _first_of(stop, worker.exhausted, idle)
         finally:
+            self._leaves()
+            if self._quarantine is not None:
+                self._quarantine.ask_to_stop()
             await worker.drain(self._settings.worker_drain_s)
-            await _cancel([*intakes, *others, reporter])
+            await _cancel([*intakes, *others, reporter, *([watching] if watching is not None else [])])
+            guard.look()
             await worker.flush()
+            await self._end_quarantine()
             await worker.processes.close()
             worker.threads.close()
             await self._leave()
             await heart.stop(patience_s=2.0)
+            if dump is not None:
+                worker.pulse.on_feel = lambda _elapsed_s: None
+                dump.close()
         if worker.exhausted.is_set() and not stop.is_set():
             raise SextonError(
                 "this worker cannot continue: its heartbeat failed, or too many of its handlers ignore the request to stop; "
                 "it has returned its runs and exits: start a new worker"
             )
+
+    def _make_quarantine(self, command: Command) -> Quarantine:
+        worker = self.worker
+        quarantine = Quarantine(
+            self._database,
+            lambda: ChildProcess(command, worker.worker_id),
+            queues=self._settings.worker_queues,
+            tasks=[name for intake in worker.intakes for name in intake.tasks],
+            read_dumps=self._read_dumps,
+            clock=self._clock,
+            emit=self._emit,
+            rng=self._rng,
+        )
+        worker.suspects_wait = quarantine.suspects_wait
+        return quarantine
+
+    async def _end_quarantine(self) -> None:
+        """The child drains at the same time as its parent, so it needs only a moment more."""
+        if self._quarantine is not None:
+            with suppress(SextonError):  # the sweeper notices when its heartbeats stop
+                await self._quarantine.close(QUARANTINE_END_S)
+
+    def _watch_for_standstill(self) -> StackDump | None:
+        """A handler that crashes the process, or keeps all of Python from running, leaves its stack."""
+        with suppress(RuntimeError, OSError):  # there is no standard error
+            if not faulthandler.is_enabled():
+                faulthandler.enable()
+        self._read_dumps()
+        dump = StackDump.open(after_s=self._settings.loop_stall_s, clock=self._clock)
+        if dump is not None:
+            worker = self.worker
+            worker.pulse.on_feel = Standstill(
+                dump,
+                worker.pulse,
+                worker.holdings,
+                self._registry,
+                worker_id=lambda: worker.worker_id,
+                loop_stall_s=self._settings.loop_stall_s,
+                emit=self._emit,
+            ).felt
+        return dump
+
+    def _read_dumps(self) -> None:
+        for found in standstill.left_behind(self._registry):
+            self._emit(found)
 
     def _renew(self) -> None:
         """After an interruption, pooled connections may be dead; each would block a handler until its timeout."""
@@ -115,7 +198,7 @@ class WorkerProcess:
 
     def _repeat(self, service: Service, wake: Wake) -> asyncio.Task[None]:
         return asyncio.create_task(
-            repeat(service, wake, clock=self._clock, emit=self._emit, dice=self._dice), name=f"sexton {service.name}"
+            repeat(service, wake, clock=self._clock, emit=self._emit, rng=self._rng), name=f"sexton {service.name}"
         )
 
     async def _enlist(self) -> None:
@@ -125,9 +208,14 @@ class WorkerProcess:
     async def _declare(self, sync: Callable[[], Awaitable[object]]) -> None:
         """Runs in parallel: the worker does not wait for it and continues if it fails."""
         try:
-            await insist("sync", sync, clock=self._clock, emit=self._emit, dice=self._dice)
+            done = await insist("sync", sync, clock=self._clock, emit=self._emit, rng=self._rng)
         except Exception as error:
             self._emit(ServiceFailed("sync", error))
+            return
+        if isinstance(done, Synced) and done.kept:
+            self._emit(EditsKept(tuple(done.kept)))
+        if isinstance(done, Synced) and done.overwritten:
+            self._emit(EditsOverwritten(tuple(done.overwritten)))
 
     async def _leave(self) -> None:
         try:
@@ -145,22 +233,30 @@ class WorkerProcess:
 
     async def _keep_beating(self, loop: asyncio.AbstractEventLoop, stop_beating: asyncio.Event) -> None:
         """Runs in the heartbeat's thread, with its own loop and its own connection."""
+        wake, own_loop = Wake(), asyncio.get_running_loop()
+
+        def ended(number: int) -> None:
+            if heartbeat.session_ended(number):
+                wake()
+                for after_s in WATCH_AFTER_S:
+                    own_loop.call_later(after_s, heartbeat.watch)
+
         database = await insist(
             "heartbeat",
-            lambda: Postgres.open(self._database.url, size=1),
+            lambda: Postgres.open(self._database.url, size=1, timeouts=SHARED, ended=ended),
             clock=self._clock,
             emit=self._emit,
-            dice=self._dice,
+            rng=self._rng,
         )
         heartbeat = self.worker.make_heartbeat(database, loop.call_soon_threadsafe)
         loop.call_soon_threadsafe(self.worker.hear, "")  # from now on the worker may claim
-        wake, own_loop = Wake(), asyncio.get_running_loop()
         self._beat_soon = partial(own_loop.call_soon_threadsafe, wake)
         beating = self._repeat(heartbeat, wake)
+        watch_s = min(WATCH_S, self._settings.loop_stall_s / 8)
         while not stop_beating.is_set():
             heartbeat.watch()
             try:
-                async with asyncio.timeout(WATCH_S):
+                async with asyncio.timeout(watch_s):
                     await stop_beating.wait()
             except TimeoutError:
                 pass

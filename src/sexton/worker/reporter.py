@@ -1,6 +1,7 @@
 """Writes outcomes in batches. Each report contains its lease; a report with a lost lease changes nothing and is dropped.
 
-While one batch is being written, the next one collects, so an idle worker reports at once and a busy one in bulk.
+While one batch is being written, the next one collects, so an idle worker reports at once and a busy one in bulk. A report
+that has to wait for another transaction waits alone, and the others go on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain.outcome import ErrorInfo, Failed
 from sexton.domain.run import Report, report
-from sexton.errors import DataRefused
+from sexton.errors import Contention, DataRefused
 from sexton.handlers.live_output import LiveOutput
 from sexton.ids import Rng
 from sexton.service import Wake
@@ -21,20 +22,26 @@ from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Emit, Ended, HandedOver, LeaseLost
 
 from .execution import Execution, Phase
+from .held_up_reports import HeldUpReports
 from .holdings import Holdings
+from .progress_writer import tell
 
 BATCH = 1000
+ALONE_BATCH = 100  # reports written one by one in a transaction
 REST_S = 60.0
+LOCKED_S = 1.0  # until the next try to hand over a run that another transaction has locked
 
 
 class Reporter:
     name = "reporter"
 
-    def __init__(self, database: Database, holdings: Holdings, *, clock: Clock, emit: Emit, dice: Rng) -> None:
-        self._database, self._holdings, self._clock, self._emit, self._dice = database, holdings, clock, emit, dice
+    def __init__(self, database: Database, holdings: Holdings, *, clock: Clock, emit: Emit, rng: Rng) -> None:
+        self._database, self._holdings, self._clock, self._emit, self._rng = database, holdings, clock, emit, rng
+        self._held_up = HeldUpReports(database, clock=clock, emit=emit)
         self._pending: deque[tuple[Execution, Report]] = deque()
         self._again: list[tuple[Execution, Report]] = []
         self._leaving: deque[tuple[Execution, LiveOutput | None]] = deque()
+        self._locked_leaving: deque[tuple[float, Execution, LiveOutput | None]] = deque()  # with the time of the next try
         self.wake = Wake()
 
     def add(self, execution: Execution, outcome: Report) -> None:
@@ -48,21 +55,28 @@ class Reporter:
 
     @property
     def pending_count(self) -> int:
-        return len(self._pending) + len(self._leaving)
+        return len(self._pending) + len(self._leaving) + len(self._locked_leaving) + len(self._held_up)
 
     async def run_once(self) -> float:
         batch = list(islice(self._pending, BATCH))
         if batch:
             self._again.clear()
             # Some may already be done, if this is a second try after a partial failure.
-            await self._send([item for item in batch if item[0].phase is not Phase.GONE])
+            await self._send([item for item in batch if item[0].phase is not Phase.GONE and item[0] not in self._held_up])
             # Only now: a batch whose reply was lost is sent again, and its reports are found recorded.
             for _ in batch:
                 self._pending.popleft()
             self._pending.extend(self._again)
+        while self._locked_leaving and self._locked_leaving[0][0] <= self._clock.monotonic():
+            self._leaving.append(self._locked_leaving.popleft()[1:])
         if self._leaving:
             await self._hand_over(list(islice(self._leaving, BATCH)))
-        return 0.0 if self._pending or self._leaving else REST_S
+        if self._held_up:
+            await self._one_by_one(self._held_up.due())
+            await self._held_up.warn()
+        if self._pending or self._leaving:
+            return 0.0
+        return self._held_up.rest_s(LOCKED_S if self._locked_leaving else REST_S)
 
     async def _send(self, batch: list[tuple[Execution, Report]]) -> None:
         if not batch:
@@ -71,7 +85,28 @@ class Reporter:
             finished = await self._finish([outcome for _, outcome in batch])
         except DataRefused as refusal:
             await self._bisect(batch, refusal)
-            return
+        except Contention:
+            await self._one_by_one(batch)
+        else:
+            await self._settle(batch, finished)
+
+    async def _one_by_one(self, batch: list[tuple[Execution, Report]]) -> None:
+        """Rule "a waiting caller leaves the group": each by itself, in few round trips that wait for none of them."""
+        for start in range(0, len(batch), ALONE_BATCH):
+            part = batch[start : start + ALONE_BATCH]
+            try:
+                async with self._database.connection() as connection:
+                    reports, now = [outcome for _, outcome in part], self._clock.database_now()
+                    finished, locked = await runs.finish_each(connection, reports, now=now)
+            except DataRefused as refusal:
+                await self._bisect(part, refusal)
+                continue
+            for execution, outcome in part:
+                if outcome.run_id in locked:
+                    self._held_up.add(execution, outcome)
+            await self._settle([item for item in part if item[1].run_id not in locked], finished)
+
+    async def _settle(self, batch: list[tuple[Execution, Report]], finished: list[runs.Finished]) -> None:
         if len(finished) == len(batch):
             for execution, outcome in batch:
                 self._accepted(execution, outcome)
@@ -103,29 +138,33 @@ class Reporter:
         refused = Failed(
             ErrorInfo("sexton.errors.DataRefused", f"PostgreSQL rejected the handler's result: {refusal}"), permanent=True
         )
-        plain = report(execution.claimed.lease, refused, self._dice, started_s=outcome.started_s, took_s=outcome.took_s)
-        if await self._finish([plain]):
-            self._accepted(execution, plain)
-        else:
-            await self._unaccepted(execution, plain)
+        plain = report(execution.claimed.lease, refused, self._rng, started_s=outcome.started_s, took_s=outcome.took_s)
+        await self._one_by_one([(execution, plain)])
 
     async def _hand_over(self, batch: list[tuple[Execution, LiveOutput | None]]) -> None:
-        """A run whose lease is no longer held was ended by a faster callback, or was lost. No result is dropped, so no event is
-        emitted. The same holds after a lost reply."""
-        left: set[UUID] = set()
-        for worker_id, each in groupby(batch, key=lambda item: _held_by(item[0])):  # two ids after it was declared dead
+        """If the lease is no longer held, a faster callback has ended the run, or the run was lost. No result is dropped, so no
+        event is emitted. The same applies after a lost reply."""
+        left, locked = set[UUID](), set[UUID]()
+        for worker_id, each in groupby(
+            batch, key=lambda item: _held_by(item[0])
+        ):  # the worker has two ids after it was declared dead
             leaving = list(each)
             outputs = [_output_of(execution, live) for execution, live in leaving if live is not None]
             fences = [(execution.claimed.lease.run_id, execution.claimed.lease.token) for execution, _ in leaving]
-            now = self._clock.database_now()
+            if outputs:
+                await tell(self._database, worker_id, outputs, clock=self._clock)
             async with self._database.connection() as connection:
-                if outputs:
-                    await runs.tell(connection, worker_id, outputs, now=now)
-                left |= await callbacks.hand_over(connection, worker_id, fences, now=now)
-        for execution, _ in batch:
+                gone = await callbacks.hand_over(connection, worker_id, fences, now=self._clock.database_now())
+                others = [fence for fence in fences if fence[0] not in gone]
+                locked |= await callbacks.still_held(connection, worker_id, others) if others else set()
+            left |= gone
+        for execution, live in batch:
             self._leaving.popleft()
-            self._forget(execution)
             lease = execution.claimed.lease
+            if lease.run_id in locked:
+                self._locked_leaving.append((self._clock.monotonic() + LOCKED_S, execution, live))
+                continue
+            self._forget(execution)
             if lease.run_id in left:
                 self._emit(HandedOver(_held_by(execution), lease.job_id, lease.run_id, lease.token, execution.claimed.task))
 
@@ -169,6 +208,7 @@ class Reporter:
 
     def _forget(self, execution: Execution) -> None:
         execution.phase = Phase.GONE
+        self._held_up.discard(execution)
         self._holdings.remove(execution)
 
 

@@ -26,9 +26,9 @@ class Transaction:
     and does not end if the caller rolls back.
     """
 
-    def __init__(self, database: Database, execution: Execution, connection: object | None, *, clock: Clock, dice: Rng) -> None:
+    def __init__(self, database: Database, execution: Execution, connection: object | None, *, clock: Clock, rng: Rng) -> None:
         self._database, self._execution, self._connection = database, execution, connection
-        self._clock, self._dice = clock, dice
+        self._clock, self._rng = clock, rng
         self._own: AbstractAsyncContextManager[Any] | None = None
         self._entered: Any = None
         self.result: object = None  # stored with the execution, like a return value
@@ -85,7 +85,7 @@ class Transaction:
         return report(
             execution.claimed.lease,
             Succeeded(self.result),
-            self._dice,
+            self._rng,
             started_s=started_at - execution.taken_at,
             took_s=self._clock.monotonic() - started_at,
             result=None if self.result is None else encoded_result(self.result),

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.dispatch.postgres import PostgresTransport
+from sexton.dispatch.suspects import SuspectTransport
 from sexton.dispatch.transport import Transport
 from sexton.domain.run import Claimed, Report
 from sexton.handlers.handle import Handler
@@ -24,13 +25,17 @@ from sexton.store.database import Connection, Database
 from sexton.store.fleet import workers
 from sexton.telemetry.events import DeclaredLost, Drained, Emit, WorkerJoined
 
+from .confined import POLL_S, Confined
+from .deadlines import Deadlines, Timers
 from .empty_queues import EmptyQueueFilter
-from .execution import Bench, Execution, Phase, Timers
-from .heartbeat import Heartbeat, Pulse, idle_beat_s
+from .execution import Bench, Execution, Phase
+from .heartbeat import Heartbeat, idle_beat_s
 from .holdings import Holdings
 from .intake import Intake, Slots
+from .missing import Missing
 from .overdue import OverdueWork
 from .progress_writer import ProgressWriter
+from .pulse import Pulse
 from .reporter import Reporter
 from .transaction import Transaction
 
@@ -50,48 +55,55 @@ class Worker:
         timers: Timers,
         clock: Clock,
         emit: Emit,
-        dice: Rng,
+        rng: Rng,
         poll_s: float,
         handlers: Mapping[str, Handler] | None = None,
         transactions: Database | None = None,
         new_id: Callable[[], UUID] = process_id,
-        looks_by_beat: bool = False,
+        heartbeat_polls: bool = False,
         needs_heartbeat: bool = False,
         targets: Mapping[str, Handler] | None = None,
+        confined: Confined | None = None,
     ) -> None:
         """`handlers` replace the registry's functions in tests. `transactions` is a pool for the handlers' own transactions, so
-        that a slow one cannot delay claims and reports. `looks_by_beat`: the worker receives hints, so the heartbeat may look
+        that a slow one cannot delay claims and reports. `heartbeat_polls`: the worker receives hints, so the heartbeat may look
         for work for an idle intake. `needs_heartbeat`: the worker claims nothing before its first heartbeat, because others
-        would declare it dead. `targets` are the tasks other than Python functions."""
+        would declare it dead. `targets` are the tasks other than Python functions. `confined`: it is in quarantine."""
+        self._confined = confined
+        self.suspects_wait: Callable[[], None] = lambda: None  # called when a heartbeat has seen that they wait
         self._targets = targets or {}
+        self._in_process = {definition.name for definition in registry if not definition.process}
         self._empty_queues: list[EmptyQueueFilter] = []
-        self._looks_by_beat, self._needs_heartbeat = looks_by_beat, needs_heartbeat
+        self._heartbeat_polls, self._needs_heartbeat = heartbeat_polls, needs_heartbeat
         self._new_id = new_id
-        self.worker_id = new_id()
+        self.worker_id = new_id() if confined is None else confined.worker_id
         self.enlisted = False
         self.draining = False
         self.exhausted = asyncio.Event()  # too many zombies: only a new process helps
         self.cut_off: Callable[[], object] = lambda: None  # called when no heartbeat succeeded for a whole lease
         self._database, self._registry, self._settings = database, registry, settings
-        self._clock, self._emit, self._dice = clock, emit, dice
+        self._clock, self._emit, self._rng = clock, emit, rng
         self._heartbeat: Heartbeat | None = None
         self._zombies: set[Execution] = set()
         self._an_end = asyncio.Event()
+        self.ran: set[str] = set()  # tasks whose handlers have ended; the process guard empties it
         self.holdings = Holdings()
         self.pulse = Pulse(clock)
-        self.reporter = Reporter(database, self.holdings, clock=clock, emit=emit, dice=dice)
+        self.reporter = Reporter(database, self.holdings, clock=clock, emit=emit, rng=rng)
         self.progress_writer = ProgressWriter(database, self.holdings, lambda: self.worker_id, clock=clock)
         self.processes = ProcessPool(settings.worker_processes)
+        self.missing = Missing(clock=clock, emit=emit)
         self.threads = ThreadSlots(settings.worker_concurrency + settings.worker_zombie_limit)
         self._bench = Bench(
             handlers=self._handlers() if handlers is None else handlers,
             clock=clock,
-            timers=timers,
-            dice=dice,
+            timers=Deadlines(timers, clock),
+            rng=rng,
             grace_s=settings.worker_grace_s,
+            missing=self.missing,
             new_output=lambda: LiveOutput(clock.monotonic),
             transaction=lambda execution, connection: Transaction(
-                transactions or database, execution, connection, clock=clock, dice=dice
+                transactions or database, execution, connection, clock=clock, rng=rng
             ),
             ended=self._ended,
             left=self._left,
@@ -99,6 +111,7 @@ class Worker:
             freed=self._freed,
             undead=self._undead,
         )
+        self.process_tasks = frozenset(self._tasks_of_kind(True))
         self.intakes = self._make_intakes(poll_s)
         self._intake_of = {name: intake for intake in self.intakes for name in intake.tasks}
 
@@ -115,26 +128,33 @@ class Worker:
     def _make_intake(self, name: str, tasks: list[str], slots: Slots, *, is_process: bool, poll_s: float) -> Intake:
         """With two transports for the same tasks, where they run in this process. The first looks for work when idle, or has it
         looked for by the heartbeat."""
-        first = self._make_transport()
-        others = [] if is_process else [self._make_transport(beside=first)]
-        empty_queues = self._filter_empty_queues(first) if self._looks_by_beat else None
+        transports, empty_queues = self._make_transports(is_process=is_process)
         return Intake(
             name,
-            [empty_queues or first, *others],
+            transports,
             tasks,
             slots,
             self.holdings,
-            overdue=OverdueWork(self._database, empty_queues, clock=self._clock),
+            overdue=None if self._confined else OverdueWork(self._database, empty_queues, clock=self._clock),
             worker_id=lambda: self.worker_id,
             begin=self._begin,
             may_claim=self._may_claim,
             unreported_count=lambda: self.reporter.pending_count,
-            takes_ahead=not is_process,
-            poll_s=poll_s,
+            takes_ahead=not is_process and self._confined is None,
+            poll_s=poll_s if self._confined is None else POLL_S,
             clock=self._clock,
             emit=self._emit,
-            dice=self._dice,
+            rng=self._rng,
         )
+
+    def _make_transports(self, *, is_process: bool) -> tuple[list[Transport], EmptyQueueFilter | None]:
+        if self._confined is not None:
+            grace_s, queues = self._settings.worker_grace_s + 5, self._settings.worker_queues
+            return [SuspectTransport(self._database, queues, grace_s=grace_s, clock=self._clock)], None
+        first = self._make_transport()
+        others = [] if is_process else [self._make_transport(beside=first)]
+        empty_queues = self._filter_empty_queues(first) if self._heartbeat_polls else None
+        return [empty_queues or first, *others], empty_queues
 
     def _may_claim(self) -> bool:
         return not (self._needs_heartbeat if self._heartbeat is None else self._heartbeat.is_overdue)
@@ -179,7 +199,7 @@ class Worker:
             queues=self._settings.worker_queues,
             clock=self._clock,
             emit=self._emit,
-            dice=self._dice,
+            rng=self._rng,
         )
         return self._heartbeat
 
@@ -193,6 +213,11 @@ class Worker:
             queues=self._settings.worker_queues,
             tasks=[*self._registry.names, *sorted(self._targets)],
             concurrency=sum(intake.slots.limit for intake in self.intakes),
+            quarantine=self._confined is not None,
+            parent_id=None if self._confined is None else self._confined.parent_id,
+            lease_s=self._settings.lease_s,
+            process_tasks=sorted(self.process_tasks),
+            process_slots=self._settings.worker_processes if self.process_tasks else 0,
             now=now,
         )
         self.enlisted = True
@@ -200,13 +225,16 @@ class Worker:
 
     def declared_lost(self, worker_id: UUID) -> None:
         """A sweeper declared this worker dead, and other workers may have its runs. It continues under a new id, which the next
-        heartbeat enlists."""
+        heartbeat enlists. In quarantine it ends: its parent starts another one."""
         if worker_id != self.worker_id:
             return
         held = self.holdings.all()
         self._emit(DeclaredLost(self.worker_id, len(held)))
         self.cut_off()
-        self.worker_id, self.enlisted = self._new_id(), False
+        if self._confined is None:
+            self.worker_id, self.enlisted = self._new_id(), False
+        else:
+            self.exhausted.set()
         for execution in held:
             execution.lose()
 
@@ -214,7 +242,7 @@ class Worker:
         """What a heartbeat has seen. If it looks for work for the intakes, it also wakes them."""
         for empty_queues in self._empty_queues:
             empty_queues.look(is_ready=is_ready, is_overdue=is_overdue, sent_at=sent_at)
-        if self._looks_by_beat and (is_ready or is_overdue):
+        if self._heartbeat_polls and (is_ready or is_overdue):
             for intake in self.intakes:
                 intake.wake()
 
@@ -244,7 +272,7 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 while self.reporter.pending_count:
-                    await insist("reporter", self.reporter.run_once, clock=self._clock, emit=self._emit, dice=self._dice)
+                    await insist("reporter", self.reporter.run_once, clock=self._clock, emit=self._emit, rng=self._rng)
 
     async def _until_idle(self, patience_s: float) -> None:
         with suppress(TimeoutError):
@@ -254,6 +282,14 @@ class Worker:
                 while self._executing():
                     self._an_end.clear()
                     await self._an_end.wait()
+
+    def running_in_process(self) -> list[Execution]:
+        """Those whose handlers share this process."""
+        return [
+            execution
+            for execution in self.holdings.all()
+            if execution.phase is Phase.RUNNING and execution.claimed.task in self._in_process
+        ]
 
     def _executing(self) -> list[Execution]:
         return [execution for execution in self.holdings.all() if execution.phase in (Phase.TAKEN, Phase.RUNNING)]
@@ -281,4 +317,6 @@ class Worker:
     def _freed(self, execution: Execution) -> None:
         self._zombies.discard(execution)
         if execution.started_at is not None:
+            if execution.claimed.task in self._in_process:
+                self.ran.add(execution.claimed.task)
             self._intake_of[execution.claimed.task].slot_freed()

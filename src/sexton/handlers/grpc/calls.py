@@ -58,12 +58,12 @@ class GrpcCalls:
         secrets: Revealing,
         *,
         clock: Clock,
-        dice: Rng,
+        rng: Rng,
         patience: Patience | None = None,
         descriptors: Mapping[str, Path] | None = None,
         roots: Path | None = None,
     ) -> None:
-        self._outbound, self._secrets, self._clock, self._dice = outbound, secrets, clock, dice
+        self._outbound, self._secrets, self._clock, self._rng = outbound, secrets, clock, rng
         self._patience = patience or Patience()
         self._channels = Channels(roots, clock=clock)
         self._methods = Methods(descriptors or {}, clock=clock)
@@ -88,7 +88,7 @@ class GrpcCalls:
         breaker = self._breaker(target.address)
         rest_s = breaker.rest_left_s(self._clock.monotonic())
         if rest_s > 0:
-            raise Snooze(rest_s * self._dice.uniform(1.0, 1.2), f"{target.address} is down")
+            raise Snooze(rest_s * self._rng.uniform(1.0, 1.2), f"{target.address} is down")
         what = f"{target.address} {target.method}"
         secrets = self._revealed(target)
         breaker.begun()
@@ -156,7 +156,7 @@ class GrpcCalls:
     def _breaker(self, address: str) -> Breaker:
         if address not in self._breakers and len(self._breakers) >= BREAKER_LIMIT:
             self._breakers.clear()  # dropped breakers only have to count failures again
-        return self._breakers.setdefault(address, Breaker(self._patience, self._dice))
+        return self._breakers.setdefault(address, Breaker(self._patience, self._rng))
 
 
 def _parsed(call: Call, method: Method) -> Message:

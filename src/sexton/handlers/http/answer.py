@@ -21,7 +21,7 @@ from sexton.domain.outcome import storable
 from sexton.domain.targets import HttpTarget
 from sexton.domain.targets.http import has_status
 from sexton.errors import PermanentError, RetryLater, TargetFailed
-from sexton.handlers.redaction import HIDDEN, hidden, hidden_within
+from sexton.handlers.redaction import HIDDEN, hidden, hidden_within, without_cut_secret
 
 RETRY_AFTER_S_MAX = 86_400.0
 SHOWN_BYTES = 300  # of the body, in an error message
@@ -115,7 +115,7 @@ def _body_of(answer: Answer, secrets: Sequence[str]) -> tuple[str, Any]:
     try:  # the cut may be inside a character
         text = codecs.getincrementaldecoder(_charset(content_type))().decode(answer.body, not answer.truncated)
     except (UnicodeError, LookupError):
-        return "body_base64", base64.b64encode(_hidden_bytes(answer.body, secrets)).decode()
+        return "body_base64", base64.b64encode(_hidden_bytes(answer.body, secrets, is_cut=answer.truncated)).decode()
     if (kind == "application/json" or kind.endswith("+json")) and not answer.truncated and "\\u0000" not in text:
         try:
             return "body", hidden_within(msgspec.json.decode(text), secrets)
@@ -124,9 +124,11 @@ def _body_of(answer: Answer, secrets: Sequence[str]) -> tuple[str, Any]:
     return "body", storable(hidden(text, secrets, is_cut=answer.truncated))
 
 
-def _hidden_bytes(body: bytes, secrets: Sequence[str]) -> bytes:
-    for secret in secrets:
-        body = body.replace(secret.encode(), HIDDEN.encode())
+def _hidden_bytes(body: bytes, secrets: Sequence[str], *, is_cut: bool) -> bytes:
+    for secret in (one.encode() for one in secrets):
+        body = body.replace(secret, HIDDEN.encode())
+        if is_cut:
+            body = without_cut_secret(body, secret)
     return body
 
 

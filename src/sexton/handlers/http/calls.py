@@ -15,14 +15,14 @@ from yarl import URL
 from sexton.clock import Clock, host_now
 from sexton.domain.targets import HttpTarget
 from sexton.domain.targets.http import has_status
-from sexton.errors import HandedOver, OutboundRefused, PermanentError, SextonError, Snooze
+from sexton.errors import HandedOver, NotHere, OutboundRefused, PermanentError, SextonError, Snooze
 from sexton.handlers.breaker import PATIENCE, Patience
 from sexton.handlers.context import Call, Context
-from sexton.handlers.handle import Handle, Hasten
+from sexton.handlers.handle import Elsewhere, Handle, MakeDue, nowhere
 from sexton.handlers.outbound import Outbound, trusted
 from sexton.handlers.python.function import TaskHandle
 from sexton.handlers.secrets import Secrets
-from sexton.ids import Rng
+from sexton.ids import Rng, process_name
 
 from .answer import Answer, judge, read_body, result_of
 from .headers import Sending, sending, signature
@@ -47,8 +47,8 @@ class _Visit:
 
 
 class HttpCalls:
-    """`public_url` and `token` let a target that answers 202 end its run later by calling back. `hasten` makes postponed
-    runs due when their host is up again."""
+    """`public_url` and `token` let a target that answers 202 end its run later by calling back. `make_due` makes postponed
+    runs due when their host is up again. `elsewhere` tells whether another worker may allow a call that this one refuses."""
 
     def __init__(
         self,
@@ -56,20 +56,22 @@ class HttpCalls:
         secrets: Secrets,
         *,
         clock: Clock,
-        dice: Rng,
-        seat_limit: int,
+        rng: Rng,
+        permit_limit: int,
         patience: Patience = PATIENCE,
         proxy: str | None = None,
         ca_file: Path | None = None,
         public_url: str | None = None,
         token: Token | None = None,
-        hasten: Hasten = lambda _: None,
+        make_due: MakeDue = lambda _: None,
+        elsewhere: Elsewhere = nowhere,
     ) -> None:
-        self._outbound, self._secrets, self._clock, self._dice = outbound, secrets, clock, dice
+        self._elsewhere = elsewhere
+        self._outbound, self._secrets, self._clock, self._rng = outbound, secrets, clock, rng
         self._proxy, self._trusted = proxy, trusted(ca_file)
         self._public_url = None if public_url is None else public_url.rstrip("/")
-        self._token, self._hasten = token, hasten
-        self._hosts = Hosts(lambda name: Host(name, seat_limit, patience, dice))
+        self._token, self._make_due = token, make_due
+        self._hosts = Hosts(lambda name: Host(name, permit_limit, patience, rng))
         self._session: aiohttp.ClientSession | None = None
 
     def start(self, call: Call, context: Context) -> Handle:
@@ -77,7 +79,10 @@ class HttpCalls:
         if not isinstance(target, HttpTarget):
             raise PermanentError("the job has no URL")
         url = _read(target.url)
-        self._vet(url)
+        try:
+            self._vet(url)
+        except OutboundRefused as refused:
+            return TaskHandle(asyncio.get_running_loop().create_task(self._refuse(call, url, refused)), context)
         now = self._clock.monotonic()
         host = self._hosts.get(_origin(url))
         host.arrived(call.run_id)
@@ -100,9 +105,13 @@ class HttpCalls:
                 raise self._postponed(parked, visit.host, call)
             visit.waiting, visit.began_at = None, self._clock.monotonic()
         what = named(target.method, url)
-        sent = sending(call, context, target, self._secrets, self._dice, self._callback(call, target))
+        sent = sending(call, context, target, self._secrets, self._rng, self._callback(call, target))
         try:
             answer, is_entrusted = await self._follow(call, context, target, sent, url, visit)
+        except OutboundRefused as refused:
+            if visit.verdict is None:  # after an answer, a redirect was refused: the call has had its effect
+                await self._refuse(call, url, refused)
+            raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             visit.verdict = visit.verdict or "failed"
             raise failure(what, error, target.connect_timeout_s) from None
@@ -117,6 +126,13 @@ class HttpCalls:
         if answer.status == 202 and is_entrusted and self._calls_back and target.calls_back:
             raise HandedOver
         return result_of(answer, sent.redacted)
+
+    async def _refuse(self, call: Call, url: URL, refused: OutboundRefused) -> None:
+        """Permanent only if no other live worker may allow the call: this worker may be the one whose settings are old."""
+        lacks = f"outbound {url.raw_host}:{url.port}"
+        if await self._elsewhere(call.run_id, lacks):
+            raise NotHere(lacks, f"worker {process_name()}: {refused}") from None
+        raise refused.with_traceback(None)
 
     def _postponed(self, parked: Parked, host: Host, call: Call) -> Snooze:
         host.postpone(call.run_id, call.token)
@@ -212,7 +228,7 @@ class HttpCalls:
         elif visit.verdict == "answered":
             host.answered(now, took_s)
             if due_now := host.take_postponed():
-                self._hasten(due_now)
+                self._make_due(due_now)
         elif visit.verdict == "failed":
             host.failed(now, took_s)
         else:

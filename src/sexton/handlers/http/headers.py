@@ -34,7 +34,7 @@ class Sending:
 
 
 def sending(
-    call: Call, context: Context, target: HttpTarget, secrets: Secrets, dice: Rng, entrusted: Mapping[str, str]
+    call: Call, context: Context, target: HttpTarget, secrets: Secrets, rng: Rng, entrusted: Mapping[str, str]
 ) -> Sending:
     """`entrusted` are Sexton's headers for the job's own origin only. Reserved headers of the job are left out: only a
     submission that was not checked can contain them."""
@@ -58,7 +58,7 @@ def sending(
             plain[name] = value
     plain |= {
         "Idempotency-Key": quote(context.idempotency_key, safe=_SAFE, errors="backslashreplace"),
-        "traceparent": trace_of(call, dice),
+        "traceparent": trace_of(call, rng),
         "Sexton-Job": str(call.job_id),
         "Sexton-Run": str(call.run_id),
         "Sexton-Attempt": str(call.attempt),
@@ -75,11 +75,11 @@ def signature(call: Call, context: Context, sent: Sending, timestamp: int) -> di
     return signed(message_id(call.key, context.idempotency_key), timestamp, sent.body or b"", sent.signed_with)
 
 
-def trace_of(call: Call, dice: Rng) -> str:
+def trace_of(call: Call, rng: Rng) -> str:
     """A new span for each call, in the submitter's trace if there is one, else in a trace of the run."""
     found = _TRACE.fullmatch(call.trace or "")
     trace, flags = (found[1], found[2]) if found else (call.run_id.hex, "00")
-    return f"00-{trace}-{dice.getrandbits(64) or 1:016x}-{flags}"
+    return f"00-{trace}-{rng.getrandbits(64) or 1:016x}-{flags}"
 
 
 def _body(call: Call, target: HttpTarget) -> bytes | None:

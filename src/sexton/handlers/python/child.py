@@ -27,10 +27,13 @@ import msgspec
 from sexton.domain.outcome import storable
 from sexton.errors import PermanentError
 from sexton.handlers.context import Context, ask_to_stop
+from sexton.handlers.forked import calls_a_handler, end_children_that_return, end_if_child
 from sexton.handlers.live_output import LiveOutput
 from sexton.handlers.parent_death import die_with_parent
+from sexton.handlers.tracebacks import drop_tracebacks
 
 from . import messages
+from .process_state import ProcessState
 
 # The name multiprocessing gives a main module in its children: `if __name__ == "__main__"` stays false, and libraries know it.
 MAIN = "__mp_main__"
@@ -44,6 +47,7 @@ def main() -> None:
     link = Link(_take_over_stdin())
     # Otherwise a process that the handler forks would hide the death of this process from the worker.
     os.register_at_fork(after_in_child=link.close)
+    end_children_that_return()
     attempts: SimpleQueue[Attempt | None] = SimpleQueue()
     match link.receive():
         case messages.Hello(search_path, argv):
@@ -51,8 +55,16 @@ def main() -> None:
         case _:
             return
     threading.Thread(target=_listen, args=(link, attempts), name="sexton-listener", daemon=True).start()
+    state = ProcessState()
     while (attempt := attempts.get()) is not None:
-        link.send_frame(attempt.run())
+        answer = attempt.run()
+        for what in state.changes():  # the next call may be of another task
+            fault = state.restore(what)
+            if fault is not None:
+                sys.stderr.write(
+                    f"sexton: {attempt.task} changed the {what} of its process, which cannot be restored: {fault}\n"
+                )
+        link.send_frame(answer)
 
 
 def _take_over_stdin() -> socket.socket:
@@ -151,6 +163,10 @@ class Attempt:
         self._cancel_task: Callable[[], object] | None = None
 
     @property
+    def task(self) -> str:
+        return self._start.call.task
+
+    @property
     def is_over(self) -> bool:
         return self._relay.is_over
 
@@ -160,6 +176,7 @@ class Attempt:
             with suppress(RuntimeError):  # its loop was just closed
                 self._cancel_task()
 
+    @calls_a_handler
     def run(self) -> bytes:
         """The encoded answer."""
         try:
@@ -171,7 +188,9 @@ class Attempt:
                 result = fn(self._context, **self._start.call.arguments)
             answer = _answer(result)
         except BaseException as error:  # sys.exit() and all: it ends the call, not the process
+            end_if_child(error)
             answer = messages.frame(messages.Raised.of(error))
+            drop_tracebacks(error)
         self._relay.end()
         return answer
 
@@ -181,7 +200,10 @@ class Attempt:
         self._cancel_task = lambda: loop.call_soon_threadsafe(task.cancel)
         if self._context.cancelled:  # the request came before there was a task
             task.cancel()
-        return await task
+        try:
+            return await task
+        finally:
+            self._cancel_task = None  # it refers to the task, and the task to an exception and its frames
 
 
 def _answer(result: Any) -> bytes:

@@ -8,9 +8,13 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
+from uuid import UUID
 
+from sexton.domain.outcome import shown
 from sexton.handlers.context import Call, Context, Stopped, ask_to_stop
+from sexton.handlers.forked import calls_a_handler, end_if_child
 from sexton.handlers.handle import Handle, Handler
 
 from .argument_check import ArgumentCheck
@@ -19,6 +23,16 @@ from .process_pool import ProcessPool
 from .threads import ThreadSlots
 
 Function = Callable[..., Any]
+Fence = tuple[UUID, int]  # run and token
+
+_fence: contextvars.ContextVar[Fence] = contextvars.ContextVar("sexton_fence")
+
+
+def fence_of(task: asyncio.Task[Any]) -> Fence | None:
+    """The run that a task of the event loop works for: a handler's task, or one that the handler started. Python 3.11 does not
+    tell the context of a task."""
+    get_context = getattr(task, "get_context", None)
+    return None if get_context is None else get_context().get(_fence)
 
 
 def handler_for(
@@ -43,15 +57,21 @@ class AsyncFunction:
 
     def start(self, call: Call, context: Context) -> Handle:
         self._check(call.arguments)
-        return TaskHandle(asyncio.get_running_loop().create_task(_guarded(self._fn(context, **call.arguments))), context)
+        handler = _guarded(self._fn(context, **call.arguments), (call.run_id, call.token))
+        return TaskHandle(asyncio.get_running_loop().create_task(handler), context)
 
 
-async def _guarded(handler: Awaitable[Any]) -> Any:
+@calls_a_handler
+async def _guarded(handler: Awaitable[Any], fence: Fence) -> Any:
     """`sys.exit()` ends only the handler. Without this, asyncio would end the worker with all its runs."""
+    _fence.set(fence)
     try:
         return await handler
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(f"the handler raised {error!r}") from error
+    except BaseException as error:
+        end_if_child(error)
+        if not isinstance(error, SystemExit | KeyboardInterrupt):
+            raise
+        raise RuntimeError(f"the handler raised {shown(error)}") from error
 
 
 class TaskHandle:
@@ -120,14 +140,16 @@ class ThreadHandle:
         self._settle(None, Stopped("it did not stop when asked"))
         return self.freed.done()
 
+    @calls_a_handler
     def work(self) -> Callable[[], None]:
         """Runs in the thread."""
         try:
             self._context.check_cancelled()  # the stop may have come while it waited for a thread
-            result, error = self._variables.run(self._fn, self._context, **self._arguments), None
+            return partial(self._deliver, self._variables.run(self._fn, self._context, **self._arguments), None)
         except BaseException as raised:
-            result, error = None, _deliverable(raised)
-        return lambda: self._deliver(result, error)
+            end_if_child(raised)
+            # Not in a variable: the traceback refers to this frame, so the frame must not refer to the exception.
+            return partial(self._deliver, None, _deliverable(raised))
 
     def _deliver(self, result: Any, error: BaseException | None) -> None:
         with suppress(RuntimeError):  # the loop is closed: the worker has ended, and nothing waits for the result
@@ -150,7 +172,7 @@ def _deliverable(error: BaseException) -> BaseException:
     """A future does not accept StopIteration, and sys.exit() in a handler must not end the worker."""
     if isinstance(error, Stopped) or (isinstance(error, Exception) and not isinstance(error, StopIteration)):
         return error
-    replaced = RuntimeError(f"the handler raised {error!r}")
+    replaced = RuntimeError(f"the handler raised {shown(error)}")
     replaced.__cause__ = error
     return replaced
 

@@ -1,0 +1,94 @@
+"""Reports of runs that another transaction has locked (rule "a waiting caller leaves the group"). Each is tried again with
+backoff, and a warning names the run and the session that holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from uuid import UUID
+
+from sexton.clock import Clock
+from sexton.domain.run import Report
+from sexton.store.database import Database
+from sexton.store.work import runs
+from sexton.telemetry.events import Emit, ReportHeldUp
+
+from .execution import Execution
+
+RETRY_S_MIN = 0.1
+RETRY_S_MAX = 5.0
+AT_ONCE = 50  # reports tried in one pass; a locked one costs 5 ms
+WARN_S = 1.0  # shorter locks are normal
+REMIND_S = 30.0
+WARNINGS_AT_ONCE = 5
+
+
+@dataclass(slots=True)
+class _HeldUp:
+    execution: Execution
+    report: Report
+    since: float
+    wait_s: float
+    due_at: float
+    warn_at: float
+
+
+class HeldUpReports:
+    def __init__(self, database: Database, *, clock: Clock, emit: Emit) -> None:
+        self._database, self._clock, self._emit = database, clock, emit
+        self._waiting: dict[tuple[UUID, int], _HeldUp] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, execution: Execution) -> bool:
+        return _fence(execution) in self._waiting
+
+    def add(self, execution: Execution, report: Report) -> None:
+        """After a try that met the lock, the first or a later one."""
+        now, fence = self._clock.monotonic(), _fence(execution)
+        known = self._waiting.pop(fence, None)
+        if known is None:
+            self._waiting[fence] = _HeldUp(execution, report, now, RETRY_S_MIN, now + RETRY_S_MIN, now + WARN_S)
+            return
+        known.report = report
+        known.wait_s = min(2 * known.wait_s, RETRY_S_MAX)
+        known.due_at = now + known.wait_s
+        self._waiting[fence] = known
+
+    def discard(self, execution: Execution) -> None:
+        self._waiting.pop(_fence(execution), None)
+
+    def due(self) -> list[tuple[Execution, Report]]:
+        now = self._clock.monotonic()
+        waiting = (one for one in self._waiting.values() if one.due_at <= now)
+        return [(one.execution, one.report) for one in islice(waiting, AT_ONCE)]
+
+    def rest_s(self, most_s: float) -> float:
+        now = self._clock.monotonic()
+        return max(0.0, min([most_s, *(one.due_at - now for one in self._waiting.values())]))
+
+    async def warn(self) -> None:
+        now = self._clock.monotonic()
+        late = (one for one in self._waiting.values() if one.warn_at <= now)
+        for one in list(islice(late, WARNINGS_AT_ONCE)):
+            one.warn_at = now + REMIND_S
+            lease = one.execution.claimed.lease
+            assert lease.worker_id is not None, "an execution is always under a lease"  # noqa: S101
+            async with self._database.connection() as connection:
+                holder = await runs.lock_holder(connection, lease.run_id)
+            self._emit(
+                ReportHeldUp(
+                    lease.worker_id,
+                    lease.job_id,
+                    lease.run_id,
+                    one.execution.claimed.task,
+                    now - one.since,
+                    f"{holder or 'another transaction'}; it has locked this run or what the run holds: end that transaction",
+                )
+            )
+
+
+def _fence(execution: Execution) -> tuple[UUID, int]:
+    lease = execution.claimed.lease
+    return lease.run_id, lease.token
