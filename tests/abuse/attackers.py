@@ -1,5 +1,5 @@
-"""Callers who mean no good, in a process of their own: `python -m tests.abuse.attackers KIND ORDERS`. They know one address,
-this machine's own, and end by themselves; what they saw they say as one line of JSON."""
+"""Hostile callers, in a process of their own: `python -m tests.abuse.attackers KIND ORDERS`. They connect only to this machine
+and end by themselves; they print what they saw as one line of JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n
 
 
 class Caller:
-    """One connection, and what came back."""
+    """One connection, and what it received."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection((HOST, port), timeout=10)
@@ -40,17 +40,17 @@ class Caller:
 
     def hear(self) -> None:
         try:
-            said = self.socket.recv(65_536)
+            answer = self.socket.recv(65_536)
         except BlockingIOError:
             return
         except OSError:
-            said = b""
-        self.heard += said
-        self.is_closed = self.is_closed or not said
+            answer = b""
+        self.heard += answer
+        self.is_closed = self.is_closed or not answer
 
     @property
     def status(self) -> str:
-        """Of the first answer; `closed` or `open` if there was none."""
+        """Status of the first answer; `closed` or `open` if there was none."""
         return self.heard.split(b" ", 2)[1].decode() if self.heard else "closed" if self.is_closed else "open"
 
 
@@ -68,7 +68,7 @@ def crowd(port: int, count: int) -> list[Caller]:
 
 
 def listen(callers: list[Caller], span_s: float, every_s: float = 0.05, speak: Any = lambda caller: None) -> float:
-    """Lets each speak now and then, until all are closed or time is up; answers with the seconds that took."""
+    """Lets each caller send from time to time, until all are closed or the time is up. Returns the seconds until then."""
     began_s = time.monotonic()
     with selectors.DefaultSelector() as ready:
         for caller in callers:
@@ -98,7 +98,7 @@ def told(callers: list[Caller], **more: Any) -> dict[str, Any]:
 
 
 def _code(heard: bytes) -> str:
-    """Of the problem document, if it is one and came whole."""
+    """`code` of the problem document, if the body is one and is complete."""
     head, _, body = heard.partition(b"\r\n\r\n")
     if b"application/problem+json" not in head:
         return "no problem document"
@@ -130,7 +130,7 @@ def slow_bodies(port: int, count: int, span_s: float, every_s: float = 1.0) -> d
 
 
 def parked_bodies(port: int, count: int, span_s: float, size: int) -> dict[str, Any]:
-    """Bodies that come fast and lack their last byte."""
+    """Bodies that arrive fast but without their last byte."""
     callers = crowd(port, count)
     data = b'{"handler":"a","payload":"' + b"x" * (size - 26)
     head = HEAD + f"Content-Length: {size + 1}\r\n\r\n".encode()
@@ -147,7 +147,7 @@ def parked_bodies(port: int, count: int, span_s: float, size: int) -> dict[str, 
 
 
 def endless_heads(port: int, count: int, span_s: float, many: bool = False) -> dict[str, Any]:
-    """One header without end, or headers without end, as fast as they are taken."""
+    """One endless header, or endless headers, as fast as the server reads them."""
     callers = crowd(port, count)
     piece = b"X-A: b\r\n" * 8_000 if many else b"a" * 64_000
     for caller in callers:
@@ -156,22 +156,22 @@ def endless_heads(port: int, count: int, span_s: float, many: bool = False) -> d
 
 
 def endless_body(port: int, span_s: float, total: int, chunked: bool = False) -> dict[str, Any]:
-    """A body of `total` bytes, sent whatever is answered."""
+    """A body of `total` bytes, sent whatever the server answers."""
     (caller,) = crowd(port, 1)
-    said = b"Transfer-Encoding: chunked" if chunked else f"Content-Length: {total}".encode()
+    length = b"Transfer-Encoding: chunked" if chunked else f"Content-Length: {total}".encode()
     piece = b"x" * 65_536
     caller.socket.setblocking(True)
     caller.socket.settimeout(span_s)
     began_s, answered_bytes = time.monotonic(), 0
     try:
-        caller.socket.sendall(HEAD + said + b"\r\n\r\n")
+        caller.socket.sendall(HEAD + length + b"\r\n\r\n")
         while caller.sent_bytes < total and time.monotonic() - began_s < span_s:
             caller.socket.sendall(b"10000\r\n" + piece + b"\r\n" if chunked else piece)
             caller.sent_bytes += len(piece)
             if not caller.heard:
                 answered_bytes = caller.sent_bytes
             caller.socket.setblocking(False)
-            caller.hear()  # to the end: head and body may come apart
+            caller.hear()  # to the end: head and body may arrive separately
             caller.socket.settimeout(span_s)
         listen([caller], span_s=0.5)
     except OSError:
@@ -181,7 +181,7 @@ def endless_body(port: int, span_s: float, total: int, chunked: bool = False) ->
 
 
 def ahead(port: int, count: int, span_s: float) -> dict[str, Any]:
-    """Requests one after the other, on one connection, that wait for no answer."""
+    """Requests one after the other on one connection, without waiting for answers."""
     (caller,) = crowd(port, 1)
     request = b"GET /v1/stats HTTP/1.1\r\nHost: x\r\n\r\n"
     requests = request * (count + 1)
@@ -190,7 +190,7 @@ def ahead(port: int, count: int, span_s: float) -> dict[str, Any]:
 
 
 class Flooder(asyncio.Protocol):
-    """Submits without waiting for answers, up to `depth` ahead, and keeps the ids of what was acknowledged."""
+    """Submits up to `depth` requests ahead of their answers, and keeps the ids of acknowledged jobs."""
 
     def __init__(self, tally: Counter[str], ids: list[str], wrong: list[str]) -> None:
         self._tally, self._ids, self._wrong = tally, ids, wrong

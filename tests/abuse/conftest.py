@@ -1,4 +1,4 @@
-"""A real `sexton api` per test, somebody who asks for its health all the while, and what was measured in the summary."""
+"""A real `sexton api` per test, a watch that polls its health all the time, and the measurements in the summary."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from tests.process.cluster import Cluster
+from tests.process.fork_server import ForkServer
 
 from .watch import Victim
 
@@ -35,9 +36,16 @@ def figure(record_property: Callable[[str, object], None]) -> Callable[[str], No
     return lambda text: record_property("abuse", text)
 
 
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    server = ForkServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def cluster(tmp_path: Path, database_url: str) -> Iterator[Cluster]:
-    made = Cluster(tmp_path / "cluster", database_url)
+def cluster(tmp_path: Path, database_url: str, fork_server: ForkServer) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "cluster", database_url, fork_server=fork_server)
     yield made
     made.close()
 

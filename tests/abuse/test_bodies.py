@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.process.cluster import size
+from tests.sizes import size
 
 from .watch import ask, attack
 
@@ -23,10 +23,10 @@ _DEEP = 10_000
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_a_gigabyte_is_refused_before_it_has_come(
+async def test_a_gigabyte_is_rejected_before_it_has_arrived(
     start_api: StartApi, figure: Callable[[str], None], chunked: bool
 ) -> None:
-    """F4: and a caller who sends on regardless is cut off, without a trace in our memory."""
+    """F4: a caller that sends it anyway is cut off, and the body is not kept in memory."""
     api = await start_api()
     async with api.watched() as watch:
         report = await attack("endless_body", api.port, total=GIGABYTE, span_s=30, chunked=chunked)
@@ -43,8 +43,8 @@ async def test_a_gigabyte_is_refused_before_it_has_come(
 
 
 @pytest.mark.timeout(120)
-async def test_a_caller_who_never_stops_sending_is_cut_off(start_api: StartApi) -> None:
-    """F4: an answer was given; what still comes is thrown away for two seconds and no longer."""
+async def test_a_caller_that_never_stops_sending_is_cut_off(start_api: StartApi) -> None:
+    """F4: after the answer, the server discards what still arrives for two seconds and no longer."""
     api = await start_api()
     report = await attack("endless_body", api.port, total=1_000 * GIGABYTE, span_s=15, chunked=True)
     assert report["closed"] == 1
@@ -55,7 +55,7 @@ async def test_a_caller_who_never_stops_sending_is_cut_off(start_api: StartApi) 
 async def test_bodies_that_lack_their_last_byte_do_not_fill_the_memory(
     start_api: StartApi, figure: Callable[[str], None]
 ) -> None:
-    """F4: each is allowed, all of them together are not."""
+    """F4: each body is allowed, all of them together are not."""
     api = await start_api(api_body_mib=32, api_receive_s=10)
     async with api.watched() as watch:
         report = await attack("parked_bodies", api.port, count=PARKED, span_s=4, size=1_900_000)
@@ -66,8 +66,8 @@ async def test_bodies_that_lack_their_last_byte_do_not_fill_the_memory(
     assert watch.is_well(), watch
 
 
-async def test_json_of_any_depth_is_a_fault_of_the_caller(start_api: StartApi) -> None:
-    """F2, F4: 10,000 levels, wherever a body is taken."""
+async def test_json_of_any_depth_is_an_error_of_the_caller(start_api: StartApi) -> None:
+    """F2, F4: 10,000 levels, in every request that has a body."""
     api = await start_api()
     brackets, braces = b"[" * _DEEP + b"]" * _DEEP, b'{"a":' * _DEEP + b"1" + b"}" * _DEEP
     job = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -88,7 +88,7 @@ async def test_json_of_any_depth_is_a_fault_of_the_caller(start_api: StartApi) -
         for deep in (brackets, braces):
             for body in (deep, b'{"handler":"a","payload":' + deep + b"}", b'[{"handler":"a","payload":' + deep + b"}]"):
                 head = method + f" {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
-                status, said, text = await ask(api.port, head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                status, headers, text = await ask(api.port, head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
                 assert status in (400, 404, 413, 422), (path, text)
-                assert b"application/problem+json" in said
+                assert b"application/problem+json" in headers
                 assert json.loads(text)["code"] in ("malformed", "not_found", "too_large", "invalid")

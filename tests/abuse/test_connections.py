@@ -1,5 +1,4 @@
-"""Connections that hold a place and ask for nothing, or never end what they began to ask (F4, F6). Long form:
-SEXTON_TEST_CONNECTIONS=15000."""
+"""Connections that stay idle, or never finish a request (F4, F6). Long form: SEXTON_TEST_CONNECTIONS=15000."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sexton.api.edge.connections import HEAD_BYTES_LIMIT
-from tests.process.cluster import size
+from tests.sizes import size
 
 from .watch import answer, ask, attack, connected, is_problem
 
@@ -22,10 +21,10 @@ CONNECTIONS = size("CONNECTIONS", 5_000)
 
 
 @pytest.mark.timeout(180)
-async def test_thousands_of_silent_connections_are_let_go_and_hurt_nobody(
+async def test_thousands_of_silent_connections_are_closed_and_do_no_harm(
     start_api: StartApi, figure: Callable[[str], None]
 ) -> None:
-    """F4: without a deadline they would hold their places for ever."""
+    """F4: without a deadline they would keep their places for ever."""
     api = await start_api(api_receive_s=3)
     async with api.watched() as watch:
         report = await attack("silent", api.port, count=CONNECTIONS, span_s=20)
@@ -39,15 +38,15 @@ async def test_thousands_of_silent_connections_are_let_go_and_hurt_nobody(
 
 
 @pytest.mark.timeout(120)
-async def test_when_all_places_are_taken_whoever_waits_longest_makes_room(
+async def test_when_all_connections_are_in_use_the_longest_idle_one_is_closed(
     start_api: StartApi, figure: Callable[[str], None]
 ) -> None:
-    """F4: no deadline has passed yet, and a newcomer is served all the same."""
+    """F4: also before a deadline has passed, so that a new connection is served."""
     api = await start_api(api_receive_s=60, api_connection_limit=50)
     attacking = asyncio.create_task(attack("silent", api.port, count=500, span_s=3))
-    while api.process.num_fds() < 50:  # noqa: ASYNC110  (nobody tells us)
+    while api.process.num_fds() < 50:  # noqa: ASYNC110  (no notification for this)
         await asyncio.sleep(0.01)
-    await asyncio.sleep(0.5)  # whoever comes among the crowd itself may be pushed out with it
+    await asyncio.sleep(0.5)  # a connection that arrives with the crowd may be closed with it
     async with api.watched() as watch:
         report = await attacking
     figure(f"500 silent connections for 50 places: {report['closed']} made room; {watch}")
@@ -56,8 +55,8 @@ async def test_when_all_places_are_taken_whoever_waits_longest_makes_room(
     assert max(watch.file_counts) < 50 + 60
 
 
-async def test_without_a_free_place_a_newcomer_hears_it(start_api: StartApi) -> None:
-    """F4: connections at work are not let go."""
+async def test_without_a_free_place_a_new_connection_gets_an_error(start_api: StartApi) -> None:
+    """F4: active connections are not closed."""
     api = await start_api(api_connection_limit=1)
     async with connected(api.port) as (reader, writer):
         writer.write(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -69,7 +68,7 @@ async def test_without_a_free_place_a_newcomer_hears_it(start_api: StartApi) -> 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ["slow_heads", "slow_bodies"])
-async def test_a_request_that_comes_byte_by_byte_is_cut_off(
+async def test_a_request_that_arrives_byte_by_byte_is_cut_off(
     start_api: StartApi, figure: Callable[[str], None], kind: str
 ) -> None:
     """F4."""
@@ -84,7 +83,7 @@ async def test_a_request_that_comes_byte_by_byte_is_cut_off(
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("many", [False, True])
-async def test_a_head_without_end_is_cut_off(start_api: StartApi, figure: Callable[[str], None], many: bool) -> None:
+async def test_an_endless_head_is_cut_off(start_api: StartApi, figure: Callable[[str], None], many: bool) -> None:
     """F4: one header or many."""
     api = await start_api()
     async with api.watched() as watch:
@@ -108,8 +107,8 @@ async def test_a_long_head_within_the_limit_is_read(start_api: StartApi) -> None
 
 
 @pytest.mark.timeout(120)
-async def test_requests_sent_ahead_are_bounded(start_api: StartApi, figure: Callable[[str], None]) -> None:
-    """F4: each is small, and a megabyte of them is 30,000. Without a bound this takes 900 MiB within seconds."""
+async def test_pipelined_requests_are_bounded(start_api: StartApi, figure: Callable[[str], None]) -> None:
+    """F4: each is small, and a megabyte contains 30,000. Without a bound this takes 900 MiB within seconds."""
     api = await start_api()
     async with api.watched() as watch:
         report = await attack("ahead", api.port, count=2_000, span_s=4)
@@ -120,8 +119,8 @@ async def test_requests_sent_ahead_are_bounded(start_api: StartApi, figure: Call
     assert "Traceback" not in api.member.log, api.member.log
 
 
-async def test_a_few_requests_sent_ahead_are_all_answered(start_api: StartApi) -> None:
-    """Also where one begins in the middle of what is read at once, after a long body."""
+async def test_a_few_pipelined_requests_are_all_answered(start_api: StartApi) -> None:
+    """Also if one begins in the middle of a chunk that was read, after a long body."""
     api = await start_api()
     body = b'{"handler":"a","delay":"1h","payload":"' + b"x" * 200_000 + b'"}'
     head = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -132,8 +131,8 @@ async def test_a_few_requests_sent_ahead_are_all_answered(start_api: StartApi) -
         assert [(await answer(reader))[0] for _ in range(20)] == [201, 200] * 10
 
 
-async def test_what_is_no_http_is_answered_with_a_problem_and_not_logged(start_api: StartApi) -> None:
-    """F2: a caller's noise fills no log of ours."""
+async def test_a_request_that_is_not_http_gets_a_problem_and_is_not_logged(start_api: StartApi) -> None:
+    """F2: invalid requests do not fill the log."""
     api = await start_api()
     for noise in (b"\x16\x03\x01\x02\x00\x01\x00\x01", b"HELO there\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x00" * 100):
         status, head, body = await ask(api.port, noise)

@@ -1,5 +1,5 @@
-"""More submissions than the API can take: it stays alive, says so, and keeps what it acknowledged (A1, F4, F6). Long form:
-SEXTON_TEST_FLOOD_S=10."""
+"""More submissions than the API can take: it stays available, rejects the rest, and keeps what it acknowledged (A1, F4, F6).
+Long form: SEXTON_TEST_FLOOD_S=10."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from sexton.api.requests import bodies
 from sexton.api.resources import batch
 from sexton.store.database import Postgres
 from tests.api.support import opened
-from tests.process.cluster import Cluster, size
+from tests.process.cluster import Cluster
+from tests.sizes import size
 
 from .watch import ask, attack, is_problem
 
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 SPAN_S = size("FLOOD_S", 2)
 RATE = size("FLOOD_RATE", 50_000)
 CONNECTIONS = size("FLOOD_CONNECTIONS", 1_500)
-DEPTH = 4  # requests of one connection on their way
+DEPTH = 4  # unanswered requests of one connection
 _LIVE = "SELECT count(*) FROM sexton.runs"
 _WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'sexton.runs'::regclass"
 
 
 @pytest.mark.timeout(900)
-async def test_a_flood_is_refused_in_part_and_what_was_acknowledged_is_there_and_runs(
+async def test_a_flood_is_rejected_in_part_and_acknowledged_jobs_exist_and_run(
     start_api: StartApi,
     cluster: Cluster,
     connection: asyncpg.Connection[Any],
@@ -76,15 +77,13 @@ async def test_a_flood_is_refused_in_part_and_what_was_acknowledged_is_there_and
     assert done == len(ids)
 
 
-async def test_beyond_the_limit_a_request_is_told_to_come_back(
-    start_api: StartApi, connection: asyncpg.Connection[Any]
-) -> None:
-    """F4: except for the health of the process."""
+async def test_beyond_the_limit_a_request_gets_retry_after(start_api: StartApi, connection: asyncpg.Connection[Any]) -> None:
+    """F4: except for requests for the health of the process."""
     api = await start_api(api_request_limit=1)
     async with httpx.AsyncClient(base_url=api.address, timeout=20) as http:
         await connection.execute("BEGIN; LOCK TABLE sexton.runs IN SHARE MODE")
         stuck = asyncio.create_task(http.post("/v1/jobs", json={"handler": "a"}))
-        while not await connection.fetchval(_WAITING):  # noqa: ASYNC110  (nobody tells us)
+        while not await connection.fetchval(_WAITING):  # noqa: ASYNC110  (no notification for this)
             await asyncio.sleep(0.01)
         refused = await http.get("/v1/workers")
         assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
@@ -97,8 +96,8 @@ async def test_beyond_the_limit_a_request_is_told_to_come_back(
         assert (await http.get("/v1/workers")).status_code == 200
 
 
-async def test_who_waits_for_a_job_is_in_nobody_s_way(start_api: StartApi) -> None:
-    """F4: a long poll sleeps, and does not count as a request under way."""
+async def test_a_long_poll_does_not_hold_up_others(start_api: StartApi) -> None:
+    """F4: a long poll sleeps, and does not count as an active request."""
     api = await start_api(api_request_limit=2)
     async with httpx.AsyncClient(base_url=api.address, timeout=20) as http:
         job = (await http.post("/v1/jobs", json={"handler": "a", "delay": "1h"})).json()["id"]
@@ -108,12 +107,12 @@ async def test_who_waits_for_a_job_is_in_nobody_s_way(start_api: StartApi) -> No
             await asyncio.sleep(0.02)
         answers = [(await http.get("/v1/workers")).status_code for _ in range(10)]
         assert 200 in answers
-        assert [(await one).status_code for one in waiting].count(200) > 2  # more than may be under way
+        assert [(await one).status_code for one in waiting].count(200) > 2  # more than the limit of active requests
 
 
 @pytest.mark.timeout(120)
-async def test_large_batches_leave_a_breath_to_others(start_api: StartApi, figure: Callable[[str], None]) -> None:
-    """F4: ten thousand jobs are judged in small portions."""
+async def test_large_batches_do_not_block_other_requests(start_api: StartApi, figure: Callable[[str], None]) -> None:
+    """F4: ten thousand jobs are validated in small portions."""
     api = await start_api()
     body = json.dumps([{"handler": "a", "delay": "1h", "payload": {"n": n}} for n in range(10_000)]).encode()
     head = b"POST /v1/jobs/batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -125,8 +124,8 @@ async def test_large_batches_leave_a_breath_to_others(start_api: StartApi, figur
     assert watch.slowest_s < 1.0, watch
 
 
-async def test_a_batch_is_judged_in_portions(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F4: whoever else has something to do gets his turn in between."""
+async def test_a_batch_is_validated_in_portions(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F4: other coroutines run between two portions."""
     turn, seen = 0, set()
 
     def noting(*given: Any) -> Any:
@@ -151,7 +150,7 @@ async def test_a_batch_is_judged_in_portions(database: Postgres, monkeypatch: py
 
 @pytest.mark.timeout(120)
 async def test_a_page_of_large_jobs_does_not_stop_the_process(start_api: StartApi, figure: Callable[[str], None]) -> None:
-    """F4: 250 jobs of 250 kB each are asked for at once, by several."""
+    """F4: 250 jobs of 250 kB each are read at once by several callers."""
     api = await start_api()
     job = {"handler": "a", "delay": "1h", "payload": "x" * 250_000}
     async with httpx.AsyncClient(base_url=api.address, timeout=60) as http:
@@ -173,7 +172,7 @@ async def test_a_page_of_large_jobs_does_not_stop_the_process(start_api: StartAp
         assert seen == 250
 
 
-def test_a_problem_is_recognised() -> None:
-    """The checks above depend on it."""
+def test_a_problem_document_is_recognised() -> None:
+    """The tests above depend on it."""
     assert is_problem(b"content-type: application/problem+json", b'{"status":503,"code":"overloaded"}', 503, "overloaded")
     assert not is_problem(b"content-type: text/plain", b'{"status":503,"code":"overloaded"}', 503, "overloaded")

@@ -1,5 +1,5 @@
-"""Every parser, given what nobody would write: it answers or says `Invalid`, and takes no longer than it may (F2, F4).
-A minute or more of it: SEXTON_TEST_EXAMPLES=20000, and SEXTON_TEST_RANDOM=1 for other examples each time."""
+"""Every parser with unlikely input: it returns a value or raises `Invalid`, and takes no longer than allowed (F2, F4). A minute
+or more: SEXTON_TEST_EXAMPLES=20000, and SEXTON_TEST_RANDOM=1 for new examples each time."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from sexton.domain.schedule.catch_up import CatchUp, plan
 from sexton.domain.schedule.zone import zone
 from sexton.store.views.search import JobFilter
 from sexton.wire import JobEdit, JobRequest, PreviewRequest
-from tests.process.cluster import size
+from tests.sizes import size
 
 from . import words
 
 EXAMPLES = size("EXAMPLES", 100)
-SLOW_S = 0.25  # of CPU. The dearest takes 30 ms on a quiet core, twice that beside a neighbour; without a budget, seconds
+SLOW_S = 0.25  # of CPU. The slowest takes 30 ms on a quiet core, twice that on a busy machine; without a budget, seconds
 NOW = datetime(2026, 3, 7, 12, 0, 0, tzinfo=UTC)
 FAULTS = (Invalid, Refused)
 
@@ -58,14 +58,14 @@ JSON_VALUE = st.recursive(
 
 
 def forget() -> None:
-    """What is remembered would make a second measurement look fast."""
+    """Clears caches, which would make a second measurement look fast."""
     for module in [module for name, module in sys.modules.items() if name.startswith("sexton.domain")]:
         for value in list(vars(module).values()):
             getattr(value, "cache_clear", lambda: None)()
 
 
 def answered(call: Callable[[], Any]) -> Any:
-    """What a parser makes of it; `None` if it refuses. Slow is what is slow twice."""
+    """The parser's result; `None` if it rejects the input. Slow means slow twice."""
     result = None
     took_s = 0.0
     for _ in range(2):
@@ -85,7 +85,7 @@ def answered(call: Callable[[], Any]) -> Any:
 
 
 def walked(made: Schedule, seed: str = "x") -> None:
-    """Everything that is asked of a schedule that stands. A single look is bounded; a walk takes as many."""
+    """Everything that is computed from an accepted schedule. A single search is bounded; a walk makes many."""
     answered(lambda: next_fire(made, after=NOW, seed=seed))
     answered(lambda: next_fire(made, after=datetime(2149, 12, 30, tzinfo=UTC), seed=seed))
     answered(lambda: next_fire(made, after=datetime(1971, 1, 1, tzinfo=UTC), seed=seed))
@@ -127,7 +127,7 @@ def test_rrule(text: str, name: str | None) -> None:
 def test_whole_schedules(
     rule: dict[str, Any], exclude: list[str], jitter: Any, name: str, bounds: tuple[Any, Any], most: int | None
 ) -> None:
-    """A2, A3, A5, F2: with silences, in which a search may be lost."""
+    """A2, A3, A5, F2: with long gaps, in which a search may not end."""
     made = answered(
         lambda: schedule(
             now=NOW, exclude=exclude, jitter=jitter, timezone=name, start_at=bounds[0], end_at=bounds[1], max_fires=most, **rule
@@ -137,7 +137,7 @@ def test_whole_schedules(
         walked(made)
 
 
-# Found by thinking rather than by chance: rules that fire often, and never when they may.
+# Chosen by hand, not at random: rules that fire often, but never when they are allowed to.
 _ALL_DAY = {"exclude": ["00:00-23:59:59"]}
 _MANY = "BYHOUR=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23"
 _MINUTES = "BYMINUTE=" + ",".join(map(str, range(60)))
@@ -163,8 +163,8 @@ LOST: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("rule", LOST, ids=lambda rule: f"{' '.join(map(str, rule))}{str(next(iter(rule.values())))[:40]!r}")
-def test_a_search_that_is_lost_ends_soon(rule: dict[str, Any]) -> None:
-    """F4: whoever submits it would stop the API, and each planner for good."""
+def test_a_search_without_a_result_ends_soon(rule: dict[str, Any]) -> None:
+    """F4: without this, a submission would stop the API, and each planner permanently."""
     made = answered(lambda: schedule(now=NOW, timezone="Europe/Paris", **rule))
     if made is not None:
         walked(made)
@@ -179,7 +179,7 @@ def test_a_search_that_is_lost_ends_soon(rule: dict[str, Any]) -> None:
 def test_catching_up_after_any_downtime(
     rule: dict[str, Any], away: timedelta, policy: Literal["skip", "latest", "all"]
 ) -> None:
-    """C5, F4: a planner decides about all that was missed, at a bounded cost; a second is what a pass may take."""
+    """C5, F4: a planner decides about all missed fires at a bounded cost; a second is what a pass may take."""
     try:
         made = schedule(now=NOW, **rule)
     except Invalid:
@@ -259,7 +259,7 @@ def test_cursors(cursor: str) -> None:
 
 @thorough
 @given(text=st.text(min_size=1, max_size=50).filter(lambda text: "\x00" not in text and text.isprintable()))
-def test_a_cursor_of_ours_leads_back(text: str) -> None:
+def test_a_valid_cursor_is_read_back(text: str) -> None:
     """A13."""
     assert cursors.decode_text(cursors.encode_text(text)) == text
 
@@ -267,7 +267,7 @@ def test_a_cursor_of_ours_leads_back(text: str) -> None:
 @thorough
 @given(header=words.NOISE | st.text('"W/*0123456789abc., ', max_size=30), body=st.none() | st.text(min_size=1, max_size=20))
 def test_headers(header: str, body: str | None) -> None:
-    """A10, F2: keys, tags, traces, and where a stream is resumed."""
+    """A10, F2: keys, tags, traces, and the position in a stream."""
     names = ("idempotency-key", "if-match", "traceparent", "last-event-id")
     request: Any = SimpleNamespace(headers=dict.fromkeys(names, header))
     answered(lambda: submissions.key_of(request, body))
@@ -299,7 +299,7 @@ def test_queries(query: bytes) -> None:
 @thorough
 @given(path=st.lists(st.text(max_size=10) | st.integers(), max_size=5), message=words.NOISE)
 def test_pointers(path: list[str | int], message: str) -> None:
-    """F2: RFC 6901, there and back."""
+    """F2: RFC 6901, written and read back."""
     text = problems.pointer(*path)
     back = [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
     assert back == [str(part) for part in path]
@@ -328,8 +328,8 @@ def _judged(text: bytes) -> Any:
     return submissions.submission_of(asked, submitted_by="api")
 
 
-def test_a_slow_parser_is_convicted() -> None:
-    """The watch works: whatever is slow twice is told."""
+def test_a_slow_parser_is_detected() -> None:
+    """The check works: a parser that is slow twice is reported."""
 
     def slow() -> None:
         until_s = time.process_time() + 1.2 * SLOW_S

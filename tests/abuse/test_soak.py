@@ -1,4 +1,4 @@
-"""The soak in small: that it samples what it should, and that what grows is convicted (F6). The long form is `make soak`."""
+"""A small soak: it samples what it should, and detects what grows (F6). The long form is `make soak`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HOUR = 3600.0
 
 
 def series(per_hour: float, *, start: float = 100.0, noise: float = 0.0, span_s: float = HOUR) -> list[list[float]]:
-    dice = Random(1)
-    return [[at, start + per_hour * at / HOUR + dice.uniform(-noise, noise)] for at in range(0, int(span_s), 10)]
+    rng = Random(1)
+    return [[at, start + per_hour * at / HOUR + rng.uniform(-noise, noise)] for at in range(0, int(span_s), 10)]
 
 
 def test_the_line_through_points_is_the_least_squares_one() -> None:
@@ -44,7 +44,7 @@ def test_the_line_through_points_is_the_least_squares_one() -> None:
         ("table executions", 400.0, 5_000.0),
     ],
 )
-def test_a_leak_is_convicted_and_a_waver_is_not(name: str, innocent: float, guilty: float) -> None:
+def test_a_leak_is_detected_and_noise_is_not(name: str, innocent: float, guilty: float) -> None:
     """F6."""
     waver = bound_of(name, 500).least / 2
     flat, grows = series(innocent, noise=waver), series(guilty, noise=waver)
@@ -54,13 +54,13 @@ def test_a_leak_is_convicted_and_a_waver_is_not(name: str, innocent: float, guil
     assert convicted.per_hour == pytest.approx(guilty, rel=0.3)
 
 
-def test_what_happens_in_the_first_third_is_no_growth() -> None:
-    """A process fills its caches, and a held snapshot leaves a larger table behind."""
+def test_growth_in_the_first_third_does_not_count() -> None:
+    """A process fills its caches, and a held snapshot leaves a larger table."""
     points = [[at, 20.0 if at < HOUR / 4 else 200.0] for at in range(0, 3600, 10)]
     assert judge({"table runs": points}, span_s=HOUR, rate_per_s=500)[0].is_flat
 
 
-def test_a_short_soak_convicts_nobody_for_a_hiccup() -> None:
+def test_a_short_soak_finds_no_growth_in_a_short_peak() -> None:
     points = series(200.0, span_s=25)
     assert judge({"memory api": points}, span_s=25, rate_per_s=100)[0].is_flat
 
@@ -69,13 +69,13 @@ def test_a_short_soak_convicts_nobody_for_a_hiccup() -> None:
 async def test_a_short_soak_samples_everything_and_loses_nothing(
     database_url: str, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
-    """F6: with all kinds of jobs, a snapshot held meanwhile, and a report of it."""
+    """F6: with all kinds of jobs, a held snapshot, and a report."""
     plan = SoakPlan(span_s=9.0, rate_per_s=100.0, sample_s=0.5, schedulers=1, workers=1)
     outcome = await soak(plan, database_url, tmp_path, lambda _line: None)
     about = outcome.about
     figure(f"soak: {sum(about['submitted'].values()):,} jobs, p99 of lag {1000 * about['lag_p99_s']:.0f} ms")
     assert about["lost_count"] == 0
-    assert sum(about["submitted"].values()) == pytest.approx(95 * 9, rel=0.5)  # beside other tests
+    assert sum(about["submitted"].values()) == pytest.approx(95 * 9, rel=0.5)  # other tests run at the same time
     assert set(about["submitted"]) == {"note", "flaky", "doomed", "limited"}
     assert about["executions"]["failed"] == about["submitted"]["flaky"] + 2 * about["submitted"]["doomed"]
     assert about["samples"] >= 5
@@ -83,7 +83,7 @@ async def test_a_short_soak_samples_everything_and_loses_nothing(
     assert kinds == {"memory", "files", "connections", "dead", "ready", "table", "index"}
     assert {f"memory {name}" for name in ("api", "scheduler-1", "worker-1", "submitter", "postgres")} <= set(outcome.series)
     assert all(len(points) >= about["samples"] - 2 for points in outcome.series.values())
-    assert {one.name for one in outcome.verdicts} == set(outcome.series)  # whether nine seconds are flat is chance
+    assert {one.name for one in outcome.verdicts} == set(outcome.series)  # nine seconds are too short to judge growth
     report.write(tmp_path / "report", about, outcome.verdicts, outcome.series)
     assert json.loads((tmp_path / "report/soak.json").read_text())["rate_per_s"] == 100.0
     assert "flat" in (tmp_path / "report/soak.txt").read_text()

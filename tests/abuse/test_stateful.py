@@ -1,5 +1,5 @@
-"""Calls in sequences, each fed with what the one before answered. The document declares no links: schemathesis infers them from
-ids and names, as a stranger would (F2). A long look: SEXTON_TEST_SEQUENCES=500."""
+"""Sequences of calls, each with values from earlier answers. The document declares no links: schemathesis infers them from ids
+and names, as a new user would (F2). Long form: SEXTON_TEST_SEQUENCES=500."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.generation.stateful import run_state_machine_as_test
 
-from tests.process.cluster import size
+from tests.sizes import size
 
 from .watch import ask
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 SEQUENCES = size("SEQUENCES", 8)
 ACQUIRE = "/v1/workers/acquire"
-# As in tests/api/test_openapi.py: rules that no schema can say, and a partial batch, which answers 200 with problems inside.
-# What was deleted is kept and shown as cancelled, so it is there to be used again.
+# As in tests/api/test_openapi.py: rules that a schema cannot express, and a partial batch, which answers 200 with problems
+# inside. A deleted job is kept and shown as cancelled, so later calls may use it.
 EXCLUDED = ("positive_data_acceptance", "negative_data_rejection", "use_after_free", "ensure_resource_availability")
 
 
 @pytest.mark.timeout(3600)
-async def test_no_sequence_of_calls_ends_in_a_fault_of_ours(start_api: StartApi, figure: Callable[[str], None]) -> None:
+async def test_no_sequence_of_calls_causes_a_server_error(start_api: StartApi, figure: Callable[[str], None]) -> None:
     """F2."""
     api = await start_api()
     figure(await asyncio.to_thread(_run, api.address))
@@ -48,7 +48,7 @@ def _run(address: str) -> str:
 
     class Machine(made):  # type: ignore[misc]
         def get_call_kwargs(self, case: Any) -> dict[str, Any]:
-            (case.query or {}).pop("wait", None)  # nobody runs anything here
+            (case.query or {}).pop("wait", None)  # no worker runs here
             if case.path == ACQUIRE and isinstance(case.body, dict):
                 case.body["wait"] = 0
             return {"timeout": 20}
@@ -75,8 +75,8 @@ def _run(address: str) -> str:
 
 
 @pytest.mark.timeout(600)
-async def test_the_stream_of_events_refuses_or_begins(start_api: StartApi) -> None:
-    """F2: what the sequences leave out, since it does not end: any query and any id to resume from."""
+async def test_the_stream_of_events_is_rejected_or_begins(start_api: StartApi) -> None:
+    """F2: not part of the sequences, because it does not end: any query and any id to resume from."""
     api = await start_api()
     known = {"type": "submitted", "tenant": "a", "job_id": "01890a5d-ac96-774b-bcce-b302099a8057", "colour": "red"}
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""The API as seen from outside while it is abused: how soon it tells its health, how much memory and files it holds."""
+"""The API seen from outside under abuse: how soon it answers health requests, how much memory and how many files it uses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Watch:
         return max(self.health_s)
 
     def is_well(self) -> bool:
-        """Every question was answered, and soon. Of a hundred one may be late: this machine has other things to do."""
+        """Every request was answered in time. One of a hundred may be late, because this machine has other load."""
         late = sorted(self.health_s)[: max(1, int(len(self.health_s) * 0.99))]
         return bool(self.health_s) and not self.faults and late[-1] < HEALTH_S
 
@@ -84,31 +84,31 @@ class Victim:
         try:
             async with asyncio.timeout(10), connected(self.port) as (reader, writer):
                 writer.write(GET_HEALTH)
-                said = await reader.readline()
+                answer = await reader.readline()
         except (OSError, TimeoutError) as error:
             watch.faults.append(type(error).__name__)
         else:
             watch.health_s.append(time.monotonic() - began_s)
-            if b" 200 " not in said:
-                watch.faults.append(said.decode(errors="replace"))
+            if b" 200 " not in answer:
+                watch.faults.append(answer.decode(errors="replace"))
 
 
 async def attack(kind: str, port: int, **orders: Any) -> dict[str, Any]:
-    """What an attacker in a process of its own says at its end."""
+    """The output of an attacker process at its end."""
     command = [sys.executable, "-m", "tests.abuse.attackers", kind, json.dumps({"port": port, **orders})]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
     assert process.returncode == 0, f"the attacker ended with code {process.returncode}"
-    report: dict[str, Any] = json.loads(said)
+    report: dict[str, Any] = json.loads(output)
     return report
 
 
 async def ask(port: int, request: bytes) -> tuple[int, bytes, bytes]:
-    """Status, head and body of the answer to what is sent as it stands."""
+    """Status, head and body of the answer to these raw bytes."""
     async with asyncio.timeout(20), connected(port) as (reader, writer):
         writer.write(request)
         return await answer(reader)

@@ -1,4 +1,4 @@
-"""Texts that parsers may be given: noise in the letters of a grammar, its own words in any order, and good texts gone bad."""
+"""Texts for parsers: random characters of a grammar, its words in random order, and damaged valid texts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def texts(letters: str, words: Sequence[str], good: Sequence[str], between: Sequ
 
 @st.composite
 def mutated(draw: st.DrawFn, good: Sequence[str], words: Sequence[str]) -> str:
-    """A piece cut out, put in, or doubled, up to three times."""
+    """Cuts out, inserts or doubles a piece, up to three times."""
     text = draw(st.sampled_from(good))
     for _ in range(draw(st.integers(1, 3))):
         begin = draw(st.integers(0, len(text)))

@@ -1,4 +1,4 @@
-"""The API in front of a real database: in process over ASGI, and for what needs it behind a socket."""
+"""The API in front of a real database: in process over ASGI, and behind a socket for tests that need one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.api.support import Api, opened
 
 @pytest.fixture
 async def api(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncIterator[Api]:
-    """Its database refuses every illegal change of a run, and is checked at the end."""
+    """Its database rejects every illegal change of a run, and is checked at the end."""
     async with opened(database) as api:
         yield api
     assert await transitions.violations(connection) == {}

@@ -1,4 +1,4 @@
-"""A remote worker by hand: one call of the protocol per line."""
+"""A remote worker controlled by the test: one call of the protocol per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Hand:
     tasks: tuple[str, ...] = ("a",)
 
     async def ask(self, **asked: Any) -> httpx.Response:
-        """An acquire that does not wait, unless it says so."""
+        """An acquire, which by default does not wait."""
         known = {} if self.worker_id is None else {"worker_id": self.worker_id}
         return await self.api.http.post(
             "/v1/workers/acquire", json={"tasks": list(self.tasks), "wait": 0, **known, **asked}, timeout=40
@@ -34,9 +34,9 @@ class Hand:
         (run,) = await self.acquire(**asked)
         return run
 
-    async def beat(self, **said: Any) -> httpx.Response:
-        return await self.api.http.post(f"/v1/workers/{self.worker_id}/heartbeat", json=said)
+    async def beat(self, **fields: Any) -> httpx.Response:
+        return await self.api.http.post(f"/v1/workers/{self.worker_id}/heartbeat", json=fields)
 
-    async def report(self, run: dict[str, Any], verb: str, **said: Any) -> httpx.Response:
-        body = {"lease": run["lease"], **said}
+    async def report(self, run: dict[str, Any], verb: str, **fields: Any) -> httpx.Response:
+        body = {"lease": run["lease"], **fields}
         return await self.api.http.post(f"/v1/runs/{run['run_id']}/{verb}", json=body)

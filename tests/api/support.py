@@ -1,4 +1,4 @@
-"""What the tests of the API share."""
+"""Shared by the tests of the API."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Api:
 @asynccontextmanager
 async def opened(database: Postgres, *, clock: Clock | None = None, **settings: Any) -> AsyncIterator[Api]:
     heard: list[Event] = []
-    app = api_app.create(database, Settings(**settings), clock=clock or SystemClock(), emit=heard.append, dice=entropy())
+    app = api_app.create(database, Settings(**settings), clock=clock or SystemClock(), emit=heard.append, rng=entropy())
     transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://sexton") as http:
         api = Api(app, http, database, heard)
@@ -62,7 +62,7 @@ async def opened(database: Postgres, *, clock: Clock | None = None, **settings: 
 
 
 def problem(response: httpx.Response, status: int, code: str, *pointers: str) -> dict[str, Any]:
-    """That this is a whole problem document, and it names these faults."""
+    """Checks that this is a complete problem document, and that it names these faults."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == PROBLEM
     document: dict[str, Any] = response.json()
@@ -81,7 +81,7 @@ async def enlist(connection: Connection, *tasks: str, queues: Sequence[str] = ("
 
 
 async def bury(database: Postgres, *tasks: str) -> None:
-    """Claims what is ready and lets it fail for good."""
+    """Claims the ready runs and lets them fail permanently."""
     async with database.transaction() as connection:
         worker_id = await enlist(connection, *(tasks or ("a",)))
         leases = await runs.claim(

@@ -1,4 +1,4 @@
-"""Backfill and runs by hand over HTTP, from Python and from the command line's own client: one meaning, three faces."""
+"""Backfill and runs by hand over HTTP, from Python and from the command line's own client, with the same results."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tests.store import support
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 HOURLY = {"handler": "a", "cron": "0 * * * *", "payload": {"n": 1}}
-NOBODY = "f199a1b2-0000-7000-8000-000000000000"
+UNKNOWN_ID = "f199a1b2-0000-7000-8000-000000000000"
 
 
 class Timed(Api):
-    """An hourly job since nine, of which nobody took care before noon."""
+    """An hourly job since nine, whose fires before noon were not run."""
 
     clock: ManualClock
     job_id: str
@@ -67,8 +67,8 @@ async def api(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncI
     assert await transitions.violations(connection) == {}
 
 
-async def test_what_is_missing_is_shown_first_and_then_run(api: Timed) -> None:
-    """A7: from ten to noon, in the words of the wire."""
+async def test_missing_fires_are_shown_first_and_then_run(api: Timed) -> None:
+    """A7: from ten to noon, over HTTP."""
     asked = {"from": "2026-03-04T10:00:00Z", "until": "2026-03-04T12:00:00Z", "spacing": "30s"}
     told = (await api.post("backfill", **asked, dry_run=True)).json()
     assert (told["fires"], told["dry_run"]) == (["2026-03-04T10:00:00Z", "2026-03-04T11:00:00Z"], True)
@@ -94,28 +94,30 @@ async def test_what_is_missing_is_shown_first_and_then_run(api: Timed) -> None:
         ({"from": "2026-03-04T10:00:00Z", "what": 1}, 422, "invalid", "/what"),
     ],
 )
-async def test_a_wrong_backfill_is_refused_by_name(api: Timed, body: Any, status: int, code: str, pointer: str) -> None:
+async def test_an_invalid_backfill_is_rejected_by_its_field(
+    api: Timed, body: Any, status: int, code: str, pointer: str
+) -> None:
     problem(await api.post("backfill", **body), status, code, pointer)
 
 
-async def test_more_than_a_call_may_write_says_how_to_split_it(api: Timed) -> None:
+async def test_more_than_a_call_may_write_is_rejected_with_advice_to_split_it(api: Timed) -> None:
     await api.http.patch(f"/v1/jobs/{api.job_id}", json={"cron": "* * * * *"})
     refused = problem(await api.post("backfill", **{"from": "2026-03-03T00:00:00Z"}), 422, "invalid", "/until")
     assert "split it: until 2026-03-03T16:40:00Z first, then from 2026-03-03T16:40:00Z on" in refused["detail"]
 
 
-async def test_what_is_no_recurring_job_or_another_version_is_refused(api: Timed) -> None:
+async def test_a_one_time_job_or_another_version_is_rejected(api: Timed) -> None:
     body = {"from": "2026-03-04T10:00:00Z"}
     once = (await api.submit(handler="a", delay="1h"))["id"]
     problem(await api.http.post(f"/v1/jobs/{once}/backfill", json=body), 409, "conflict")
-    problem(await api.http.post(f"/v1/jobs/{NOBODY}/backfill", json=body), 404, "not_found")
-    problem(await api.http.delete(f"/v1/jobs/{NOBODY}/backfill"), 404, "not_found")
+    problem(await api.http.post(f"/v1/jobs/{UNKNOWN_ID}/backfill", json=body), 404, "not_found")
+    problem(await api.http.delete(f"/v1/jobs/{UNKNOWN_ID}/backfill"), 404, "not_found")
     problem(
         await api.http.post(f"/v1/jobs/{api.job_id}/backfill", json=body, headers={"If-Match": '"7"'}), 412, "version_mismatch"
     )
 
 
-async def test_a_run_by_hand_with_another_payload_is_told_by_its_execution(
+async def test_a_run_by_hand_with_another_payload_shows_it_in_its_execution(
     api: Timed, connection: asyncpg.Connection[Any]
 ) -> None:
     """A7, A9."""
@@ -132,13 +134,13 @@ async def test_a_run_by_hand_with_another_payload_is_told_by_its_execution(
     assert one["payload"] == {"n": 2}
 
 
-async def test_a_run_by_hand_without_a_body_is_as_before(api: Timed, connection: asyncpg.Connection[Any]) -> None:
+async def test_a_run_by_hand_without_a_body_uses_the_jobs_payload(api: Timed, connection: asyncpg.Connection[Any]) -> None:
     await connection.execute("DELETE FROM sexton.runs")
     assert (await api.http.post(f"/v1/jobs/{api.job_id}/run")).status_code == 200
     assert msgspec.json.decode((await api.begin(connection)).payload_json) == {"n": 1}
 
 
-async def test_a_payload_that_cannot_be_kept_or_has_no_place_fires_nothing(api: Timed) -> None:
+async def test_an_invalid_payload_fires_nothing(api: Timed) -> None:
     before = await api.count("runs")
     problem(await api.post("run", payload={"a": "\x00"}), 422, "invalid", "/payload")
     problem(await api.post("run", payload="x" * 300_000), 413, "too_large", "/payload")
@@ -146,7 +148,7 @@ async def test_a_payload_that_cannot_be_kept_or_has_no_place_fires_nothing(api: 
     assert await api.count("runs") == before
     once = (await api.submit(handler="a", delay="1h"))["id"]
     problem(await api.http.post(f"/v1/jobs/{once}/run", json={"payload": {}}), 422, "invalid", "/payload")
-    problem(await api.http.post(f"/v1/jobs/{NOBODY}/run", json={"payload": {}}), 404, "not_found")
+    problem(await api.http.post(f"/v1/jobs/{UNKNOWN_ID}/run", json={"payload": {}}), 404, "not_found")
 
 
 async def test_the_examples_of_the_document_work(api: Timed) -> None:
@@ -163,7 +165,7 @@ async def remote(api: Timed) -> AsyncIterator[AsyncClient]:
         yield client
 
 
-async def test_the_remote_client_says_the_same(api: Timed, connection: asyncpg.Connection[Any]) -> None:
+async def test_the_remote_client_returns_the_same(api: Timed, connection: asyncpg.Connection[Any]) -> None:
     await connection.execute("DELETE FROM sexton.runs")
     span = (NOON - timedelta(hours=2), NOON)
     async with remote(api) as client:
@@ -186,7 +188,7 @@ async def test_the_remote_client_says_the_same(api: Timed, connection: asyncpg.C
 async def test_the_app_pauses_resumes_runs_and_backfills(
     api: Timed, database_url: str, connection: asyncpg.Connection[Any]
 ) -> None:
-    """A6, A7: and checks a payload against the function it knows."""
+    """A6, A7: and validates a payload against the function."""
     await connection.execute("DELETE FROM sexton.runs")
     job_id, now = UUID(api.job_id), api.clock.database_now()
     async with App(database_url, clock=api.clock) as app:

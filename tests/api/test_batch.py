@@ -1,4 +1,4 @@
-"""Batches: all or nothing, or the good ones and a problem for each bad one."""
+"""Batches: all or nothing, or the valid jobs and a problem for each invalid one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def ten_thousand(*bad: int) -> list[dict[str, Any]]:
     return [{"handler": "a", "payload": {"n": n}, **({"delay": "soon"} if n in bad else {})} for n in range(10_000)]
 
 
-async def test_one_bad_job_of_ten_thousand_stops_them_all(api: Api) -> None:
+async def test_one_invalid_job_of_ten_thousand_stops_them_all(api: Api) -> None:
     """A11: nothing is written, and the job is named."""
     response = await api.http.post("/v1/jobs/batch", json=ten_thousand(9_998))
     problem(response, 422, "invalid", "/9998/delay")
@@ -59,7 +59,7 @@ async def test_lines_are_jobs_too(api: Api) -> None:
 
 
 async def test_a_key_in_use_is_found_among_many(api: Api) -> None:
-    """A10, A11: known only to the database; alone it hurts nobody in a partial batch."""
+    """A10, A11: only the database knows it; in a partial batch the other jobs are submitted."""
     await api.submit(handler="other", idempotency_key="taken")
     kept = await api.submit(idempotency_key="kept")
     batch: list[dict[str, Any]] = [{"handler": "a", "payload": n} for n in range(50)]
@@ -74,7 +74,7 @@ async def test_a_key_in_use_is_found_among_many(api: Api) -> None:
     assert (partial["items"][30]["id"], partial["items"][30]["created"]) == (kept["id"], False)
 
 
-async def test_an_empty_batch_is_a_batch(api: Api) -> None:
+async def test_an_empty_batch_is_accepted(api: Api) -> None:
     response = await api.http.post("/v1/jobs/batch", json=[])
     assert (response.status_code, response.json()["items"]) == (201, [])
     problem(await api.http.post("/v1/jobs/batch", json={"handler": "a"}), 422, "invalid", "")

@@ -1,4 +1,4 @@
-"""A request with several faults is refused once: the answer names them all."""
+"""A request with several faults is rejected once, with all of its faults."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def pointers(document: dict[str, Any]) -> list[str]:
     ],
 )
 async def test_a_submission_names_all_of_its_faults(api: Api, job: dict[str, Any], expected: list[str] | None) -> None:
-    """A1, F2. And none that it does not have."""
+    """A1, F2. And no others."""
     document = problem(await api.http.post("/v1/jobs", json={"handler": "a", **job}), 422, "invalid")
     found = pointers(document)
     if expected is not None:
@@ -77,7 +77,7 @@ async def test_a_missing_handler_is_one_fault_among_others(api: Api) -> None:
     assert pointers(document) == ["/colour", "/handler", "/delay"]
 
 
-async def test_a_hundred_faults_are_cut_short(api: Api) -> None:
+async def test_the_list_of_faults_is_limited_to_a_hundred(api: Api) -> None:
     document = problem(await api.http.post("/v1/jobs", json={f"x{n}": 1 for n in range(100)}), 422, "invalid")
     assert len(document["errors"]) == 20
     assert "and 15 more" in document["detail"]
@@ -101,7 +101,7 @@ async def test_an_edit_names_all_of_its_faults(api: Api) -> None:
     assert sorted(pointers(preview)) == ["/cron", "/timeout", "/timezone"]
 
 
-async def test_a_field_that_is_fixed_is_refused_with_the_reason(api: Api) -> None:
+async def test_an_immutable_field_is_rejected_with_the_reason(api: Api) -> None:
     job_id = (await api.submit(delay="1h"))["id"]
     for field, why in (("tenant", "shares"), ("idempotency_key", "submission"), ("unique", "submission")):
         document = problem(await api.http.patch(f"/v1/jobs/{job_id}", json={field: "x"}), 422, "invalid", f"/{field}")

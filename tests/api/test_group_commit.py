@@ -1,4 +1,4 @@
-"""Group commit: many submissions, few transactions, each answered when it is durable."""
+"""Group commit: many submissions share a few transactions, and each is answered when it is durable."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from sexton.api import group_commit
 from sexton.api.answers.problems import Refused
 from sexton.api.group_commit import GroupCommit
+from sexton.api.waiting_lines import Stored
 from sexton.clock import SystemClock
 from sexton.domain.job import Submission, submission
 from sexton.errors import DatabaseUnavailable, KeyReused, LimitExceeded
@@ -21,7 +22,7 @@ from tests.api.support import Api, problem
 
 
 class Counted:
-    """A database that counts round trips, each a transaction by itself, and may lose the connection after a certain one."""
+    """A database that counts round trips, each a separate transaction, and may lose the connection after a given one."""
 
     def __init__(self, real: Postgres) -> None:
         self._real = real
@@ -54,9 +55,9 @@ async def rows(connection: asyncpg.Connection[Any]) -> int:
 
 
 async def until_waiting(connection: asyncpg.Connection[Any]) -> None:
-    """Until a statement of ours waits for a lock."""
+    """Waits until a statement of this server waits for a lock."""
     query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'sexton.runs'::regclass"
-    while not await connection.fetchval(query):  # noqa: ASYNC110  (nobody tells us)
+    while not await connection.fetchval(query):  # noqa: ASYNC110  (no notification for this)
         await asyncio.sleep(0.01)
 
 
@@ -71,15 +72,15 @@ async def test_many_submissions_at_once_share_few_transactions(database: Postgre
 
 
 async def test_one_submission_is_one_round_trip(database: Postgres) -> None:
-    """A1: an idle API answers after one commit and nothing else."""
+    """A1: an idle API answers after one commit and no other statement."""
     counted = Counted(database)
     group = GroupCommit(counted, SystemClock(), notify=True)
     assert (await group.submit(job())).created
     assert counted.count == 1
 
 
-async def test_nobody_is_answered_before_the_commit(api: Api, connection: asyncpg.Connection[Any]) -> None:
-    """A1: while the transaction cannot end, no answer comes, and nobody sees the job."""
+async def test_no_caller_is_answered_before_the_commit(api: Api, connection: asyncpg.Connection[Any]) -> None:
+    """A1: while the transaction cannot end, no answer is sent, and no other session sees the job."""
     async with connection.transaction():
         await connection.execute("LOCK TABLE sexton.runs IN SHARE MODE")
         requests = [asyncio.create_task(api.submit()) for _ in range(20)]
@@ -90,10 +91,10 @@ async def test_nobody_is_answered_before_the_commit(api: Api, connection: asyncp
     assert len({answer["id"] for answer in answers}) == await rows(connection) == 20
 
 
-async def test_whoever_leaves_before_their_turn_has_submitted_nothing(
+async def test_a_caller_that_disconnects_before_its_group_has_submitted_nothing(
     database: Postgres, connection: asyncpg.Connection[Any]
 ) -> None:
-    """A1: and one who leaves while the transaction runs harms nobody."""
+    """A1: a caller that disconnects while the transaction runs does not affect the others."""
     group = GroupCommit(database, SystemClock(), notify=True)
     async with connection.transaction():
         await connection.execute("LOCK TABLE sexton.runs IN SHARE MODE")
@@ -109,8 +110,8 @@ async def test_whoever_leaves_before_their_turn_has_submitted_nothing(
     assert [row["name"] for row in names] == ["stays", "under way"]
 
 
-async def test_one_bad_job_hurts_nobody_else(api: Api) -> None:
-    """A1, A10: a key that is refused by the database fails alone."""
+async def test_one_invalid_job_does_not_affect_the_others(api: Api) -> None:
+    """A1, A10: only the job whose key the database rejects fails."""
     await api.submit(handler="first", idempotency_key="taken")
     bodies: list[dict[str, Any]] = [{"handler": "a", "payload": n} for n in range(20)]
     bodies[7] = {"handler": "other", "idempotency_key": "taken"}
@@ -131,7 +132,7 @@ async def test_equal_keys_in_one_group_are_one_job(database: Postgres) -> None:
 
 
 async def test_a_key_that_outlives_its_job_is_a_conflict(api: Api, connection: asyncpg.Connection[Any]) -> None:
-    """A10: history is dropped after 90 days; a key may be asked to live longer."""
+    """A10: history is dropped after 90 days; a key may have a longer retention."""
     await api.submit(idempotency_key="k", idempotency_ttl="365d")
     await connection.execute("DELETE FROM sexton.runs")
     await connection.execute("DELETE FROM sexton.jobs")
@@ -141,7 +142,7 @@ async def test_a_key_that_outlives_its_job_is_a_conflict(api: Api, connection: a
     problem(forgotten, 409, "conflict", "/idempotency_key")
 
 
-async def test_a_lost_reply_is_told_and_the_next_group_goes_on(database: Postgres) -> None:
+async def test_a_lost_reply_is_an_error_and_the_next_group_continues(database: Postgres) -> None:
     counted = Counted(database)
     group = GroupCommit(counted, SystemClock(), notify=True)
     counted.lost_after = 1
@@ -150,31 +151,31 @@ async def test_a_lost_reply_is_told_and_the_next_group_goes_on(database: Postgre
     assert not (await group.submit(job(key="k"))).created
 
 
-async def test_what_is_new_is_acknowledged_although_a_look_at_the_old_fails(
+async def test_new_jobs_are_acknowledged_although_the_query_for_existing_ones_fails(
     database: Postgres, connection: asyncpg.Connection[Any]
 ) -> None:
-    """A1, A10: the look comes after the commit, and concerns only who repeats a key."""
+    """A1, A10: that query runs after the commit, and concerns only callers that repeat a key."""
     counted = Counted(database)
     group = GroupCommit(counted, SystemClock(), notify=True)
     first = await group.submit(job(key="k"))
     counted.lost_after = 3
     old, new = await asyncio.gather(group.submit(job(key="k")), group.submit(job(name="new")), return_exceptions=True)
     assert isinstance(old, DatabaseUnavailable)
-    assert isinstance(new, group_commit.Stored)
+    assert isinstance(new, Stored)
     assert new.created
     assert await rows(connection) == 2
     assert (await group.submit(job(key="k"))).job.id == first.job.id
 
 
-async def test_a_connection_cut_inside_a_group_leaves_nothing_and_everybody_hears_it(
+async def test_a_connection_cut_inside_a_group_submits_nothing_and_every_caller_gets_an_error(
     database: Postgres, connection: asyncpg.Connection[Any]
 ) -> None:
-    """A1: nobody is told of a job that is not there; the next group has a connection again."""
+    """A1: no caller gets an acknowledgement for a job that does not exist; the next group has a new connection."""
     group = GroupCommit(database, SystemClock(), notify=True)
     async with connection.transaction():
         await connection.execute("LOCK TABLE sexton.runs IN SHARE MODE")
         requests = [asyncio.create_task(group.submit(job()))]
-        for _ in range(2):  # one alone, then a group of 20
+        for _ in range(2):  # a single submission, then a group of 20
             await until_waiting(connection)
             requests += [asyncio.create_task(group.submit(job())) for _ in range(20)]
             await asyncio.sleep(0)
@@ -185,10 +186,10 @@ async def test_a_connection_cut_inside_a_group_leaves_nothing_and_everybody_hear
     assert len(await asyncio.gather(*requests[21:])) == await rows(connection) == 20
 
 
-async def test_nothing_acknowledged_is_lost_when_connections_are_cut_at_any_moment(
+async def test_no_acknowledged_job_is_lost_when_connections_are_cut_at_any_moment(
     database: Postgres, connection: asyncpg.Connection[Any]
 ) -> None:
-    """A1: whatever the moment, an answer is a job that is there, once."""
+    """A1: at any moment, an acknowledged job exists, once."""
     acknowledged: list[str] = []
     refused = 0
     for cut in range(15):
@@ -198,7 +199,7 @@ async def test_nothing_acknowledged_is_lost_when_connections_are_cut_at_any_mome
             await connection.fetchval("SELECT 1")
         await connection.execute(CUT)
         for answer in await asyncio.gather(*requests, return_exceptions=True):
-            if isinstance(answer, group_commit.Stored):
+            if isinstance(answer, Stored):
                 acknowledged.append(str(answer.job.name))
             else:
                 assert isinstance(answer, DatabaseUnavailable), answer
@@ -209,22 +210,23 @@ async def test_nothing_acknowledged_is_lost_when_connections_are_cut_at_any_mome
     assert len(acknowledged) + refused == 300
 
 
-async def test_a_tenant_over_its_limit_does_not_part_the_others(api: Api) -> None:
-    """C9: its jobs are refused one by one; those of the others go together once more."""
+async def test_a_tenant_over_its_limit_does_not_divide_the_groups_of_others(api: Api) -> None:
+    """C9: its jobs are rejected one by one; those of the others share groups again."""
     assert (await api.http.put("/v1/tenants/loud", json={"waiting_max": 2})).status_code == 200
     counted = Counted(api.database)
     group = GroupCommit(counted, SystemClock(), notify=True)
+    group._few = asyncio.Semaphore(1)  # with two at once, one may be decided by the cached numbers of its tenant
     loud = [group.submit(job(tenant="loud")) for _ in range(5)]
     quiet = [group.submit(job(tenant=f"quiet-{n}")) for n in range(50)]
     answers = await asyncio.gather(*loud, *quiet, return_exceptions=True)
-    assert sum(isinstance(answer, group_commit.Stored) for answer in answers[:5]) == 2
+    assert sum(isinstance(answer, Stored) for answer in answers[:5]) == 2
     assert sum(isinstance(answer, LimitExceeded) for answer in answers[:5]) == 3
-    assert all(isinstance(answer, group_commit.Stored) for answer in answers[5:])
+    assert all(isinstance(answer, Stored) for answer in answers[5:])
     assert counted.count == 1 + 1 + 5
 
 
-async def test_a_group_in_which_many_are_wrong_is_not_tried_for_ever(database: Postgres) -> None:
-    """A10: the error names one at a time; after a few of them each goes alone."""
+async def test_a_group_with_many_invalid_jobs_is_retried_a_bounded_number_of_times(database: Postgres) -> None:
+    """A10: the error names one job at a time; after a few of them each job is submitted alone."""
     counted = Counted(database)
     group = GroupCommit(counted, SystemClock(), notify=True)
     await asyncio.gather(*(group.submit(job(key=f"k{n}")) for n in range(10)))
@@ -232,11 +234,11 @@ async def test_a_group_in_which_many_are_wrong_is_not_tried_for_ever(database: P
     again = [group.submit(job(key=f"k{n}", queue="other")) for n in range(10)]
     answers = await asyncio.gather(*again, group.submit(job(name="good")), return_exceptions=True)
     assert all(isinstance(answer, KeyReused) for answer in answers[:10])
-    assert isinstance(answers[10], group_commit.Stored)
+    assert isinstance(answers[10], Stored)
     assert counted.count == 4 + 11
 
 
-async def test_too_many_waiting_are_turned_away(
+async def test_too_many_waiting_callers_are_rejected(
     database: Postgres, connection: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_commit, "WAITING_LIMIT", 5)
@@ -253,7 +255,7 @@ async def test_too_many_waiting_are_turned_away(
     assert len(await asyncio.gather(first, *waiting)) == 6
 
 
-async def test_closing_waits_for_what_was_taken(database: Postgres, connection: asyncpg.Connection[Any]) -> None:
+async def test_closing_waits_for_accepted_submissions(database: Postgres, connection: asyncpg.Connection[Any]) -> None:
     group = GroupCommit(database, SystemClock(), notify=True)
     requests = [asyncio.create_task(group.submit(job())) for _ in range(3)]
     await asyncio.sleep(0)

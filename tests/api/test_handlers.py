@@ -1,4 +1,4 @@
-"""C2: jobs over HTTP that call a target: what is said comes back, what is wrong is named."""
+"""C2: jobs over HTTP that call a target: the handler is returned as submitted, and errors are named."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCRIPT = {"type": "script", "name": "backup"}
 
 @pytest.mark.parametrize("when", [{}, {"cron": "0 9 * * *"}])
 @pytest.mark.parametrize("handler", [HTTP, GRPC, SCRIPT], ids=lambda handler: str(handler["type"]))
-async def test_a_handler_comes_back_as_it_was_said(api: Api, handler: dict[str, Any], when: dict[str, Any]) -> None:
+async def test_a_handler_is_returned_as_submitted(api: Api, handler: dict[str, Any], when: dict[str, Any]) -> None:
     submitted = await api.http.post("/v1/jobs", json={"handler": handler, "payload": [1, "two"], **when})
     assert submitted.status_code == 201, submitted.text
     shown = (await api.http.get(submitted.headers["location"])).json()
@@ -31,7 +31,7 @@ async def test_a_handler_comes_back_as_it_was_said(api: Api, handler: dict[str, 
 
 
 @pytest.mark.parametrize("when", [{}, {"cron": "0 9 * * *"}])
-async def test_an_edit_of_something_else_leaves_it(api: Api, when: dict[str, Any]) -> None:
+async def test_an_edit_of_another_field_keeps_the_handler(api: Api, when: dict[str, Any]) -> None:
     location = (await api.http.post("/v1/jobs", json={"handler": HTTP, **when})).headers["location"]
     edited = await api.http.patch(location, json={"timeout": "5m"})
     assert edited.status_code == 200, edited.text
@@ -39,8 +39,8 @@ async def test_an_edit_of_something_else_leaves_it(api: Api, when: dict[str, Any
 
 
 @pytest.mark.parametrize("when", [{}, {"cron": "0 9 * * *"}])
-async def test_what_is_called_may_change_but_not_by_which_kind_of_handler(api: Api, when: dict[str, Any]) -> None:
-    """A7: who claims its runs goes by the kind."""
+async def test_the_target_may_change_but_not_the_kind_of_handler(api: Api, when: dict[str, Any]) -> None:
+    """A7: workers claim by the kind of handler."""
     location = (await api.http.post("/v1/jobs", json={"handler": HTTP, **when})).headers["location"]
     moved = await api.http.patch(location, json={"handler": {**HTTP, "url": "https://billing.example/v2/send"}})
     assert (moved.status_code, moved.json()["handler"]["url"]) == (200, "https://billing.example/v2/send")
@@ -50,7 +50,7 @@ async def test_what_is_called_may_change_but_not_by_which_kind_of_handler(api: A
 
 
 @pytest.mark.parametrize("when", [{}, {"cron": "0 9 * * *"}])
-async def test_a_python_task_stays_what_it_is(api: Api, when: dict[str, Any]) -> None:
+async def test_a_python_task_stays_a_python_task(api: Api, when: dict[str, Any]) -> None:
     location = (await api.http.post("/v1/jobs", json={"handler": "send_invoice", **when})).headers["location"]
     for other in (HTTP, "other_task"):
         problem(await api.http.patch(location, json={"handler": other}), 422, "invalid", "/handler")
@@ -73,5 +73,5 @@ async def test_a_python_task_stays_what_it_is(api: Api, when: dict[str, Any]) ->
         ("sexton.http", "/handler"),
     ],
 )
-async def test_what_is_wrong_with_a_handler_is_named(api: Api, handler: Any, pointer: str) -> None:
+async def test_each_fault_of_a_handler_is_named(api: Api, handler: Any, pointer: str) -> None:
     problem(await api.http.post("/v1/jobs", json={"handler": handler}), 422, "invalid", pointer)

@@ -1,4 +1,4 @@
-"""C2, F3: what is wrong with an HTTP call is a 422 that names the field, before anything is written."""
+"""C2, F3: an invalid HTTP call is a 422 that names the field, before anything is written."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ GOOD = {"type": "http", "url": "https://billing.example/send"}
     ],
 )
 @pytest.mark.parametrize("when", [{}, {"cron": "0 9 * * *"}], ids=["once", "recurring"])
-async def test_what_is_wrong_is_named(api: Api, change: dict[str, Any], pointer: str, when: dict[str, Any]) -> None:
+async def test_each_fault_is_named(api: Api, change: dict[str, Any], pointer: str, when: dict[str, Any]) -> None:
     answer = await api.http.post("/v1/jobs", json={"handler": {**GOOD, **change}, **when})
     problem(answer, 422, "invalid", pointer)
 
 
-async def test_a_method_may_be_written_in_small_letters(api: Api) -> None:
+async def test_a_method_may_be_in_lower_case(api: Api) -> None:
     submitted = await api.http.post("/v1/jobs", json={"handler": {**GOOD, "method": "put"}})
     assert submitted.status_code == 201
     shown = (await api.http.get(submitted.headers["location"])).json()
     assert shown["handler"]["method"] == "PUT"
 
 
-async def test_where_it_leads_is_for_the_worker_to_judge(api: Api) -> None:
-    """Workers differ in what they allow; the API knows none of their lists."""
+async def test_the_worker_checks_where_the_url_leads(api: Api) -> None:
+    """Workers allow different targets; the API does not have their lists."""
     assert (await api.http.post("/v1/jobs", json={"handler": {**GOOD, "url": "http://127.0.0.1/"}})).status_code == 201

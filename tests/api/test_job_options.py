@@ -1,4 +1,4 @@
-"""Every option of a job over HTTP: what is submitted is shown, and what is edited is shown anew."""
+"""Every option of a job over HTTP: the answer shows what was submitted, and after an edit the new value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from sexton.domain.job_options import BY_NAME, OPTIONS, Option
 from tests.api.support import Api
 
-# Of each option what is submitted, as it is shown; and what it is edited to.
+# For each option: what is submitted, as it is shown; and the value of the edit.
 BEFORE_AND_AFTER: dict[str, tuple[Any, Any, Any, Any]] = {
     "handler": ("b", "b", None, None),
     "payload": ({"n": 1}, {"n": 1}, [2], [2]),
@@ -63,7 +63,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 
 
 def asked(option: Option) -> dict[str, Any]:
-    """A job with this option, and what it needs beside it."""
+    """A job with this option, and the options that it requires."""
     needs_rule = option.jobs == "recurring" and option.name not in ("cron", "rrule", "every", "dialect")
     rule = {"every": "1h"} if needs_rule and option.name != "dst" else {"cron": "0 9 * * *"} if needs_rule else {}
     later = {} if option.jobs == "recurring" or option.name in ("run_at", "delay") else {"delay": "1h"}
@@ -71,7 +71,7 @@ def asked(option: Option) -> dict[str, Any]:
 
 
 def holds(shown: Any, expected: Any) -> bool:
-    """Where more is shown than was said, that does not matter."""
+    """The answer may contain more than was submitted."""
     if expected is ...:
         return True
     if isinstance(expected, dict):
@@ -86,7 +86,7 @@ def seen(job: dict[str, Any], option: Option) -> Any:
     return found
 
 
-def test_every_option_is_tried_here() -> None:
+def test_every_option_is_tested_here() -> None:
     assert BEFORE_AND_AFTER.keys() == BY_NAME.keys()
 
 
@@ -128,7 +128,7 @@ async def test_null_goes_back_to_the_default_and_the_rest_stays(api: Api, job: d
     }
 
 
-async def test_a_limit_that_does_not_exist_refuses_an_edit(api: Api) -> None:
+async def test_a_limit_that_does_not_exist_rejects_an_edit(api: Api) -> None:
     for job in ({"delay": "1h"}, {"every": "1h"}):
         address = f"/v1/jobs/{(await api.submit(**job))['id']}"
         response = await api.http.patch(address, json={"limit": "nobody"})

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: what arrives, what is answered, and what may be done to a job afterwards."""
+"""Jobs over HTTP: what is stored, what is answered, and the operations on a job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.api.support import Api, bury, enlist, opened, problem
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-async def test_a_job_arrives_as_it_was_said(api: Api) -> None:
+async def test_a_job_is_stored_as_submitted(api: Api) -> None:
     """A1, A8: 201, its address, and a read after the write sees it."""
     job = {
         "name": "welcome",
@@ -53,11 +53,20 @@ async def test_a_job_arrives_as_it_was_said(api: Api) -> None:
     assert read.retry == wire.RetryPolicy(max_attempts=7, base=10.0)
     assert read.next_fire_at is not None
     assert (read.next_fire_at - read.submitted_at).total_seconds() == 3600
+    assert submitted.run_at == read.run_at == read.next_fire_at
     assert (read.submitted_by, read.attempt, read.last_execution) == ("api", 0, None)
 
 
-async def test_a_number_of_any_length_survives_exactly(api: Api) -> None:
-    """A1: the payload is kept as it was written, not as a float could hold it."""
+async def test_the_submitted_instant_is_shown_after_the_end(api: Api) -> None:
+    """A1, A8: `next_fire_at` is null by then."""
+    job = await api.submit(run_at="2026-01-01T10:00:00+01:00")
+    await bury(api.database)
+    shown = (await api.http.get(f"/v1/jobs/{job['id']}")).json()
+    assert (shown["status"], shown["run_at"], shown["next_fire_at"]) == ("failed", "2026-01-01T09:00:00Z", None)
+
+
+async def test_a_number_of_any_length_is_kept_exactly(api: Api) -> None:
+    """A1: the payload is kept as written, not as a float."""
     number = "123456789012345678901234567890.12345678901234567890"
     body = b'{"handler":"a","payload":{"n":' + number.encode() + b',"big":' + b"9" * 400 + b',"twice":1,"twice":2}}'
     response = await api.http.post("/v1/jobs", content=body, headers={"content-type": "application/json"})
@@ -77,7 +86,8 @@ async def test_a_payload_may_be_any_json(api: Api) -> None:
 
 
 async def test_a_key_gives_the_first_job_again(api: Api) -> None:
-    """A10: header or field; the replay says so; another body is refused; the same instant in another spelling is the same."""
+    """A10: in the header or the field; the answer marks the replay; another body is rejected; another notation of the same
+    instant is not."""
     job = {"handler": "a", "run_at": "2030-01-01T09:00:00Z"}
     first = await api.http.post("/v1/jobs", json=job, headers={"Idempotency-Key": '"k"'})
     same = {"handler": "a", "run_at": "2030-01-01T10:00:00+01:00", "idempotency_key": "k"}
@@ -100,7 +110,7 @@ async def test_a_key_whose_first_submission_is_not_committed_is_busy(api: Api, c
     assert int(response.headers["retry-after"]) >= 1
 
 
-async def test_a_task_nobody_knows_is_accepted_with_a_warning(api: Api) -> None:
+async def test_an_unknown_task_is_accepted_with_a_warning(api: Api) -> None:
     async with api.database.connection() as connection:
         await enlist(connection, "known")
     assert (await api.submit(handler="known"))["warnings"] == []
@@ -108,7 +118,7 @@ async def test_a_task_nobody_knows_is_accepted_with_a_warning(api: Api) -> None:
     assert "unheard.of" in warning
 
 
-async def test_strict_tasks_refuse_what_nobody_knows(api: Api) -> None:
+async def test_strict_tasks_reject_an_unknown_task(api: Api) -> None:
     async with api.database.connection() as connection:
         await enlist(connection, "known")
     async with opened(api.database, strict_tasks=True) as strict:
@@ -119,7 +129,7 @@ async def test_strict_tasks_refuse_what_nobody_knows(api: Api) -> None:
     assert await api.count() == 1
 
 
-async def test_an_entity_tag_saves_a_second_look(api: Api) -> None:
+async def test_an_entity_tag_saves_a_second_download(api: Api) -> None:
     job = await api.submit(delay="1h")
     path = f"/v1/jobs/{job['id']}"
     tag = (await api.http.get(path)).headers["etag"]
@@ -131,7 +141,7 @@ async def test_an_entity_tag_saves_a_second_look(api: Api) -> None:
     assert (changed.status_code, changed.json()["status"]) == (200, "paused")
 
 
-async def test_an_edit_minds_the_version_it_was_made_for(api: Api) -> None:
+async def test_an_edit_requires_the_version_it_was_made_for(api: Api) -> None:
     """A7: If-Match compares the version; without it the last writer wins."""
     job = await api.submit(delay="1h", name="old", tags=["a"])
     path = f"/v1/jobs/{job['id']}"
@@ -177,7 +187,7 @@ async def test_a_job_is_paused_resumed_and_cancelled(api: Api) -> None:
     problem(await api.http.patch(f"{path}/status", json={"status": "paused", "note": "\x00"}), 422, "invalid", "/note")
 
 
-async def test_a_failed_job_is_looked_at_and_tried_again(api: Api) -> None:
+async def test_a_failed_job_is_shown_and_retried(api: Api) -> None:
     """A7, A9, C7: execution, dead letter, retry."""
     job = await api.submit(payload={"n": 1}, tenant="acme")
     await bury(api.database)
@@ -213,7 +223,7 @@ async def test_dead_letters_are_replayed_and_discarded_by_filter(api: Api) -> No
     problem(await api.http.delete(f"/v1/dead-letters/{letter['id']}"), 404, "not_found")
 
 
-async def test_waiting_ends_with_the_job_or_with_the_time(api: Api) -> None:
+async def test_waiting_ends_with_the_job_or_with_the_timeout(api: Api) -> None:
     job = await api.submit()
     path = f"/v1/jobs/{job['id']}"
     assert (await api.http.get(path, params={"wait": "0.1"})).json()["status"] == "pending"
@@ -224,10 +234,10 @@ async def test_waiting_ends_with_the_job_or_with_the_time(api: Api) -> None:
 
 
 async def test_the_fleet_and_its_load_are_shown(api: Api) -> None:
-    """Workers, nodes, stats, queues, tenants; a name may hold slashes and dots."""
+    """Workers, nodes, stats, queues, tenants; a name may contain slashes and dots."""
     async with api.database.connection() as connection:
         worker_id = await enlist(connection, "a", queues=["mail/eu.west"])
-        await workers.node_beat(connection, worker_id, name="here", partitions=[1, 2], alive_s=6.0)
+        await workers.node_beat(connection, worker_id, name="here", partitions=[1, 2])
     await api.submit(queue="mail/eu.west", tenant="../acme/é")
     (worker,) = (await api.http.get("/v1/workers")).json()["items"]
     assert (worker["id"], worker["status"], worker["queues"]) == (str(worker_id), "live", ["mail/eu.west"])
@@ -245,16 +255,16 @@ async def test_the_fleet_and_its_load_are_shown(api: Api) -> None:
         assert (await api.http.get(f"/v1/{path}")).status_code in (400, 404)
 
 
-async def test_a_request_has_an_id_of_the_caller_s_or_ours(api: Api) -> None:
-    said = await api.http.get("/healthz", headers={"X-Request-Id": "mine-1"})
-    assert said.headers["x-request-id"] == "mine-1"
+async def test_a_request_has_an_id_of_the_caller_or_a_generated_one(api: Api) -> None:
+    answer = await api.http.get("/healthz", headers={"X-Request-Id": "mine-1"})
+    assert answer.headers["x-request-id"] == "mine-1"
     for unsound in ("x" * 101, "a b", "<script>", ""):
         ours = await api.http.get("/nowhere", headers={"X-Request-Id": unsound})
         assert ours.headers["x-request-id"] not in (unsound, "")
         assert ours.json()["request_id"] == ours.headers["x-request-id"]
 
 
-async def test_a_large_answer_is_compressed_for_whoever_can_read_it(api: Api) -> None:
+async def test_a_large_answer_is_compressed_if_the_caller_accepts_it(api: Api) -> None:
     await api.submit(payload="x" * 10_000)
     zipped = await api.http.get("/v1/jobs", headers={"Accept-Encoding": "gzip"})
     assert zipped.headers["content-encoding"] == "gzip"

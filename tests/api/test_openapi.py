@@ -1,4 +1,4 @@
-"""The OpenAPI document: whole, valid, and kept by the API under fuzzing from its own words."""
+"""The OpenAPI document: complete, valid, and obeyed by the API under fuzzing from it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sexton.store.database import Postgres
 from tests.api.support import Api
 
 EXAMPLES = int(os.environ.get("SEXTON_TEST_EXAMPLES", "6"))
-BATCH = "/v1/jobs/batch"  # a partial one answers 200 with a problem per job, so what it forbids may pass
+BATCH = "/v1/jobs/batch"  # a partial batch answers 200 with a problem per job, so invalid jobs are accepted
 ACQUIRE = "/v1/workers/acquire"
 CALLS = {
     ("/healthz", "get"),
@@ -86,10 +86,10 @@ CALLS = {
     ("/v1/workers/{worker_id}/heartbeat", "post"),
 }
 KINDS = cycle([{"delay": "1h"}, {"cron": "@daily"}])
-# Rules between fields (run_at or delay, not both), NUL and depth inside a payload: no schema can say them.
+# Rules between fields (run_at or delay, not both), NUL and depth inside a payload: a schema cannot express them.
 UNSAYABLE = ("positive_data_acceptance",)
 
-# Calls that take nothing, or any text at all as a name: there is nothing to get wrong.
+# Calls without parameters, or with any text as a name: every request is valid.
 WITHOUT_INPUT = (
     "/healthz",
     "/readyz",
@@ -117,7 +117,7 @@ def address(database_url: str) -> Iterator[str]:
         loops.append(asyncio.get_running_loop())
         database = await Postgres.open(database_url)
         chosen = Settings(api_port=0)
-        api = ApiProcess(database, chosen, clock=SystemClock(), emit=lambda _event: None, dice=entropy())
+        api = ApiProcess(database, chosen, clock=SystemClock(), emit=lambda _event: None, rng=entropy())
 
         def tell(where: str) -> None:
             ready.append(where)
@@ -139,11 +139,11 @@ async def test_every_call_is_described(api: Api) -> None:
     document = (await api.http.get("/schema")).json()
     assert document == (await api.http.get("/schema/openapi.json")).json()
     assert document["openapi"].startswith("3.1")
-    said = {(path, method): call for path, calls in document["paths"].items() for method, call in calls.items()}
-    assert said.keys() == CALLS
-    ids = [call["operationId"] for call in said.values()]
+    calls = {(path, method): call for path, calls in document["paths"].items() for method, call in calls.items()}
+    assert calls.keys() == CALLS
+    ids = [call["operationId"] for call in calls.values()]
     assert len(set(ids)) == len(ids)
-    for where, call in said.items():
+    for where, call in calls.items():
         assert call["summary"], where
         assert call["tags"][0] in {tag["name"] for tag in document["tags"]}, where
         for status, answer in call["responses"].items():
@@ -153,7 +153,7 @@ async def test_every_call_is_described(api: Api) -> None:
 
 
 @pytest.mark.timeout(3600)
-def test_the_api_keeps_to_its_document(address: str) -> None:
+def test_the_api_obeys_its_document(address: str) -> None:
     """F2: fuzzed from the document, with data it allows and data it forbids: no 5xx, answers as described.
 
     SEXTON_TEST_EXAMPLES=500 for a long look."""
@@ -189,8 +189,8 @@ def _fuzz(operation: Any, mode: GenerationMode, address: str) -> None:
     )
     def fuzz(case: Any) -> None:
         if aims:
-            case.path_parameters["job_id"] = _pending_job(address, next(KINDS))  # a random one is nobody's
-            (case.query or {}).pop("wait", None)  # nobody runs it
+            case.path_parameters["job_id"] = _pending_job(address, next(KINDS))  # a random id does not exist
+            (case.query or {}).pop("wait", None)  # no worker runs it
         if operation.path == ACQUIRE and mode is GenerationMode.POSITIVE and isinstance(case.body, dict):
             case.body["wait"] = 0
         case.call_and_validate(excluded_checks=excluded)

@@ -1,4 +1,4 @@
-"""Lists: filters, cursors, and what a walk sees while others write."""
+"""Lists: filters, cursors, and a walk over all pages while other callers write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def walked(api: Api, path: str, **query: Any) -> list[dict[str, Any]]:
             return items
 
 
-async def test_each_filter_finds_what_it_names(api: Api) -> None:
+async def test_each_filter_finds_its_jobs(api: Api) -> None:
     """A13."""
     one = await api.submit(handler="x", name="n", tenant="t", queue="q", tags=["red", "blue"])
     two = await api.submit(tags=["blue"])
@@ -77,8 +77,9 @@ async def test_a_cursor_belongs_to_its_filters(api: Api) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_a_walk_among_writers_loses_and_repeats_nothing(api: Api) -> None:
-    """A13: jobs are submitted and cancelled all the while; whatever was there when the walk began is seen exactly once."""
+async def test_a_walk_during_writes_loses_and_repeats_nothing(api: Api) -> None:
+    """A13: jobs are submitted and cancelled all the time; every job that existed at the start of the walk is returned exactly
+    once."""
     before = {job["id"] for job in await _batch(api, WRITES // 4)}
     done = asyncio.Event()
     written: list[str] = []

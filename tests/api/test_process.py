@@ -38,7 +38,7 @@ async def served(database: Postgres, **settings: Any) -> AsyncIterator[Served]:
     heard: list[Event] = []
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     chosen = Settings(**{"api_port": 0, **settings})
-    api = ApiProcess(database, chosen, clock=SystemClock(), emit=heard.append, dice=entropy())
+    api = ApiProcess(database, chosen, clock=SystemClock(), emit=heard.append, rng=entropy())
     running = asyncio.create_task(api.run(stop, ready=ready.set_result))
     await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
     if running.done():
@@ -93,7 +93,7 @@ async def submit(http: httpx.AsyncClient, **job: Any) -> str:
     return str(response.json()["id"])
 
 
-async def test_it_listens_on_loopback_and_says_where(database: Postgres) -> None:
+async def test_it_listens_on_loopback_and_prints_its_address(database: Postgres) -> None:
     async with served(database) as api:
         assert api.address.startswith("http://127.0.0.1:")
         response = await api.http.get("/healthz")
@@ -102,7 +102,7 @@ async def test_it_listens_on_loopback_and_says_where(database: Postgres) -> None
         assert [type(event) for event in api.events] == [ApiListening]
 
 
-async def test_beyond_loopback_it_warns_that_it_is_open(database: Postgres) -> None:
+async def test_beyond_loopback_it_warns_that_it_has_no_authentication(database: Postgres) -> None:
     async with served(database, api_host="0.0.0.0") as api:
         assert [type(event) for event in api.events] == [ApiListening, ApiExposed]
     assert process.is_loopback("::1")
@@ -110,7 +110,7 @@ async def test_beyond_loopback_it_warns_that_it_is_open(database: Postgres) -> N
     assert not process.is_loopback("example.org")
 
 
-async def test_a_port_that_is_taken_is_one_clear_line(database: Postgres) -> None:
+async def test_a_port_in_use_is_one_clear_line(database: Postgres) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -136,7 +136,7 @@ async def test_stopping_ends_streams_at_once_and_lets_requests_end(database: Pos
             await api.running
 
 
-async def test_a_body_too_large_is_refused_before_it_has_come(database: Postgres) -> None:
+async def test_a_body_that_is_too_large_is_rejected_before_it_has_arrived(database: Postgres) -> None:
     """F4."""
     async with served(database) as api:
         port = int(api.address.rpartition(":")[2])
@@ -148,7 +148,7 @@ async def test_a_body_too_large_is_refused_before_it_has_come(database: Postgres
         writer.close()
 
 
-async def test_a_caller_that_hangs_up_is_no_error_of_ours(database: Postgres) -> None:
+async def test_a_caller_that_disconnects_is_not_a_server_error(database: Postgres) -> None:
     async with served(database) as api:
         port = int(api.address.rpartition(":")[2])
         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -160,7 +160,7 @@ async def test_a_caller_that_hangs_up_is_no_error_of_ours(database: Postgres) ->
         await api.http.get("/healthz")
 
 
-async def test_a_life_is_told_as_it_happens(database: Postgres) -> None:
+async def test_the_transitions_of_a_job_are_streamed_as_they_happen(database: Postgres) -> None:
     """One event per transition, filtered, each with an id to resume from."""
     async with served(database) as api:
         async with listening(api.http, "?tenant=mine") as stream:
@@ -186,8 +186,10 @@ async def test_a_life_is_told_as_it_happens(database: Postgres) -> None:
             assert (await api.http.get(f"/v1/events{query}", headers=headers)).status_code == 422
 
 
-async def test_only_while_somebody_listens_is_the_database_asked(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B10: the tailer starts with the first listener and ends with the last; silence is broken by a comment."""
+async def test_the_database_is_polled_only_while_there_is_a_listener(
+    database: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B10: the tailer starts with the first listener and ends with the last; a comment keeps an idle stream alive."""
     monkeypatch.setattr(live_stream, "HEARTBEAT_S", 0.05)
     async with served(database) as api:
         assert _tailers() == 0
@@ -199,9 +201,9 @@ async def test_only_while_somebody_listens_is_the_database_asked(database: Postg
                 await asyncio.sleep(0.01)
 
 
-async def test_a_listener_that_cannot_keep_up_is_let_go(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_listener_that_is_too_slow_is_disconnected(database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_stream, "QUEUE_LIMIT", 3)
-    streams = live_stream.LiveStream(database, clock=SystemClock(), emit=lambda _event: None, dice=entropy())
+    streams = live_stream.LiveStream(database, clock=SystemClock(), emit=lambda _event: None, rng=entropy())
     heard = await streams.listen(lambda _transition: True)
     async with served(database) as api:
         response = await api.http.post("/v1/jobs/batch", json=[{"handler": "a"}] * 10)

@@ -1,4 +1,4 @@
-"""Health, readiness, and what the API says while the database is away or strange."""
+"""Health, readiness, and the API's answers while the database is unreachable or not usable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.api.support import Api, opened, problem
 from tests.conftest import StartServer
 
 
-async def test_a_ready_api_says_so(api: Api) -> None:
+async def test_a_ready_api_answers_that_it_is_ready(api: Api) -> None:
     """E7."""
     assert (await api.http.get("/healthz")).json() == {"status": "ok"}
     ready = await api.http.get("/readyz")
@@ -22,7 +22,7 @@ async def test_a_ready_api_says_so(api: Api) -> None:
 
 
 async def test_without_the_database_it_is_alive_but_not_ready(own_postgres_server: StartServer) -> None:
-    """E7: 503 with Retry-After, in words that give nothing away."""
+    """E7: 503 with Retry-After, without internals."""
     server = own_postgres_server()
     database = await Postgres.open(server.url("postgres"))
     async with opened(database) as api:
@@ -42,7 +42,7 @@ async def test_without_the_database_it_is_alive_but_not_ready(own_postgres_serve
     await database.close()
 
 
-async def test_without_migrations_it_says_what_to_run(empty_database_url: str) -> None:
+async def test_without_migrations_it_names_the_command(empty_database_url: str) -> None:
     database = await Postgres.open(empty_database_url)
     async with opened(database) as api:
         ready = await api.http.get("/readyz")
@@ -62,8 +62,8 @@ async def test_a_clone_is_not_ready(database: Postgres, connection: asyncpg.Conn
         assert (ready.status_code, ready.json()["checks"]["home"]["ok"]) == (503, False)
 
 
-async def test_what_nobody_foresaw_is_logged_and_tells_nothing(api: Api, connection: asyncpg.Connection[Any]) -> None:
-    """F2: 500 without internals, found in the log by its request id."""
+async def test_an_unexpected_error_is_logged_and_its_details_are_hidden(api: Api, connection: asyncpg.Connection[Any]) -> None:
+    """F2: 500 without internals; the log has it under the request id."""
     await connection.execute("ALTER FUNCTION sexton.submit_jobs RENAME TO secret_name")
     await connection.execute(
         "CREATE FUNCTION sexton.submit_jobs(jsonb, boolean, timestamptz) RETURNS TABLE (id uuid, created boolean) "

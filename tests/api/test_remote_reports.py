@@ -1,4 +1,4 @@
-"""Whoever shows the lease of a run ends it, and nobody else: complete, fail, release, heartbeat over HTTP (C6, F3)."""
+"""Only a caller with the lease of a run can end it: complete, fail, release, heartbeat over HTTP (C6, F3)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def signed(api: Api, run: dict[str, Any], *, token: int) -> str:
 
 
 class TestComplete:
-    async def test_a_completed_run_has_its_result_and_all_that_was_said(self, api: Api, hand: Hand) -> None:
+    async def test_a_completed_run_has_its_result_and_its_output(self, api: Api, hand: Hand) -> None:
         """C6, F3."""
         await api.submit()
         run = await hand.one()
@@ -63,26 +63,26 @@ class TestComplete:
         assert ended["worker_id"] == hand.worker_id
         assert [event.status for event in api.events if isinstance(event, Ended)] == ["succeeded"]
 
-    async def test_the_same_report_again_is_answered_the_same(self, api: Api, hand: Hand) -> None:
-        """Rule "reconcile lost replies": the first answer may have been lost. Anything else comes too late."""
+    async def test_a_repeated_report_gets_the_same_answer(self, api: Api, hand: Hand) -> None:
+        """Rule "reconcile lost replies": the first answer may have been lost. A different report comes too late."""
         await api.submit()
         run = await hand.one()
         first = await hand.report(run, "complete", result=1)
         again = await hand.report(run, "complete", result=1)
         assert (again.status_code, again.json()) == (200, first.json())
-        for verb, said in (("fail", {"error": "no"}), ("release", {}), ("heartbeat", {})):
-            problem(await hand.report(run, verb, **said), 409, "lease_lost")
+        for verb, body in (("fail", {"error": "no"}), ("release", {}), ("heartbeat", {})):
+            problem(await hand.report(run, verb, **body), 409, "lease_lost")
         assert await api.count("executions") == 1
 
     async def test_a_key_is_completed_with_its_run(self, api: Api, hand: Hand) -> None:
-        """C6: as by a worker of ours."""
+        """C6: as by a worker of the cluster."""
         await api.submit(idempotency_key="once")
         await hand.report(await hand.one(), "complete")
         async with api.database.connection() as connection:
             (row,) = await connection.fetch("SELECT completed_at IS NOT NULL AS done FROM sexton.idempotency_keys")
         assert row["done"]
 
-    async def test_the_lease_may_come_as_a_bearer(self, api: Api, hand: Hand) -> None:
+    async def test_the_lease_may_be_a_bearer_token(self, api: Api, hand: Hand) -> None:
         """F3: as targets that call back send it."""
         await api.submit()
         run = await hand.one()
@@ -91,7 +91,7 @@ class TestComplete:
         assert response.status_code == 200
 
     @pytest.mark.parametrize(
-        ("said", "status", "code", "pointer"),
+        ("body", "status", "code", "pointer"),
         [
             ({"result": "x" * 65_535}, 413, "too_large", "/result"),
             ({"result": "\x00"}, 422, "invalid", "/result"),
@@ -99,17 +99,17 @@ class TestComplete:
             ({"colour": 1}, 422, "invalid", "/colour"),
         ],
     )
-    async def test_what_cannot_be_kept_changes_nothing(
-        self, api: Api, hand: Hand, said: dict[str, Any], status: int, code: str, pointer: str
+    async def test_a_result_that_cannot_be_stored_changes_nothing(
+        self, api: Api, hand: Hand, body: dict[str, Any], status: int, code: str, pointer: str
     ) -> None:
-        """F2: the caller may report again, with less."""
+        """F2: the caller may report again, with a smaller result."""
         await api.submit()
         run = await hand.one()
-        problem(await hand.report(run, "complete", **said), status, code, pointer)
+        problem(await hand.report(run, "complete", **body), status, code, pointer)
         assert (await hand.report(run, "complete")).status_code == 200
 
-    async def test_what_only_the_database_refuses_is_a_clear_error(self, api: Api, hand: Hand) -> None:
-        """F2, rule "bisect bad batches": half of a surrogate pair is JSON, but no text."""
+    async def test_a_result_that_only_the_database_rejects_is_a_clear_error(self, api: Api, hand: Hand) -> None:
+        """F2, rule "bisect bad batches": half of a surrogate pair is valid JSON, but not valid text."""
         await api.submit()
         run = await hand.one()
         body = b'{"lease": "%s", "result": "\\ud800"}' % run["lease"].encode()
@@ -120,7 +120,7 @@ class TestComplete:
 
 
 class TestFail:
-    async def test_the_jobs_own_policy_says_what_follows(self, api: Api, hand: Hand) -> None:
+    async def test_the_jobs_own_policy_decides_what_follows(self, api: Api, hand: Hand) -> None:
         """C6, C4: one path for all endings (rule "one path in, one path out")."""
         await api.submit(retry={"max_attempts": 2, "backoff": "immediate"})
         first = await hand.one()
@@ -136,7 +136,7 @@ class TestFail:
         (letter,) = (await api.http.get("/v1/dead-letters")).json()["items"]
         assert (letter["attempts"], letter["error"]["type"]) == (2, "Fire")
 
-    async def test_a_permanent_one_is_buried_at_once(self, api: Api, hand: Hand) -> None:
+    async def test_a_permanent_error_is_buried_at_once(self, api: Api, hand: Hand) -> None:
         """C4."""
         await api.submit()
         failed = await hand.report(await hand.one(), "fail", error="no such user", permanent=True)
@@ -152,16 +152,16 @@ class TestFail:
             (row,) = await connection.fetch("SELECT extract(epoch FROM due_at - now())::float8 AS left_s FROM sexton.runs")
         assert row["left_s"] > 3500
 
-    async def test_a_rule_goes_by_the_type_of_the_error(self, api: Api, hand: Hand) -> None:
-        """C4: as it goes by a class in Python."""
+    async def test_a_retry_rule_uses_the_type_of_the_error(self, api: Api, hand: Hand) -> None:
+        """C4: as it uses a class in Python."""
         document = submission("a", {}, retry=Retry().on("BadImage", "never"))
         async with api.database.connection() as connection:
             await jobs.submit(connection, [document])
         failed = await hand.report(await hand.one(), "fail", error={"type": "BadImage", "message": "no picture"})
         assert failed.json()["state"] is None
 
-    async def test_words_that_postgresql_cannot_keep_are_kept_as_well_as_can_be(self, api: Api, hand: Hand) -> None:
-        """Rule "bisect bad batches": an error must not be lost for its spelling."""
+    async def test_text_that_postgresql_cannot_store_is_stored_in_a_readable_form(self, api: Api, hand: Hand) -> None:
+        """Rule "bisect bad batches": an error must not be lost because of its characters."""
         await api.submit()
         failed = await hand.report(await hand.one(), "fail", error="a\x00b", output="c\x00d")
         ended = await execution_of(api, failed)
@@ -187,52 +187,52 @@ class TestRelease:
 
 class TestTheFence:
     async def test_an_older_lease_of_the_same_run_ends_nothing(self, api: Api, hand: Hand) -> None:
-        """A3, C6: the token of the claim is the fence; every verb goes by it."""
+        """A3, C6: the token of the claim is the fence in every call."""
         await api.submit()
         old = await hand.one()
         await hand.report(old, "release")
         new = await hand.one()
         assert new["run_id"] == old["run_id"]
-        for verb, said in (("complete", {}), ("fail", {"error": "no"}), ("heartbeat", {"progress": 1})):
-            problem(await hand.report(old, verb, **said), 409, "lease_lost")
+        for verb, body in (("complete", {}), ("fail", {"error": "no"}), ("heartbeat", {"progress": 1})):
+            problem(await hand.report(old, verb, **body), 409, "lease_lost")
         assert await api.count("live_output") == 0
         assert (await hand.report(new, "complete")).json()["status"] == "succeeded"
-        problem(await hand.report(old, "complete"), 409, "lease_lost")  # what history has is the other's
+        problem(await hand.report(old, "complete"), 409, "lease_lost")  # the history has the report of the other
 
-    async def test_a_lease_is_of_one_run_and_signed(self, api: Api, hand: Hand) -> None:
-        """C6, F3: not another's, not one made up, not one with a letter changed, and not none at all."""
+    async def test_a_lease_is_for_one_run_and_signed(self, api: Api, hand: Hand) -> None:
+        """C6, F3: not one of another run, not an invented one, not one with a changed letter, and not a missing one."""
         for _ in range(2):
             await api.submit()
         mine, other = await hand.acquire(limit=2)
         lease = mine["lease"]
         changed = ("B" if lease[30] == "A" else "A").join((lease[:30], lease[31:]))
-        for verb, said in (("complete", {}), ("fail", {"error": "no"}), ("release", {}), ("heartbeat", {})):
+        for verb, body in (("complete", {}), ("fail", {"error": "no"}), ("release", {}), ("heartbeat", {})):
             for wrong in (other["lease"], changed, lease[:-4], "", "x" * 75, "ü" * 75):
-                refused = await hand.report({**mine, "lease": wrong}, verb, **said)
+                refused = await hand.report({**mine, "lease": wrong}, verb, **body)
                 problem(refused, 401, "lease_invalid")
                 assert refused.headers["www-authenticate"] == "Bearer"
-            problem(await api.http.post(f"/v1/runs/{mine['run_id']}/{verb}", json=said), 401, "lease_invalid")
+            problem(await api.http.post(f"/v1/runs/{mine['run_id']}/{verb}", json=body), 401, "lease_invalid")
         assert await api.count("executions") == 0
 
     async def test_a_lease_that_was_never_claimed_ends_nothing(self, api: Api, hand: Hand) -> None:
-        """C6: signed by our own key, but of no claim yet."""
+        """C6: signed with the cluster's key, but for no claim yet."""
         await api.submit()
         run = await hand.one()
         run["lease"] = await signed(api, run, token=2)
         problem(await hand.report(run, "complete"), 409, "lease_lost")
 
-    async def test_the_key_shows_nowhere(self, api: Api, hand: Hand) -> None:
-        """E2: neither in words about the parts nor in what the API tells."""
+    async def test_the_key_is_shown_nowhere(self, api: Api, hand: Hand) -> None:
+        """E2: neither in a repr nor in the answers of the API."""
         key = await api.state.leases._known_key()
         assert len(key) == 32
         told = repr(api.state.leases) + repr(api.events) + (await api.http.get("/schema")).text
         assert key.hex() not in told
         assert repr(key) not in told
 
-    async def test_a_report_between_which_the_run_changed_hands_is_tried_again(
+    async def test_a_report_during_which_the_run_was_handed_over_is_tried_again(
         self, api: Api, hand: Hand, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """F3: the hand-over keeps the token, so the callback that came in the middle of it still counts."""
+        """F3: the hand-over keeps the token, so a callback that arrives during it still counts."""
         await api.submit()
         run = await hand.one()
         plain = runs.finish
@@ -248,7 +248,7 @@ class TestTheFence:
 
 
 class TestMany:
-    async def test_many_end_in_one_call_and_one_refused_does_not_hold_back_the_others(self, api: Api, hand: Hand) -> None:
+    async def test_many_runs_end_in_one_call_and_a_rejected_one_does_not_delay_the_others(self, api: Api, hand: Hand) -> None:
         """C6."""
         for _ in range(4):
             await api.submit()
@@ -279,7 +279,7 @@ class TestMany:
         assert [one["problem"] and one["problem"]["code"] for one in answers] == ["lease_lost", None]
         assert (await job_of(api, new))["last_execution"]["result"] == new["lease"]
 
-    async def test_what_the_database_refuses_is_held_against_that_one_alone(
+    async def test_a_report_that_the_database_rejects_fails_alone(
         self, api: Api, hand: Hand, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Rule "bisect bad batches"."""
@@ -294,9 +294,7 @@ class TestMany:
 
 
 class TestCancel:
-    async def test_a_runs_own_heartbeat_tells_of_a_cancel_and_any_report_ends_it_as_cancelled(
-        self, api: Api, hand: Hand
-    ) -> None:
+    async def test_a_heartbeat_of_a_run_shows_a_cancel_and_any_report_ends_it_as_cancelled(self, api: Api, hand: Hand) -> None:
         """C9, rule "losses have their own budget": no further attempt, whatever the outcome."""
         await api.submit()
         run = await hand.one()
@@ -307,9 +305,9 @@ class TestCancel:
         assert await api.count("dead_letters") == 0
 
 
-async def test_all_of_it_works_behind_a_pooler(pooled_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule "session state only on direct connections": no state of a session, and what the database refuses ends one
-    transaction and no more."""
+async def test_everything_works_behind_a_pooler(pooled_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule "session state only on direct connections": no session state, and a rejection by the database ends only its
+    transaction."""
     database = await Postgres.open(pooled_url)
     async with opened(database) as api:
         hand = Hand(api)
@@ -331,8 +329,8 @@ async def test_all_of_it_works_behind_a_pooler(pooled_url: str, monkeypatch: pyt
     await database.close()
 
 
-async def test_the_examples_of_the_document_are_what_the_calls_take(api: Api) -> None:
-    """F2: a made-up lease is all that is wrong with them."""
+async def test_the_examples_of_the_document_are_accepted_by_the_calls(api: Api) -> None:
+    """F2: only their lease is invalid."""
     for asked in worker_examples.ACQUIRING.values():
         assert (await api.http.post("/v1/workers/acquire", json={**asked, "wait": 0})).status_code == 200
     for beat in worker_examples.WORKER_HEARTBEATS.values():
@@ -345,7 +343,7 @@ async def test_the_examples_of_the_document_are_what_the_calls_take(api: Api) ->
         "release": worker_examples.RELEASING,
     }
     for verb, bodies in verbs.items():
-        for said in bodies.values():
-            problem(await api.http.post(f"/v1/runs/{uuid4()}/{verb}", json=said), 401, "lease_invalid")
+        for body in bodies.values():
+            problem(await api.http.post(f"/v1/runs/{uuid4()}/{verb}", json=body), 401, "lease_invalid")
     many = await api.http.post("/v1/runs/complete", json=worker_examples.COMPLETING_MANY["two"])
     assert many.json()["refused_count"] == 2

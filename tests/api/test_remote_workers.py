@@ -1,4 +1,5 @@
-"""The worker protocol over HTTP: acquire, heartbeat, leave; who is a worker, and what a lost answer costs (C6, F3)."""
+"""The worker protocol over HTTP: acquire, heartbeat, leave; how workers are identified, and the cost of a lost answer (C6,
+F3)."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from sexton.operations import remote_claims
 from sexton.store.database import Postgres
 from sexton.store.fleet import workers
 from sexton.store.work import callbacks, jobs, runs
+from sexton.telemetry.events import WorkerJoined
 from tests.api.remote_hand import Hand
 from tests.api.support import Api, enlist, opened, problem
 from tests.api.test_process import served
@@ -40,7 +42,7 @@ async def age(api: Api, seconds: float) -> None:
 
 
 class TestAcquire:
-    async def test_a_run_comes_with_all_that_is_needed_to_do_it(self, api: Api, hand: Hand) -> None:
+    async def test_a_run_is_returned_with_all_that_is_needed_to_execute_it(self, api: Api, hand: Hand) -> None:
         """C6 (b), F3."""
         job = await api.submit(payload={"n": 1}, name="first", tenant="acme", timeout="90s", priority="high")
         run = await hand.one()
@@ -50,13 +52,13 @@ class TestAcquire:
         assert run["idempotency_key"].startswith(job["id"])
         assert (await api.http.get(f"/v1/jobs/{job['id']}")).json()["status"] == "running"
 
-    async def test_a_key_of_the_submitters_goes_with_every_attempt(self, api: Api, hand: Hand) -> None:
+    async def test_the_submitters_key_is_part_of_every_attempt(self, api: Api, hand: Hand) -> None:
         """C6."""
         await api.submit(idempotency_key="invoice-42")
         assert (await hand.one())["idempotency_key"] == "invoice-42"
 
-    async def test_only_as_many_as_asked_for_and_only_tasks_and_queues_that_were_named(self, api: Api, hand: Hand) -> None:
-        """C6, rule "claim only known tasks"; a job of a reserved task waits for who names it."""
+    async def test_a_claim_is_limited_to_the_requested_number_tasks_and_queues(self, api: Api, hand: Hand) -> None:
+        """C6, rule "claim only known tasks"; a job of a reserved task waits for a worker that names the task."""
         for handler in ("a", "a", "a", "b"):
             await api.submit(handler=handler)
         await api.submit(queue="mail")
@@ -67,8 +69,15 @@ class TestAcquire:
         (run,) = await hand.acquire(limit=10, tasks=["sexton.http"])
         assert (run["target"]["type"], run["target"]["url"]) == ("http", "https://shop.example/")
 
+    async def test_a_remote_worker_joins_once(self, api: Api, hand: Hand) -> None:
+        """E6: the log says so when it comes, and not with each of its heartbeats."""
+        for _ in range(3):
+            await hand.acquire(name="resizer")
+        joined = [event for event in api.events if isinstance(event, WorkerJoined)]
+        assert [str(event.worker_id) for event in joined] == [hand.worker_id]
+
     async def test_a_remote_worker_is_a_worker_like_any_other(self, api: Api, hand: Hand) -> None:
-        """C6: it is listed, and its tasks are known, so that nobody is warned."""
+        """C6: it is listed, and its tasks are known, so submissions get no warning."""
         assert (await api.submit())["warnings"]
         await hand.acquire(name="resizer", queues=["default", "mail"], concurrency=7, limit=5)
         (listed,) = (await api.http.get("/v1/workers")).json()["items"]
@@ -86,7 +95,7 @@ class TestAcquire:
         assert served == ["one", "two"] * 3
 
     async def test_a_completed_key_is_not_done_again(self, api: Api, hand: Hand) -> None:
-        """C6: the run ends as for a worker of ours, and is not handed out."""
+        """C6: the run ends as for a worker of the cluster, and is not returned."""
         job = await api.submit(idempotency_key="once")
         async with api.database.connection() as connection:
             await connection.fetch("UPDATE sexton.idempotency_keys SET completed_at = now(), execution_id = job_id")
@@ -95,7 +104,7 @@ class TestAcquire:
         assert shown["status"] == "completed"
         assert "already completed" in shown["last_execution"]["reason"]
 
-    async def test_a_worker_that_was_declared_dead_joins_anew(self, api: Api, hand: Hand) -> None:
+    async def test_a_worker_that_was_declared_dead_joins_again(self, api: Api, hand: Hand) -> None:
         """C6, rule "dead only when watched"."""
         await hand.acquire()
         async with api.database.connection() as connection:
@@ -106,8 +115,8 @@ class TestAcquire:
         await hand.acquire()
         assert hand.worker_id != dead
 
-    async def test_nobody_takes_the_id_of_a_worker_of_ours_or_of_the_callbacks(self, api: Api, hand: Hand) -> None:
-        """C6: a beat from outside would keep a dead worker alive."""
+    async def test_the_ids_of_other_workers_and_of_callbacks_are_rejected(self, api: Api, hand: Hand) -> None:
+        """C6: a heartbeat from outside would keep a dead worker alive."""
         async with api.database.connection() as connection:
             hand.worker_id = str(await enlist(connection, "a"))
         problem(await hand.ask(), 422, "invalid", "/worker_id")
@@ -115,8 +124,8 @@ class TestAcquire:
         hand.worker_id = str(callbacks.HOLDER)
         problem(await hand.ask(), 422, "invalid", "/worker_id")
 
-    async def test_what_is_wrong_is_named(self, api: Api, hand: Hand) -> None:
-        """F2: and nobody has joined."""
+    async def test_each_fault_is_named(self, api: Api, hand: Hand) -> None:
+        """F2: and no worker has joined."""
         wrong: list[tuple[dict[str, Any], str]] = [
             ({"tasks": []}, "/tasks"),
             ({"tasks": ["a", ""]}, "/tasks/1"),
@@ -137,8 +146,8 @@ class TestAcquire:
 
 
 class TestTheLongPoll:
-    async def test_it_ends_when_something_is_ready(self, api: Api, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
-        """C6: by the hint, long before the next look."""
+    async def test_it_ends_when_a_run_is_ready(self, api: Api, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+        """C6: by the notification, long before the next poll."""
         monkeypatch.setattr(long_polling, "POLL_S", 60.0)
         waiting = asyncio.create_task(hand.acquire(wait="30s"))
         await until(lambda: api.state.long_polling.waiting_count == 1)
@@ -146,22 +155,52 @@ class TestTheLongPoll:
         await api.submit()
         assert len(await asyncio.wait_for(waiting, 10)) == 1
 
-    async def test_without_hints_it_looks_by_itself(self, api: Api, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
-        """C6: a pooler lets none through, and any may be lost."""
+    async def test_a_wake_up_while_it_claims_is_not_lost(self, api: Api, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+        """C6: its claim has found nothing, and it does not wait yet."""
+        for name in ("POLL_S", "POLL_BLIND_S"):
+            monkeypatch.setattr(long_polling, name, 60.0)
+        monkeypatch.setattr(api.database, "direct", False)
+        assert await hand.acquire(wait="0.2s") == [], "the first poll is over"
+        take, found = api.state.remote_claims.take, []
+
+        async def slow_take(*args: Any, **options: Any) -> Any:
+            found.append(await take(*args, **options))
+            if len(found) == 1:
+                await api.submit()
+                api.state.long_polling.ring("default")
+            return found[-1]
+
+        monkeypatch.setattr(api.state.remote_claims, "take", slow_take)
+        assert len(await asyncio.wait_for(hand.acquire(wait="30s"), 20)) == 1
+        assert [len(each) for each in found] == [0, 1]
+
+    async def test_notifications_with_any_names_take_up_no_memory(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+        """C19: any role that may connect can send them. Names beyond the limit wake as an empty name does."""
+        monkeypatch.setattr(long_polling, "QUEUES_LIMIT", 10)
+        bell, group = api.state.long_polling, long_polling.Group.of(["late"], ["a"])
+        for number in range(100):
+            bell.ring(f"queue-{number}")
+        heard = bell.heard(group)
+        bell.ring("late")
+        assert bell.heard(group) == heard + 1
+        assert len(bell._heard) <= 11
+
+    async def test_without_notifications_it_polls(self, api: Api, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+        """C6: a pooler passes none on, and any may be lost."""
         monkeypatch.setattr(api.database, "direct", False)
         waiting = asyncio.create_task(hand.acquire(wait="30s"))
         await until(lambda: api.state.long_polling.waiting_count == 1)
         await api.submit()
         assert len(await asyncio.wait_for(waiting, 10)) == 1
 
-    async def test_it_ends_with_nothing_when_the_time_is_up_and_never_outlasts_the_lease(self, api: Api, hand: Hand) -> None:
-        """C6: who waits for us is not dead."""
+    async def test_it_ends_empty_at_its_timeout_and_never_outlasts_the_lease(self, api: Api, hand: Hand) -> None:
+        """C6: a worker that waits for the API is not dead."""
         began = asyncio.get_running_loop().time()
         assert await hand.acquire(wait="30s", lease="1s") == []
         assert 0.4 < asyncio.get_running_loop().time() - began < 5
 
-    async def test_who_waits_is_in_nobodys_way(self, database: Postgres) -> None:
-        """C6: neither a request of the gate nor a connection of the pool."""
+    async def test_a_waiting_worker_does_not_hold_up_others(self, database: Postgres) -> None:
+        """C6: it uses neither a place of the request limit nor a connection of the pool."""
         async with opened(database, api_request_limit=2, api_connection_limit=100) as api:
             waiting = []
             for count in range(1, 21):
@@ -173,9 +212,9 @@ class TestTheLongPoll:
             assert await asyncio.gather(*waiting) == [[]] * 20
             problem(await Hand(api).ask(), 503, "overloaded")
 
-    async def test_there_is_an_end_to_how_many_may_wait(self, database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-        """C6: the rest is told to come back."""
-        monkeypatch.setattr(database, "direct", False)  # no hint, so that who waits goes on waiting
+    async def test_the_number_of_waiting_workers_is_bounded(self, database: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+        """C6: the others get Retry-After."""
+        monkeypatch.setattr(database, "direct", False)  # without a notification the waiting ones keep waiting
         async with opened(database, api_connection_limit=2) as api:
             waiting = asyncio.create_task(Hand(api).acquire(wait="20s"))
             await until(lambda: api.state.long_polling.waiting_count == 1)
@@ -185,29 +224,29 @@ class TestTheLongPoll:
             await api.submit()
             assert len(await waiting) == 1
 
-    async def test_of_those_who_want_the_same_one_is_woken_and_it_wakes_the_next(
+    async def test_of_several_workers_for_the_same_run_one_is_woken_and_wakes_the_next(
         self, api: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """C6: a thousand idle workers cost no more than one."""
         monkeypatch.setattr(long_polling, "POLL_S", 60.0)
         claims = count_claims(monkeypatch)
-        waiting = [asyncio.create_task(Hand(api).acquire(wait="30s")) for _ in range(10)]
-        await until(lambda: api.state.long_polling.waiting_count == 10)
+        waiting = [asyncio.create_task(Hand(api).acquire(wait="30s")) for _ in range(40)]
+        await until(lambda: api.state.long_polling.waiting_count == 40)
         await until(lambda: is_listening(api))
         claims.clear()
         for _ in range(3):
             await api.submit()
         await until(lambda: sum(task.done() for task in waiting) == 3)
-        assert len(claims) <= 8, "each of three, and one or two that looked in vain"
+        assert len(claims) <= 20, "each of three, and a few that looked in vain or again: not each of forty"
         api.state.answer_all()
         found = [len(runs) for runs in await asyncio.gather(*waiting)]
-        assert sorted(found) == [0] * 7 + [1] * 3
+        assert sorted(found) == [0] * 37 + [1] * 3
 
-    async def test_a_bell_that_rang_for_somebody_who_hung_up_rings_for_the_next(
+    async def test_a_wake_up_of_a_worker_that_disconnected_wakes_the_next(
         self, api: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """C6."""
-        monkeypatch.setattr(api.database, "direct", False)  # nothing else rings
+        monkeypatch.setattr(api.database, "direct", False)  # no other wake-up
         bell, group = api.state.long_polling, long_polling.Group.of(["default"], ["a"])
         loop = asyncio.get_running_loop()
         gone, here = loop.create_future(), loop.create_future()
@@ -219,10 +258,11 @@ class TestTheLongPoll:
 
 
 class TestHangingUp:
-    async def test_what_was_claimed_for_somebody_who_hung_up_goes_back_at_once(
+    async def test_a_run_that_was_claimed_for_a_worker_that_disconnected_is_handed_back_at_once(
         self, api: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """C6: not after the lease, and no attempt is spent, not even of an at-most-once run, for nobody has heard of it."""
+        """C6: without waiting for the lease, and without spending an attempt, even for an at-most-once run, because no worker
+        got it."""
         await api.submit()
         await api.submit(delivery="at_most_once")
         line = Line(b'{"tasks": ["a"], "limit": 5}')
@@ -232,8 +272,8 @@ class TestHangingUp:
         monkeypatch.undo()
         assert [run["attempt"] for run in await Hand(api).acquire(limit=5)] == [1, 1]
 
-    async def test_a_real_connection_that_breaks_is_noticed_while_it_waits(self, database: Postgres) -> None:
-        """C6: what becomes ready then is for somebody else."""
+    async def test_a_broken_connection_is_noticed_while_it_waits(self, database: Postgres) -> None:
+        """C6: another worker gets the runs that become ready then."""
         body = b'{"tasks": ["a"], "wait": "30s"}'
         head = f"POST /v1/workers/acquire HTTP/1.1\r\nHost: sexton\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         async with served(database) as api:
@@ -246,7 +286,7 @@ class TestHangingUp:
             held = await api.http.post("/v1/workers/acquire", json={"tasks": ["a"], "wait": "20s"})
             assert len(held.json()["runs"]) == 1
 
-    async def test_who_hangs_up_while_it_waits_leaves_nothing_behind(self, api: Api) -> None:
+    async def test_a_worker_that_disconnects_while_it_waits_leaves_nothing_behind(self, api: Api) -> None:
         """C6."""
         line = Line(b'{"tasks": ["a"], "wait": "30s"}')
         call = asyncio.create_task(api.app(line.scope, line.receive, line.send))  # type: ignore[arg-type]
@@ -259,8 +299,8 @@ class TestHangingUp:
 
 
 class TestWhatItHolds:
-    async def test_a_claim_whose_answer_was_lost_goes_back_with_the_next_acquire(self, api: Api, hand: Hand) -> None:
-        """Rule "reconcile lost replies": at once, spending no attempt; and may come again in the same answer."""
+    async def test_a_claim_whose_answer_was_lost_is_handed_back_with_the_next_acquire(self, api: Api, hand: Hand) -> None:
+        """Rule "reconcile lost replies": at once, spending no attempt. The same answer may return it again."""
         await api.submit()
         lost = await hand.one()
         again = await hand.one(holding=[])
@@ -268,15 +308,15 @@ class TestWhatItHolds:
         problem(await hand.report(lost, "complete"), 409, "lease_lost")
         assert (await hand.report(again, "complete")).status_code == 200
 
-    async def test_what_is_listed_stays(self, api: Api, hand: Hand) -> None:
+    async def test_listed_runs_stay_claimed(self, api: Api, hand: Hand) -> None:
         """Rule "reconcile lost replies"."""
         await api.submit()
         run = await hand.one()
         assert await hand.acquire(holding=[run["run_id"]]) == []
         assert (await hand.report(run, "complete")).status_code == 200
 
-    async def test_a_heartbeat_waits_before_it_believes_that_an_answer_is_lost(self, api: Api, hand: Hand) -> None:
-        """Rule "reconcile lost replies": it may be sent while the answer to an acquire is on its way."""
+    async def test_a_heartbeat_does_not_take_a_late_answer_for_a_lost_one(self, api: Api, hand: Hand) -> None:
+        """Rule "reconcile lost replies": it may be sent while the answer to an acquire is in transit."""
         await api.submit()
         await hand.one()
         await hand.beat(holding=[])
@@ -285,7 +325,7 @@ class TestWhatItHolds:
         await hand.beat(holding=[])
         assert await states(api) == [("ready", 0, 0)]
 
-    async def test_without_a_list_nothing_goes_back(self, api: Api, hand: Hand) -> None:
+    async def test_without_a_list_no_run_is_handed_back(self, api: Api, hand: Hand) -> None:
         """Rule "reconcile lost replies"."""
         await api.submit()
         await hand.one()
@@ -295,14 +335,14 @@ class TestWhatItHolds:
         assert await states(api) == [("running", 1, 0)]
 
     async def test_the_lost_start_of_an_at_most_once_run_is_its_only_one(self, api: Api, hand: Hand) -> None:
-        """Rule "bounded prefetch": the claim is the start, heard of or not."""
+        """Rule "bounded prefetch": the claim is the start, even if the worker never got it."""
         job = await api.submit(delivery="at_most_once")
         await hand.one()
         assert await hand.acquire(holding=[]) == []
         assert (await api.http.get(f"/v1/jobs/{job['id']}")).json()["status"] == "failed"
 
-    async def test_a_heartbeat_says_what_to_stop(self, api: Api, hand: Hand) -> None:
-        """C6, C9: what was cancelled, and what is another's by now."""
+    async def test_a_heartbeat_returns_the_runs_to_stop(self, api: Api, hand: Hand) -> None:
+        """C6, C9: cancelled runs, and runs that another worker has by now."""
         submitted = [await api.submit() for _ in range(2)]
         held = await hand.acquire(limit=2)
         await api.http.delete(f"/v1/jobs/{submitted[0]['id']}")
@@ -314,7 +354,7 @@ class TestWhatItHolds:
         assert (await hand.report(cancelled, "release")).json()["status"] == "cancelled"
         assert (await api.http.get(f"/v1/jobs/{submitted[0]['id']}")).json()["status"] == "cancelled"
 
-    async def test_a_worker_that_leaves_hands_back_and_is_forgotten(self, api: Api, hand: Hand) -> None:
+    async def test_a_worker_that_leaves_hands_back_its_runs_and_is_forgotten(self, api: Api, hand: Hand) -> None:
         """C6."""
         await api.submit()
         await hand.one()
@@ -324,7 +364,7 @@ class TestWhatItHolds:
         assert await api.count("workers") == 0
         problem(await api.http.delete(f"/v1/workers/{hand.worker_id}"), 409, "worker_lost")
 
-    async def test_every_call_is_a_beat(self, api: Api, hand: Hand) -> None:
+    async def test_every_call_is_a_heartbeat(self, api: Api, hand: Hand) -> None:
         """C6, rule "dead only when watched"."""
         await api.submit()
         run = await hand.one()
@@ -389,7 +429,7 @@ def before(function: Callable[..., Awaitable[Any]], first: Callable[[], Awaitabl
 
 
 class Line:
-    """A caller that hangs up when told to."""
+    """A caller that disconnects when the test says so."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

@@ -1,4 +1,4 @@
-"""Tenants, queues and limits over HTTP: what may be set, who holds what, and 429 where a tenant submits more than it may."""
+"""Tenants, queues and limits over HTTP: settings, holders, and 429 if a tenant submits more than it may."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ async def claim(api: Api, *, limit: int = 10) -> list[Any]:
         return await runs.claim(connection, worker_id=worker_id, queues=["default"], tasks=["a"], limit=limit, grace_s=10.0)
 
 
-async def test_a_tenant_is_set_looked_at_and_forgotten(api: Api) -> None:
-    """C8, C9, F4: a name may hold slashes."""
+async def test_a_tenant_is_set_shown_and_forgotten(api: Api) -> None:
+    """C8, C9, F4: a name may contain slashes."""
     path = "/v1/tenants/acme%2Feu"
     problem(await api.http.get(path), 404, "not_found")
     response = await api.http.put(path, json=examples.TENANTS["in_full"])
     assert response.status_code == 200, response.text
     tenant = response.json()
-    said = {"name": "acme/eu", "status": "active", "weight": 3, "running_max": 50, "waiting_max": 10_000}
-    assert {field: tenant[field] for field in said} == said
+    expected = {"name": "acme/eu", "status": "active", "weight": 3, "running_max": 50, "waiting_max": 10_000}
+    assert {field: tenant[field] for field in expected} == expected
     assert (tenant["submit_rate"], tenant["submit_burst"], tenant["jitter_s"], tenant["ready_count"]) == (100, 500, 30, 0)
     await api.submit(tenant="acme/eu")
     assert (await api.http.get(path)).json() == {**tenant, "ready_count": 1}
@@ -37,16 +37,16 @@ async def test_a_tenant_is_set_looked_at_and_forgotten(api: Api) -> None:
     assert (replaced["weight"], replaced["running_max"], replaced["submit_burst"]) == (1, None, None)
     assert (await api.http.delete(path)).json() == {"name": "acme/eu", "removed": True}
     problem(await api.http.delete(path), 404, "not_found")
-    assert (await api.http.get(path)).json()["updated_at"] is None  # it has work, and the defaults
+    assert (await api.http.get(path)).json()["updated_at"] is None  # it has jobs, and the default settings
 
 
-async def test_a_queue_is_set_looked_at_and_forgotten(api: Api) -> None:
+async def test_a_queue_is_set_shown_and_forgotten(api: Api) -> None:
     """C11."""
     path = "/v1/queues/mail"
     problem(await api.http.get(path), 404, "not_found")
     queue = (await api.http.put(path, json=examples.QUEUES["in_full"])).json()
-    said = {"release_rate": 50, "release_burst": 10, "ageing_s": 600, "timeout_s": 120, "jitter_s": 30, "status": "active"}
-    assert {field: queue[field] for field in said} == said
+    expected = {"release_rate": 50, "release_burst": 10, "ageing_s": 600, "timeout_s": 120, "jitter_s": 30, "status": "active"}
+    assert {field: queue[field] for field in expected} == expected
     assert (queue["retry"]["max_attempts"], queue["retry"]["base"]) == (3, 10)
     job = await api.submit(queue="mail")
     assert (job["timeout_s"], job["retry"]["max_attempts"]) == (120, 3)
@@ -58,8 +58,8 @@ async def test_a_queue_is_set_looked_at_and_forgotten(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/tenants/acme", "/v1/queues/default"])
-async def test_what_is_paused_starts_nothing_until_it_is_resumed(api: Api, path: str) -> None:
-    """C11: with who did it and why, through a change of its settings."""
+async def test_a_paused_tenant_or_queue_starts_nothing_until_it_is_resumed(api: Api, path: str) -> None:
+    """C11: with the caller and the reason, also through a change of its settings."""
     await api.submit(tenant="acme")
     paused = await api.http.patch(f"{path}/status", json={"status": "paused", "note": "the server is down"})
     assert paused.status_code == 200, paused.text
@@ -75,8 +75,8 @@ async def test_what_is_paused_starts_nothing_until_it_is_resumed(api: Api, path:
     assert len(await claim(api)) == 1
 
 
-async def test_a_name_that_ends_like_an_address_is_a_name(api: Api) -> None:
-    """F2: only the last part, as it was sent, makes it a status."""
+async def test_a_name_that_ends_like_a_path_is_a_name(api: Api) -> None:
+    """F2: only the last segment, as sent, makes it a status."""
     path = "/v1/queues/a%2Fstatus"
     assert (await api.http.put(path, json={})).json()["name"] == "a/status"
     assert (await api.http.patch(f"{path}/status", json={"status": "paused"})).json()["name"] == "a/status"
@@ -84,13 +84,13 @@ async def test_a_name_that_ends_like_an_address_is_a_name(api: Api) -> None:
     problem(await api.http.patch("/v1/queues/a", json={"status": "paused"}), 404, "not_found")
 
 
-async def test_a_limit_is_set_looked_at_and_removed(api: Api) -> None:
-    """C10, E6: a key may hold slashes and colons."""
+async def test_a_limit_is_set_shown_and_removed(api: Api) -> None:
+    """C10, E6: a key may contain slashes and colons."""
     path = "/v1/limits/stripe%3Aeu%2F1"
     problem(await api.http.get(path), 404, "not_found")
     limit = (await api.http.put(path, json={"running": 1, "count": 100, "per": "1h"})).json()
-    said = {"key": "stripe:eu/1", "running": 1, "count": 100, "per_s": 3600, "burst": 10, "ordered": False, "tokens": 10}
-    assert {field: limit[field] for field in said} == said
+    expected = {"key": "stripe:eu/1", "running": 1, "count": 100, "per_s": 3600, "burst": 10, "ordered": False, "tokens": 10}
+    assert {field: limit[field] for field in expected} == expected
     jobs = [await api.submit(limit="stripe:{payload.to}", payload={"to": "eu/1"}) for _ in range(2)]
     (claimed,) = await claim(api)
     limit = (await api.http.get(path)).json()
@@ -123,7 +123,7 @@ async def test_limits_are_paged(api: Api) -> None:
         problem(await api.http.get("/v1/limits", params={"cursor": wrong}), 422, "invalid", "?cursor")
 
 
-async def test_a_job_shows_the_limit_it_keeps_to(api: Api) -> None:
+async def test_a_job_shows_its_limit(api: Api) -> None:
     """C10."""
     job = await api.submit(limit={"key": "mailer:{payload.n}", "count": 5, "per": "1m"}, payload={"n": 1})
     assert job["limit"] == {"key": "mailer:{payload.n}", "count": 5, "per": 60.0, "burst": 1}
@@ -153,13 +153,13 @@ async def test_a_job_shows_the_limit_it_keeps_to(api: Api) -> None:
         ("/v1/limits/a:%7Bpayload.x%7D", {"running": 2}, "/key"),
     ],
 )
-async def test_a_wrong_setting_is_named_and_changes_nothing(api: Api, path: str, body: Any, pointer: str) -> None:
+async def test_an_invalid_setting_is_named_and_changes_nothing(api: Api, path: str, body: Any, pointer: str) -> None:
     """F2."""
     problem(await api.http.put(path, json=body), 422, "invalid", pointer)
     assert [await api.count(table) for table in ("tenants", "queues", "limits")] == [0, 0, 0]
 
 
-async def test_a_wrong_status_is_named_and_changes_nothing(api: Api) -> None:
+async def test_an_invalid_status_is_named_and_changes_nothing(api: Api) -> None:
     """F2."""
     for path in ("/v1/tenants/a/status", "/v1/queues/a/status"):
         problem(await api.http.patch(path, json={"status": "stopped"}), 422, "invalid", "/status")
@@ -181,8 +181,8 @@ async def test_a_wrong_status_is_named_and_changes_nothing(api: Api) -> None:
         ({"key": "{payload.missing}", "running": 1}, "/limit/key"),
     ],
 )
-async def test_a_job_with_a_wrong_limit_is_refused(api: Api, limit: Any, pointer: str) -> None:
-    """C10, F2: also what only the database can tell."""
+async def test_a_job_with_an_invalid_limit_is_rejected(api: Api, limit: Any, pointer: str) -> None:
+    """C10, F2: also if only the database can detect it."""
     problem(await api.http.post("/v1/jobs", json={"handler": "a", "limit": limit}), 422, "invalid", pointer)
     batch = await api.http.post("/v1/jobs/batch", json=[{"handler": "a"}, {"handler": "a", "limit": limit}])
     problem(batch, 422, "invalid")
@@ -190,8 +190,8 @@ async def test_a_job_with_a_wrong_limit_is_refused(api: Api, limit: Any, pointer
 
 
 class TestTooManyRequests:
-    async def test_a_tenant_beyond_its_rate_is_told_when_to_come_back(self, api: Api) -> None:
-        """C9: and what it was told is true of nobody else."""
+    async def test_a_tenant_beyond_its_rate_gets_retry_after(self, api: Api) -> None:
+        """C9: other tenants are not affected."""
         await api.http.put("/v1/tenants/acme", json={"submit_rate": 0.1, "submit_burst": 2})
         for _ in range(2):
             await api.submit(tenant="acme")
@@ -204,8 +204,8 @@ class TestTooManyRequests:
         await api.submit(tenant="other")
         assert await api.count() == 3
 
-    async def test_a_tenant_with_too_much_waiting_is_refused(self, api: Api) -> None:
-        """C9: nothing of a batch is written, and its first job of that tenant is named."""
+    async def test_a_tenant_with_too_many_waiting_jobs_is_rejected(self, api: Api) -> None:
+        """C9: no job of a batch is written, and the first job of that tenant is named."""
         await api.http.put("/v1/tenants/acme", json={"waiting_max": 2})
         jobs = [{"handler": "a", "tenant": tenant} for tenant in ("other", "acme", "acme", "acme")]
         response = await api.http.post("/v1/jobs/batch", json=jobs)
@@ -219,12 +219,12 @@ class TestTooManyRequests:
         (item,) = [one for one in answer["items"] if "problem" in one]
         assert (item["problem"]["code"], item["problem"]["limit"]) == ("limit_exceeded", "waiting")
 
-    async def test_one_tenant_over_its_limit_hurts_nobody_in_the_same_commit(self, api: Api) -> None:
+    async def test_one_tenant_over_its_limit_does_not_affect_others_in_the_same_commit(self, api: Api) -> None:
         """C9: single submissions share commits."""
         await api.http.put("/v1/tenants/acme", json={"waiting_max": 1})
         tenants = ["acme", "acme", "b", "c"] * 5
         answers = await asyncio.gather(*(api.http.post("/v1/jobs", json={"handler": "a", "tenant": t}) for t in tenants))
         codes = [(tenant, answer.status_code) for tenant, answer in zip(tenants, answers, strict=True)]
         assert {code for tenant, code in codes if tenant != "acme"} == {201}
-        # On a busy machine a rival's open transaction is not waited for, so a few more may pass.
+        # An open transaction of another session is not waited for, so a few more may pass.
         assert {code for tenant, code in codes if tenant == "acme"} == {201, 429}

@@ -1,4 +1,4 @@
-"""Every class of wrong input: a 4xx problem that names the fault, and nothing changed."""
+"""Every class of invalid input: a 4xx problem that names the fault, and nothing changes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 from tests.api.support import Api, problem
 
-NOBODY = "01890a5d-ac96-774b-bcce-b302099a8057"
+UNKNOWN_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 _LONG = "x" * 201
 
-# What is wrong with a job, the status, the code, and where.
+# The fault of a job, the status, the code, and the pointer.
 WRONG_JOBS: list[tuple[str, dict[str, Any] | bytes, int, str, str]] = [
     ("unknown field", {"colour": "red"}, 422, "invalid", "/colour"),
     ("unknown field inside", {"retry": {"colour": 1}}, 422, "invalid", "/retry/colour"),
@@ -50,7 +50,7 @@ WRONG_JOBS: list[tuple[str, dict[str, Any] | bytes, int, str, str]] = [
     ("a list", b"[]", 422, "invalid", ""),
     ("null", b"null", 422, "invalid", ""),
 ]
-# No JSON at all: there is nothing to point into.
+# Not JSON: there is no field to point to.
 MALFORMED: list[tuple[str, bytes]] = [
     ("nothing", b""),
     ("half of it", b'{"handler":'),
@@ -79,22 +79,22 @@ def _body(job: dict[str, Any] | bytes) -> bytes:
     return job if isinstance(job, bytes) else json.dumps({"handler": "a", **job}).encode()
 
 
-async def test_a_wrong_job_is_refused_with_a_pointer(api: Api) -> None:
-    """A1, F2: unknown field, bad or naive time, bad span, two times, payload too large or too deep, NUL, wrong type."""
+async def test_an_invalid_job_is_rejected_with_a_pointer(api: Api) -> None:
+    """A1, F2: unknown field, invalid or naive time, invalid span, two times, payload too large or too deep, NUL, wrong type."""
     for what, job, status, code, pointer in WRONG_JOBS:
         response = await api.http.post("/v1/jobs", content=_body(job), headers=JSON)
         document = problem(response, status, code, pointer)
         assert document["errors"][0]["detail"], what
 
 
-async def test_what_is_no_json_is_malformed(api: Api) -> None:
+async def test_a_body_that_is_not_json_is_malformed(api: Api) -> None:
     """F2: invalid UTF-8, lone surrogates, NaN."""
     for what, body in MALFORMED:
         response = await api.http.post("/v1/jobs", content=body, headers=JSON)
         assert problem(response, 400, "malformed")["detail"], what
 
 
-async def test_a_stack_of_brackets_is_refused_at_any_depth(api: Api) -> None:
+async def test_deeply_nested_brackets_are_rejected_at_any_depth(api: Api) -> None:
     for depth in (500, 5_000, 500_000):
         body = b'{"handler":"a","payload":' + b"[" * depth + b"]" * depth + b"}"
         response = await api.http.post("/v1/jobs", content=body, headers=JSON)
@@ -104,19 +104,19 @@ async def test_a_stack_of_brackets_is_refused_at_any_depth(api: Api) -> None:
 
 
 async def test_the_same_faults_are_found_in_a_batch(api: Api) -> None:
-    """A11: each with the number of its job in front."""
+    """A11: each with the index of its job in the pointer."""
     for _, job, status, code, pointer in WRONG_JOBS:
         body = b'[{"handler":"a"},' + _body(job) + b"]"
         problem(await api.http.post("/v1/jobs/batch", content=body, headers=JSON), status, code, f"/1{pointer}")
 
 
-async def test_a_wrong_content_type_says_what_to_send(api: Api) -> None:
+async def test_a_wrong_content_type_is_rejected_with_the_right_one(api: Api) -> None:
     for content_type in ("text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1", "nonsense"):
         response = await api.http.post("/v1/jobs", content=b'{"handler":"a"}', headers={"content-type": content_type})
         assert "application/json" in problem(response, 415, "unsupported_media_type")["detail"]
 
 
-async def test_a_wrong_method_says_which_are_right(api: Api) -> None:
+async def test_a_wrong_method_is_rejected_with_the_right_ones(api: Api) -> None:
     response = await api.http.put("/v1/jobs", json={"handler": "a"})
     problem(response, 405, "method_not_allowed")
     assert {"GET", "POST"} <= {method.strip() for method in response.headers["allow"].split(",")}
@@ -124,13 +124,13 @@ async def test_a_wrong_method_says_which_are_right(api: Api) -> None:
     problem(await api.http.request("BREW", "/v1/jobs"), 405, "method_not_allowed")
 
 
-async def test_an_id_that_is_none_or_nobody_s_is_not_found(api: Api) -> None:
+async def test_an_invalid_or_unknown_id_is_not_found(api: Api) -> None:
     for wrong in (
         "7",
         "not-an-id",
-        NOBODY + "0",
-        "{" + NOBODY + "}",
-        NOBODY,
+        UNKNOWN_ID + "0",
+        "{" + UNKNOWN_ID + "}",
+        UNKNOWN_ID,
         str(uuid4()),
         "f" * 32,
         "%00",
@@ -151,8 +151,8 @@ async def test_an_id_that_is_none_or_nobody_s_is_not_found(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/executions", "/v1/dead-letters"])
-async def test_a_wrong_query_names_the_parameter(api: Api, path: str) -> None:
-    """A13: bad cursor, bad limit, unknown and repeated parameters."""
+async def test_an_invalid_query_names_the_parameter(api: Api, path: str) -> None:
+    """A13: invalid cursor, invalid limit, unknown and repeated parameters."""
     for query, name in (
         ("limit=0", "limit"),
         ("limit=501", "limit"),
@@ -188,13 +188,13 @@ async def test_times_in_a_query_are_instants(api: Api) -> None:
             assert response.status_code == 200, response.text
 
 
-async def test_a_call_without_parameters_takes_none(api: Api) -> None:
+async def test_a_call_without_parameters_accepts_none(api: Api) -> None:
     for path in ("/v1/workers", "/v1/nodes", "/v1/stats", "/v1/queues", "/v1/tenants"):
         problem(await api.http.get(f"{path}?limit=5"), 422, "invalid", "?limit")
     problem(await api.http.post("/v1/jobs?dry_run=true", json={"handler": "a"}), 422, "invalid", "?dry_run")
 
 
-async def test_a_wrong_key_is_refused(api: Api) -> None:
+async def test_an_invalid_key_is_rejected(api: Api) -> None:
     """A10."""
     for header in ("", "x" * 201, "ä"):
         response = await api.http.post("/v1/jobs", json={"handler": "a"}, headers={b"Idempotency-Key": header.encode()})
@@ -205,7 +205,7 @@ async def test_a_wrong_key_is_refused(api: Api) -> None:
     problem(response, 422, "invalid", "/idempotency_key")
 
 
-async def test_a_body_too_large_is_refused_while_it_comes(api: Api) -> None:
+async def test_a_body_that_is_too_large_is_rejected_while_it_arrives(api: Api) -> None:
     """F4."""
     sent = 0
 
@@ -220,7 +220,7 @@ async def test_a_body_too_large_is_refused_while_it_comes(api: Api) -> None:
     assert sent < 4_000_000
 
 
-async def test_a_filter_that_names_nothing_replays_and_discards_nothing(api: Api) -> None:
+async def test_an_empty_filter_replays_and_discards_nothing(api: Api) -> None:
     """C7."""
     problem(await api.http.post("/v1/dead-letters/replay", json={"filter": {}}), 422, "invalid", "/filter")
     problem(await api.http.request("DELETE", "/v1/dead-letters", json={"filter": {}}), 422, "invalid", "/filter")
@@ -232,7 +232,7 @@ async def test_a_filter_that_names_nothing_replays_and_discards_nothing(api: Api
 
 
 async def test_a_page_of_another_site_changes_nothing(api: Api) -> None:
-    """A browser reaches loopback; what it sends without asking first is refused by its origin."""
+    """A browser reaches loopback; requests that it sends without a preflight are rejected by their origin."""
     for origin in ("https://evil.example", "null", "http://sexton:8080"):
         response = await api.http.post("/v1/jobs", content=b'{"handler":"a"}', headers={"Origin": origin})
         problem(response, 403, "other_site")

@@ -1,4 +1,5 @@
-"""How an app finds its database: late, by URL, settings or the embedded one, and again in a forked process (A1, D1)."""
+"""How an app finds its database: on first use, by URL, by settings or the embedded one, and again in a forked process (A1,
+D1)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from sexton.store.embedded.server import EmbeddedPostgres
 
 @pytest.fixture
 def empty_dir() -> Iterator[Path]:
-    """Not below pytest's tmp_path, which PostgreSQL's own user may not enter when the tests run as root."""
+    """Not below pytest's tmp_path, which PostgreSQL's own user cannot enter when the tests run as root."""
     path = Path(tempfile.mkdtemp(prefix="sexton-test-client-"))
     yield path
     EmbeddedPostgres.start(path).stop("immediate")
@@ -30,7 +31,7 @@ def empty_dir() -> Iterator[Path]:
 
 
 async def test_nothing_is_read_before_it_is_needed(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A1: an app at the top of a module takes its settings when it is first used."""
+    """A1: an app at module level reads its settings when it is first used."""
     app = App()
 
     @app.task
@@ -42,7 +43,7 @@ async def test_nothing_is_read_before_it_is_needed(database_url: str, monkeypatc
 
 
 async def test_a_given_database_is_checked_and_never_migrated(empty_database_url: str) -> None:
-    """D7: and once somebody has migrated it, the same app works."""
+    """D7: once the database has been migrated, the same app works."""
     app = App(empty_database_url)
     for _ in range(2):
         with pytest.raises(SchemaMismatch, match="sexton migrate"):
@@ -54,8 +55,8 @@ async def test_a_given_database_is_checked_and_never_migrated(empty_database_url
     await app.close()
 
 
-async def test_without_a_url_there_is_the_embedded_database(empty_dir: Path) -> None:
-    """D1: started and brought up to date by the first use; it outlives the app, for the workers."""
+async def test_without_a_url_it_uses_the_embedded_database(empty_dir: Path) -> None:
+    """D1: started and migrated by the first use; it outlives the app, for the workers."""
     settings = Settings(data_dir=empty_dir)
     for _ in range(2):
         async with App(settings=settings) as app:
@@ -63,7 +64,7 @@ async def test_without_a_url_there_is_the_embedded_database(empty_dir: Path) -> 
     assert EmbeddedPostgres.start(empty_dir).is_owner is False
 
 
-def test_the_embedded_database_lives_where_xdg_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedded_database_is_in_the_xdg_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """D1."""
     monkeypatch.setenv("HOME", "/home/ada")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
@@ -88,11 +89,11 @@ if child:
 """
 
 
-async def test_a_forked_process_submits_too_and_both_leave_quietly(
+async def test_a_forked_process_submits_too_and_both_exit_without_errors(
     database_url: str, connection: asyncpg.Connection[Any]
 ) -> None:
     """A1: web servers fork after loading the application."""
     command = [sys.executable, "-W", "error", "-c", FORKING, database_url]
-    said = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30)
-    assert (said.returncode, said.stderr) == (0, "")
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
     assert await connection.fetchval("SELECT count(*) FROM sexton.jobs") == 3

@@ -1,4 +1,4 @@
-"""The remote client, both faces of it: against the real API on a real socket, and against networks that misbehave."""
+"""The remote client, asynchronous and synchronous: against the real API on a real socket, and against failing networks."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ from sexton.store.views.transitions import Transition
 from sexton.wire import Stats
 
 Drain = Callable[[], Awaitable[None]]
-NOBODY = UUID("0199a1b2-0000-7000-8000-000000000000")
+UNKNOWN_ID = UUID("0199a1b2-0000-7000-8000-000000000000")
 
 
 class Face:
-    """One of the two faces, called the same way; an iterator is read to its end, or as far as `first` says."""
+    """One of the two clients, called in the same way. An iterator is read to its end, or up to `first` items."""
 
     def __init__(self, client: Client | AsyncClient) -> None:
         self.client = client
@@ -99,7 +99,7 @@ class Face:
 async def address(database: Postgres) -> AsyncIterator[str]:
     """A real API on a socket of its own."""
     stop, listening = asyncio.Event(), asyncio.get_running_loop().create_future()
-    process = ApiProcess(database, Settings(api_port=0), clock=SystemClock(), emit=lambda _: None, dice=entropy())
+    process = ApiProcess(database, Settings(api_port=0), clock=SystemClock(), emit=lambda _: None, rng=entropy())
     serving = asyncio.create_task(process.run(stop, ready=listening.set_result))
     yield await listening
     stop.set()
@@ -118,7 +118,7 @@ async def face(request: pytest.FixtureRequest, address: str) -> AsyncIterator[Fa
 
 @pytest.fixture
 async def drain(database_url: str) -> AsyncIterator[Drain]:
-    """Runs all that is due, through the real pipeline."""
+    """Runs all due jobs, through the real pipeline."""
     app = App(database_url)
 
     @app.task(name="echo")
@@ -137,7 +137,7 @@ async def drain(database_url: str) -> AsyncIterator[Drain]:
     await app.close()
 
 
-async def test_a_job_goes_there_and_its_result_comes_back(face: Face, drain: Drain) -> None:
+async def test_a_job_is_submitted_and_its_result_returned(face: Face, drain: Drain) -> None:
     """A1, A8, A9, A10, C14."""
     handle = await face.submit(
         "echo",
@@ -155,7 +155,7 @@ async def test_a_job_goes_there_and_its_result_comes_back(face: Face, drain: Dra
     assert (handle.id, handle.created, job.status) == (job.id, True, "pending")
     assert (job.name, job.tenant, job.priority, job.timeout_s, job.tags) == ("welcome", "acme", "high", 7.0, ["a", "b"])
     assert (job.retry.max_attempts, job.retry.backoff, job.retry.base) == (2, "linear", 3.0)
-    assert job.warnings  # nobody knows the task yet
+    assert job.warnings  # no worker knows the task yet
 
     again = await face.submit(
         "echo",
@@ -183,8 +183,8 @@ async def test_a_job_goes_there_and_its_result_comes_back(face: Face, drain: Dra
     assert [found.id for found in await face.executions(tenant="acme", status="succeeded")] == [execution.id]
 
 
-async def test_what_is_wrong_is_the_same_error_as_in_the_sdk(face: Face, drain: Drain) -> None:
-    """A5, F2: with a pointer to the fault, and the API's own document attached."""
+async def test_an_invalid_request_raises_the_same_error_as_in_the_sdk(face: Face, drain: Drain) -> None:
+    """A5, F2: with a pointer to the fault, and the API's problem document."""
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"delay": "soon"}, "/delay"),
         ({"run_at": datetime(2026, 1, 1)}, "/run_at"),  # noqa: DTZ001
@@ -206,9 +206,9 @@ async def test_what_is_wrong_is_the_same_error_as_in_the_sdk(face: Face, drain: 
         await face.jobs(status="odd")
     assert (raised.value.field, getattr(raised.value.problem, "status", None)) == ("?status", 422)
     for call in (face.job, face.cancel, face.retry, face.pause, face.execution, face.dead_letter):
-        for nobody in (NOBODY, "not/an?id"):
+        for unknown in (UNKNOWN_ID, "not/an?id"):
             with pytest.raises(NotFound):
-                await call(nobody)
+                await call(unknown)
     handle = await face.submit("fail", retry=Retry.never())
     await drain()
     with pytest.raises(JobFailed, match="no use"):
@@ -217,7 +217,7 @@ async def test_what_is_wrong_is_the_same_error_as_in_the_sdk(face: Face, drain: 
         await face.cancel(handle.id)
 
 
-async def test_a_list_is_walked_over_all_its_pages(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_is_read_over_all_its_pages(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
     """A13."""
     monkeypatch.setattr("sexton.client.remote.sender.PAGE", 7)
     requests = [face.client.request("echo", {"n": n}, delay="1h", tags=["odd"] if n % 2 else None) for n in range(30)]
@@ -247,7 +247,7 @@ async def test_a_large_submission_goes_in_chunks_and_is_counted_as_one(face: Fac
 
 
 async def test_a_payload_over_many_lines_stays_one_payload(face: Face) -> None:
-    """A11, F2: batches go line by line, and a payload as it was written; a line of it once was a job of its own."""
+    """A11, F2: batches are sent line by line, and a payload as it was written; a line of it was once taken for a job."""
     payload = msgspec.Raw(b'[\n{"handler": "evil"},\n1.0000000000000000001\n]')
     (item,) = await face.submit_many([face.client.request("echo", payload)], partial=True)
     assert item.created
@@ -288,11 +288,11 @@ async def test_dead_letters_are_listed_replayed_and_discarded(face: Face, drain:
     await drain()
     assert (await face.discard(handler="fail", permanent=True)).matched_count == 2
     assert await face.dead_letters() == []
-    with pytest.raises(InvalidSubmission):  # nothing chosen is not everything
+    with pytest.raises(InvalidSubmission):  # choosing nothing does not mean everything
         await face.discard()
 
 
-async def test_the_fleet_and_the_numbers_are_there(face: Face) -> None:
+async def test_the_fleet_and_the_statistics_are_returned(face: Face) -> None:
     """C11, E7."""
     await face.submit("echo", tenant="acme/1", queue="a.b/c")
     assert (await face.stats()).ready_count == 1
@@ -308,7 +308,7 @@ async def test_events_arrive_as_they_happen(face: Face) -> None:
     """A8."""
     listening: asyncio.Future[Any] = asyncio.ensure_future(face.events(handler="echo", first=2))
     handles: list[Any] = []
-    while not listening.done():  # each look submits one more, until two were heard
+    while not listening.done():  # each iteration submits one more, until two events were received
         handles.append(await face.submit("echo", {"n": len(handles)}))
         await asyncio.wait([listening], timeout=0.2)
         assert len(handles) < 100
@@ -336,7 +336,7 @@ async def test_a_submission_whose_reply_was_lost_is_sent_again_and_is_one_job(
     database: Postgres, connection: asyncpg.Connection[Any]
 ) -> None:
     """A1, A10: without the client's own key there would be two."""
-    app = create(database, Settings(), clock=SystemClock(), emit=lambda _: None, dice=entropy())
+    app = create(database, Settings(), clock=SystemClock(), emit=lambda _: None, rng=entropy())
     lossy = Lossy(app)
     async with AsyncClient("http://api.invalid", transport=lossy) as client:
         handle = await client.submit("echo", {"a": 1})
@@ -346,7 +346,7 @@ async def test_a_submission_whose_reply_was_lost_is_sent_again_and_is_one_job(
 
 
 class Network:
-    """Answers what it is told, one after the other, and remembers what was asked."""
+    """Gives the prepared answers in turn, and records the requests."""
 
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         self.answers, self.asked = list(answers), list[httpx.Request]()
@@ -399,13 +399,18 @@ STATS = httpx.Response(
         )
     ),
 )
-CHANGES: list[tuple[str, Any]] = [("cancel", NOBODY), ("retry", NOBODY), ("replay", [NOBODY]), ("discard", [NOBODY])]
+CHANGES: list[tuple[str, Any]] = [
+    ("cancel", UNKNOWN_ID),
+    ("retry", UNKNOWN_ID),
+    ("replay", [UNKNOWN_ID]),
+    ("discard", [UNKNOWN_ID]),
+]
 GONE = problem(404, "not_found")
 
 
 @pytest.mark.usefixtures("_no_pauses")
 class TestPersistence:
-    """A10: what is tried again, and what must not be."""
+    """A10: which calls are repeated, and which must not be."""
 
     async def test_a_read_is_tried_again_a_bounded_number_of_times(self) -> None:
         busy = problem(503, "overloaded", Retry_After="9")
@@ -438,7 +443,7 @@ class TestPersistence:
                 await list(faces(network, retries=0))[place].submit("a")
             assert msgspec.json.decode(network.asked[0].content) == {"handler": "a", "payload": {}}
 
-    async def test_what_may_have_been_done_is_not_done_twice(self) -> None:
+    async def test_a_call_that_may_have_succeeded_is_not_repeated(self) -> None:
         for place in (0, 1):
             for name, argument in CHANGES:
                 network = Network(BROKEN, BROKEN)
@@ -459,12 +464,12 @@ class TestPersistence:
             with pytest.raises(InvalidSubmission):
                 await list(faces(network))[place].submit_many([request("a", key="k")])
 
-    async def test_a_broken_stream_goes_on_where_it_was(self) -> None:
+    async def test_a_broken_stream_continues_where_it_broke(self) -> None:
         def event(number: int) -> str:
             document = {
                 "type": "submitted",
                 "at": "2026-03-01T09:00:00Z",
-                "job_id": str(NOBODY),
+                "job_id": str(UNKNOWN_ID),
                 "handler": f"h{number}",
                 "queue": "q",
                 "tenant": "t",
@@ -497,9 +502,7 @@ class TestPersistence:
         (httpx.Response(200, json={"ready": 1}), ApiError, "is it Sexton's API"),
     ],
 )
-async def test_every_answer_has_an_error_that_says_what_to_do(
-    answer: httpx.Response, kind: type[Exception], words: str
-) -> None:
+async def test_every_answer_has_an_error_with_advice(answer: httpx.Response, kind: type[Exception], words: str) -> None:
     """F2."""
     for face in faces(Network(answer, answer), retries=0):
         with pytest.raises(kind, match=words):
@@ -514,7 +517,7 @@ async def test_not_ready_is_an_answer_and_not_an_error() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "hunter2", "ftp://u:hunter2@host", "http://"])
-def test_an_address_that_is_none_is_said_without_its_password(url: str) -> None:
+def test_an_invalid_address_is_reported_without_its_password(url: str) -> None:
     """F5."""
     for kind in (Client, AsyncClient):
         with pytest.raises(ApiUnavailable) as raised:
@@ -531,7 +534,7 @@ async def test_a_password_in_the_address_is_not_in_the_error() -> None:
     assert "127.0.0.1:1" in str(raised.value)
 
 
-def test_both_faces_have_the_same_calls() -> None:
+def test_both_clients_have_the_same_calls() -> None:
     """A1."""
 
     def public(kind: type) -> dict[str, list[str]]:
@@ -542,7 +545,7 @@ def test_both_faces_have_the_same_calls() -> None:
 
 
 async def test_a_schedule_is_written_previewed_edited_paused_and_explained(face: Face) -> None:
-    """A2, A3, A6, A7: with the words of the SDK."""
+    """A2, A3, A6, A7: with the names of the SDK."""
     job = await face.schedule(
         "echo",
         {"n": 1},
@@ -598,8 +601,8 @@ async def test_many_schedules_are_created_and_updated_in_one_call(face: Face) ->
     assert [(item.id, item.created) for item in again] == [(item.id, False) for item in first[:20]]
 
 
-def test_a_schedule_is_sent_again_only_where_that_is_harmless() -> None:
-    """It has no key that would make twice once; its name does, if it may be updated."""
+def test_a_schedule_is_sent_again_only_if_that_is_harmless() -> None:
+    """It has no idempotency key; its name makes a repetition safe if the schedule may be updated."""
     named, unnamed = calls.schedule_request("a", cron="@daily", name="x"), calls.schedule_request("a", cron="@daily")
     assert calls.submit(named, own_key=True, on_name="update").repeatable
     assert not calls.submit(named, own_key=True).repeatable
@@ -611,15 +614,15 @@ def test_a_schedule_is_sent_again_only_where_that_is_harmless() -> None:
     assert not batch.repeatable
 
 
-def test_a_call_that_waits_is_answered_before_its_caller_gives_up() -> None:
-    """C14: with a shorter patience than the server's, a healthy job once looked like an API that is away."""
+def test_a_call_that_waits_is_answered_before_the_clients_timeout() -> None:
+    """C14: with a client timeout shorter than the server's wait, a healthy job once looked like an unreachable API."""
     assert Patience("a", None, 0.0).wait_s(0.0) == WAIT_S_MAX
     assert Patience("a", None, 0.0, patience_s=5.0).wait_s(0.0) == 2.5
     assert Patience("a", "2s", 0.0, patience_s=5.0).wait_s(1.0) == 1.0
 
 
-def test_an_event_is_one_line_to_everybody() -> None:
-    """A14: there are more line ends in Unicode than in the protocol."""
+def test_an_event_is_one_line_for_every_reader() -> None:
+    """A14: Unicode has more line ends than the protocol."""
     at = datetime(2026, 3, 1, tzinfo=UTC)
     reason = "a\u2028b\u2029c\x85d"
     event = Transition(

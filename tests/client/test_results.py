@@ -1,4 +1,4 @@
-"""What a submitter can ask afterwards: the result (C14), status and history (A8, A9), cancel (A5), the dead letters (C7)."""
+"""What a submitter can read afterwards: the result (C14), status and history (A8, A9), cancel (A5), the dead letters (C7)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def work(app: App) -> Task[[], int]:
 
 
 async def end(database: Postgres, outcome: Outcome, *, result: object = None) -> None:
-    """What a worker does with all that waits."""
+    """Does what a worker does with all waiting jobs."""
     worker_id = uuid4()
     async with database.connection() as connection:
         await workers.enlist(connection, worker_id, name="w", queues=["default"], tasks=["work"], concurrency=10)
@@ -54,7 +54,7 @@ async def buried(database: Postgres, work: Task[[], int], number: int) -> list[U
 
 
 async def test_a_result_can_be_awaited(database: Postgres, app: App, work: Task[[], int]) -> None:
-    """C14: before the job ends, after it, and from its id alone."""
+    """C14: before the job ends, after it, and by its id alone."""
     submitted = await work.submit()
     waiting = asyncio.create_task(submitted.result(timeout="10s"))
     await asyncio.sleep(0)
@@ -72,7 +72,7 @@ async def test_a_job_may_return_nothing(database: Postgres, work: Task[[], int])
     assert await submitted.result() is None
 
 
-async def test_a_failed_job_says_why(database: Postgres, work: Task[[], int]) -> None:
+async def test_a_failed_job_raises_its_error(database: Postgres, work: Task[[], int]) -> None:
     """C14."""
     submitted = await work.submit()
     await end(database, BROKEN)
@@ -81,7 +81,7 @@ async def test_a_failed_job_says_why(database: Postgres, work: Task[[], int]) ->
     assert (failed.value.status, failed.value.error) == ("failed", "ValueError: broken")
 
 
-async def test_a_job_that_has_not_ended_times_out_and_goes_on(database: Postgres, work: Task[[], int]) -> None:
+async def test_waiting_for_a_live_job_times_out_and_the_job_continues(database: Postgres, work: Task[[], int]) -> None:
     """C14."""
     submitted = await work.submit()
     with pytest.raises(ResultTimeout, match=r"has not ended after 0\.03 s"):
@@ -115,7 +115,7 @@ async def test_a_pending_job_is_cancelled_and_an_ended_one_is_not(database: Post
         await app.job(uuid4())
 
 
-async def test_history_is_there_for_the_asking(database: Postgres, app: App, work: Task[[], int]) -> None:
+async def test_history_is_returned_on_request(database: Postgres, app: App, work: Task[[], int]) -> None:
     """A9, A8."""
     submitted = await work.submit()
     assert await app.executions(submitted.id) == []
@@ -138,7 +138,7 @@ async def test_dead_letters_are_listed_and_shown(database: Postgres, app: App, w
         await app.dead_letters.show(uuid4())
 
 
-async def test_dead_letters_rise_by_id_or_by_filter_and_only_once(
+async def test_dead_letters_are_replayed_by_id_or_by_filter_and_only_once(
     database: Postgres, app: App, work: Task[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C7."""
@@ -168,5 +168,5 @@ async def test_dead_letters_are_discarded(database: Postgres, app: App, work: Ta
     assert await app.dead_letters.list() == []
 
 
-def test_an_answer_prints_without_its_plumbing() -> None:
+def test_an_answer_prints_without_private_fields() -> None:
     assert repr(Submitted(UUID(int=1), True, None)) == f"Submitted(id={UUID(int=1)!r}, created=True)"  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from sexton import App, Context, InvalidSubmission, Retry, testing
+from sexton import AmbiguousCron, App, Context, InvalidSubmission, Retry, testing
 from sexton.cli.commands import services
 from sexton.cli.commands.services import run_worker
 from sexton.cli.composition import Ground
@@ -30,7 +30,7 @@ from sexton.errors import DataRefused
 from sexton.operations import recurring_jobs
 from sexton.settings import Settings
 from sexton.store.work import declared, jobs
-from sexton.telemetry.events import Event, ServiceFailed
+from sexton.telemetry.events import EditsKept, EditsOverwritten, Event, ServiceFailed
 from tests.callers import TESTER
 
 OWNER = "shop.tasks:app"
@@ -68,12 +68,25 @@ def test_a_decorator_makes_a_task_and_declares_its_schedule() -> None:
         return region
 
     assert report.name == "report"
-    assert report.request().submission.queue == "reports"  # the decorator made the task, so these are its options too
+    assert report.request().submission.queue == "reports"  # the decorator created the task, so these are its options too
     declared = document_of(app, "report")
     assert declared.schedule == Schedule(cron="0 9 * * MON-FRI", timezone="America/New_York")
     assert (declared.task, declared.name, declared.queue) == ("report", "report", "reports")
     assert isinstance(declared.recurrence, Recurrence)
     assert declared.recurrence.overlap.policy == "queue"
+
+
+def test_an_ambiguous_line_is_a_warning_at_that_line() -> None:
+    """A2: it names this file; the dialect turns it off, and `strict` rejects the line."""
+
+    def tick(ctx: Context) -> None: ...
+
+    with pytest.warns(AmbiguousCron, match="croniter reads the seconds last") as caught:
+        App().cron("0 0 12 * * 2")(tick)
+    assert [warning.filename for warning in caught] == [__file__]
+    App().cron("0 0 12 * * 2", dialect="cron")(tick)
+    with pytest.raises(InvalidSubmission, match="two readings"):
+        App().cron("0 0 12 * * 2", dialect="strict")(tick)
 
 
 def test_a_task_may_have_several_schedules_by_name() -> None:
@@ -89,7 +102,7 @@ def test_a_task_may_have_several_schedules_by_name() -> None:
     often, unlucky = document_of(app, "often"), document_of(app, "unlucky")
     assert (often.task, often.queue, often.payload) == ("reports.build", "fast", msgspec.Raw(b'{"region":"us"}'))
     assert (unlucky.queue, build.request().submission.queue) == ("slow", "slow")
-    assert often.schedule == Schedule(every_s=900.0)  # what it counts from is the database's to say
+    assert often.schedule == Schedule(every_s=900.0)  # the database sets the anchor
 
 
 @pytest.mark.parametrize(
@@ -110,7 +123,7 @@ def test_a_task_may_have_several_schedules_by_name() -> None:
         (lambda app: app.every("1m", timeout="long"), "/timeout", "duration"),
     ],
 )
-def test_a_wrong_declaration_is_refused_where_it_stands(declare: Callable[[App], Any], field: str, words: str) -> None:
+def test_an_invalid_declaration_is_rejected_at_its_line(declare: Callable[[App], Any], field: str, words: str) -> None:
     """F2, A4."""
 
     def tick(ctx: Context) -> None: ...
@@ -120,7 +133,7 @@ def test_a_wrong_declaration_is_refused_where_it_stands(declare: Callable[[App],
     assert caught.value.field == field
 
 
-def test_one_name_stands_for_one_schedule() -> None:
+def test_one_name_belongs_to_one_schedule() -> None:
     app = App()
 
     def tick(ctx: Context) -> None: ...
@@ -146,8 +159,8 @@ def test_a_declaration_may_outlive_its_own_end() -> None:
 # Writing
 
 
-async def test_a_task_is_scheduled_and_brought_up_to_date_by_name(app: App) -> None:
-    """A4, A14: create or update, and the next fire is there at once."""
+async def test_a_task_is_scheduled_and_updated_by_name(app: App) -> None:
+    """A4, A14: create or update, and the next fire is planned at once."""
 
     @app.task
     def greet(ctx: Context, who: str) -> None: ...
@@ -161,11 +174,11 @@ async def test_a_task_is_scheduled_and_brought_up_to_date_by_name(app: App) -> N
     view = await app.job(first.id)
     assert (view.version, view.tenant, view.payload_json) == (2, "acme", '{"who": "bob"}')
     assert view.next_fire_at == view.submitted_at + timedelta(hours=1)  # a new payload does not move an interval
-    assert (await greet.schedule(who="bob", every="1h", name="greeting")).created  # another tenant's
+    assert (await greet.schedule(who="bob", every="1h", name="greeting")).created  # of another tenant
 
 
-async def test_another_interval_counts_from_the_same_instant(app: App) -> None:
-    """A4: an edit that leaves open what it counts from is understood by the planner."""
+async def test_another_interval_counts_from_the_same_anchor(app: App) -> None:
+    """A4: the planner accepts an edit without an anchor."""
     first = await app.schedule("elsewhere", every="1h", name="n")
     await app.schedule("elsewhere", every="15m", name="n")
     view = await app.job(first.id)
@@ -191,7 +204,7 @@ def test_from_code_without_an_event_loop(database_url: str) -> None:
         app.close_sync()
 
 
-async def test_options_and_arguments_that_share_a_name_are_told_apart(app: App) -> None:
+async def test_options_and_arguments_that_share_a_name_are_separate(app: App) -> None:
     """F2."""
 
     @app.task
@@ -210,7 +223,7 @@ async def test_options_and_arguments_that_share_a_name_are_told_apart(app: App) 
 
 @pytest.mark.parametrize("commit", [True, False])
 async def test_inside_the_callers_own_transaction(app: App, database_url: str, commit: bool) -> None:
-    """A12: it stands if and only if the caller commits, and a planner plans it."""
+    """A12: it exists if and only if the caller commits, and a planner plans it."""
 
     @app.task
     def greet(ctx: Context) -> None: ...
@@ -229,14 +242,14 @@ async def test_inside_the_callers_own_transaction(app: App, database_url: str, c
     await own.close()
 
 
-async def test_a_planner_hears_of_it_with_the_commit(app: App, connection: asyncpg.Connection[Any]) -> None:
+async def test_a_planner_is_notified_with_the_commit(app: App, connection: asyncpg.Connection[Any]) -> None:
     heard = asyncio.Event()
     await connection.add_listener("sexton_plan", lambda *_: heard.set())
     await app.schedule("elsewhere", every="1h", name="n")
     await asyncio.wait_for(heard.wait(), 5)
 
 
-async def test_many_are_all_or_none_and_a_name_stands_once_among_them(app: App) -> None:
+async def test_many_are_all_or_none_and_each_name_is_unique(app: App) -> None:
     """A14."""
     requests = [app.schedule_request("elsewhere", cron="@daily", name=f"s{n % 2}") for n in range(3)]
     with pytest.raises(InvalidSubmission, match="'s0' is given twice for tenant 'default'"):
@@ -245,7 +258,7 @@ async def test_many_are_all_or_none_and_a_name_stands_once_among_them(app: App) 
     assert await app.schedule_many([]) == []
 
 
-async def test_many_more_than_one_statement_takes(app: App, connection: asyncpg.Connection[Any]) -> None:
+async def test_more_than_one_statement_holds_are_written(app: App, connection: asyncpg.Connection[Any]) -> None:
     """A14: in one transaction, planned afterwards."""
     zones = ["Europe/Berlin", "Asia/Tokyo", "America/New_York"]
     requests = [
@@ -261,7 +274,7 @@ async def test_many_more_than_one_statement_takes(app: App, connection: asyncpg.
 
 
 def declaring(app: App, **rules: Any) -> None:
-    """As if the code had been written anew."""
+    """As after a change of the code."""
     app.registry.schedules.clear()
 
     async def tick(ctx: Context, n: int = 0) -> None: ...
@@ -271,7 +284,7 @@ def declaring(app: App, **rules: Any) -> None:
         app.every(every, name=name)(task)
 
 
-async def test_what_is_declared_is_created_updated_and_left_alone(app: App) -> None:
+async def test_declared_schedules_are_created_updated_or_left_unchanged(app: App) -> None:
     """A14."""
     database = await app.database()
     declaring(app, a="1h", b="2h")
@@ -285,7 +298,7 @@ async def test_what_is_declared_is_created_updated_and_left_alone(app: App) -> N
     assert (await shown(app, "b")).version == 2
 
 
-async def test_many_processes_at_once_make_one_of_each(app: App, connection: asyncpg.Connection[Any]) -> None:
+async def test_many_processes_at_once_create_one_of_each(app: App, connection: asyncpg.Connection[Any]) -> None:
     """A14."""
     database = await app.database()
     declaring(app, **{f"s{n}": "1h" for n in range(20)})
@@ -296,19 +309,19 @@ async def test_many_processes_at_once_make_one_of_each(app: App, connection: asy
 
 
 async def test_one_sync_waits_for_the_other(app: App, connection: asyncpg.Connection[Any]) -> None:
-    """Else one that prunes and one that updates could each hold a schedule that the other wants."""
+    """Otherwise a sync that prunes and one that updates could each lock a schedule that the other needs."""
     declaring(app, a="1h")
     transaction = connection.transaction()
     await transaction.start()
     await declared.begin(connection)
     other = asyncio.create_task(sync(await app.database(), app.registry, OWNER))
-    while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+    while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"):
         assert not other.done()
     await transaction.rollback()
     assert names(await other) == {"created": ["a"]}
 
 
-async def test_what_the_code_dropped_ends_only_on_request_and_only_if_it_was_declared(app: App) -> None:
+async def test_schedules_that_the_code_dropped_end_only_on_request_and_only_if_they_were_declared(app: App) -> None:
     """A14."""
     database = await app.database()
     declaring(app, a="1h", b="2h")
@@ -325,7 +338,7 @@ async def test_what_the_code_dropped_ends_only_on_request_and_only_if_it_was_dec
     b = await shown(app, "b")
     assert (b.status, b.over_reason) == ("cancelled", declared.PRUNED)
     assert [(await shown(app, name)).status for name in ("a", "other", "by_hand")] == ["pending"] * 3
-    declaring(app, a="1h", b="2h")  # the release is taken back
+    declaring(app, a="1h", b="2h")  # the release is rolled back
     assert names(await sync(database, app.registry, OWNER)) == {"created": ["b"], "unchanged": ["a"]}
 
 
@@ -339,22 +352,75 @@ async def test_a_schedule_that_moved_to_another_app_is_not_pruned_by_the_first(a
     assert (await shown(app, "a")).status == "pending"
 
 
-async def test_what_a_person_paused_stays_paused(app: App) -> None:
+async def test_a_schedule_that_a_person_paused_stays_paused(app: App) -> None:
     """A6, A14."""
     database = await app.database()
     declaring(app, a="1h")
     await sync(database, app.registry, OWNER)
     a = await shown(app, "a")
     async with database.transaction() as connection:
-        await recurring_jobs.pause(connection, TESTER, a.id, note="no mail today")
+        await recurring_jobs.pause(connection, TESTER, a.id, recurring_jobs.Pause("no mail today"))
     declaring(app, a="2h")
     assert names(await sync(database, app.registry, OWNER)) == {"updated": ["a"]}
     view = await shown(app, "a")
     assert (view.status, view.note, view.next_fire_at, view.version) == ("paused", "no mail today", None, 2)
 
 
-async def test_what_has_ended_begins_anew_only_if_it_is_declared_otherwise_or_asked_for(app: App) -> None:
-    """Else a schedule of three fires would fire three more with every start of a worker."""
+async def edit(app: App, name: str, **changes: Any) -> None:
+    """As a person does, by hand."""
+    async with (await app.database()).transaction() as connection:
+        job = await shown(app, name)
+        document = {"task": "tick", "name": name, "schedule": {"every": 3600.0}, "submitted_by": "ada", **changes}
+        await recurring_jobs.edit(connection, TESTER, job.id, document)
+
+
+async def test_an_edit_by_hand_stays_until_the_declaration_changes(app: App) -> None:
+    """A7."""
+    database = await app.database()
+    declaring(app, a="1h", b="1h")
+    await sync(database, app.registry, OWNER)
+    await edit(app, "a", payload={"n": 7})
+    edited = await shown(app, "a")
+    for _ in range(2):  # starts of workers
+        assert names(await sync(database, app.registry, OWNER)) == {"kept": ["a"], "unchanged": ["b"]}
+    assert await shown(app, "a") == edited
+    declaring(app, a="2h", b="1h")
+    assert names(await sync(database, app.registry, OWNER)) == {"updated": ["a"], "overwritten": ["a"], "unchanged": ["b"]}
+    assert ((await shown(app, "a")).version, (await shown(app, "a")).payload_json) == (3, "{}")
+    assert names(await sync(database, app.registry, OWNER)) == {"unchanged": ["a", "b"]}
+
+
+async def test_changed_options_of_the_task_are_a_changed_declaration(app: App) -> None:
+    database = await app.database()
+    declaring(app, a="1h")
+    await sync(database, app.registry, OWNER)
+    await edit(app, "a", payload={"n": 7})
+    app.registry.schedules.clear()
+    again = App()
+    again.every("1h", name="a")(again.task(name="tick", timeout="5m")(_tick))
+    assert names(await sync(database, again.registry, OWNER)) == {"updated": ["a"], "overwritten": ["a"]}
+
+
+async def test_the_sync_of_the_last_release_does_not_count_as_a_manual_edit(app: App) -> None:
+    """Workers of both releases run side by side for a while: the older declaration does not stay permanently."""
+    database = await app.database()
+    declaring(app, a="2h")
+    await sync(database, app.registry, OWNER)
+    await edit(app, "a", schedule={"every": 1800.0}, submitted_by=f"sync:{OWNER}")
+    assert names(await sync(database, app.registry, OWNER)) == {"updated": ["a"]}
+
+
+async def test_a_schedule_that_was_edited_by_hand_and_cancelled_stays_cancelled(app: App) -> None:
+    database = await app.database()
+    declaring(app, a="1h")
+    await sync(database, app.registry, OWNER)
+    await edit(app, "a", payload={"n": 7})
+    await app.cancel((await shown(app, "a")).id)
+    assert names(await sync(database, app.registry, OWNER)) == {"ended": ["a"]}
+
+
+async def test_an_ended_schedule_starts_again_only_if_its_declaration_changes_or_on_request(app: App) -> None:
+    """Otherwise a schedule of three fires would fire three more with every start of a worker."""
     database = await app.database()
     declaring(app, a="1h")
     await sync(database, app.registry, OWNER)
@@ -367,7 +433,7 @@ async def test_what_has_ended_begins_anew_only_if_it_is_declared_otherwise_or_as
     assert names(await sync(database, app.registry, OWNER)) == {"created": ["a"]}
 
 
-async def test_what_is_over_by_its_own_rule_is_not_written(app: App) -> None:
+async def test_a_schedule_whose_rule_has_ended_is_not_written(app: App) -> None:
     declaring(app)
 
     @app.cron("0 9 * * *", end_at="2020-12-31T00:00:00Z")
@@ -376,8 +442,8 @@ async def test_what_is_over_by_its_own_rule_is_not_written(app: App) -> None:
     assert names(await sync(await app.database(), app.registry, OWNER)) == {"ended": ["campaign"]}
 
 
-async def test_the_options_of_the_newest_code_hold_at_once(app: App) -> None:
-    """What the last worker had registered for the task must not lie under what this code says."""
+async def test_the_options_of_the_newest_code_apply_at_once(app: App) -> None:
+    """Options that the last worker had registered for the task must not be used for this code."""
     database = await app.database()
     app.every("1h", timeout="5m", retry=Retry.never())(_tick)
     await sync(database, app.registry, OWNER)
@@ -400,15 +466,15 @@ def test_sync_from_the_command_line(database_url: str, tmp_path: Path, monkeypat
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("SEXTON_DATABASE_URL", database_url)
 
-    def said(*arguments: str) -> str:
+    def printed(*arguments: str) -> str:
         done = CliRunner().invoke(cli, ["sync", "synced_shop", *arguments])
         assert done.exit_code == 0, done.output
         return done.output.strip()
 
-    assert said("--dry-run") == "tick: created\nnothing was changed: this was a dry run"
-    assert said() == "tick: created"
-    assert said() == "1 unchanged"
-    assert msgspec.json.decode(said("--json", "--prune"))["unchanged"] == ["tick"]
+    assert printed("--dry-run") == "tick: created\nnothing was changed: this was a dry run"
+    assert printed() == "tick: created"
+    assert printed() == "1 unchanged"
+    assert msgspec.json.decode(printed("--json", "--prune"))["unchanged"] == ["tick"]
 
 
 @asynccontextmanager
@@ -423,7 +489,7 @@ async def running_worker(app: App, emit: Callable[[Event], None]) -> AsyncIterat
         await asyncio.wait_for(worker, 10)
 
 
-async def test_a_worker_writes_what_its_app_declares(app: App, connection: asyncpg.Connection[Any]) -> None:
+async def test_a_worker_writes_the_declarations_of_its_app(app: App, connection: asyncpg.Connection[Any]) -> None:
     """A14."""
     written = asyncio.Event()
     await connection.add_listener("sexton_plan", lambda *_: written.set())
@@ -433,8 +499,23 @@ async def test_a_worker_writes_what_its_app_declares(app: App, connection: async
     assert (await shown(app, "a")).submitted_by == "sync:app"
 
 
-async def test_a_worker_works_on_if_what_is_declared_cannot_be_written(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C1: and says so."""
+async def test_a_worker_logs_that_a_changed_declaration_replaced_an_edit(app: App) -> None:
+    heard: asyncio.Queue[Event] = asyncio.Queue()
+    declaring(app, a="1h", b="1h")
+    await sync(await app.database(), app.registry, "app")
+    await edit(app, "a", payload={"n": 7})
+    await edit(app, "b", payload={"n": 7})
+    declaring(app, a="2h", b="1h")
+    told: list[Event] = []
+    async with running_worker(app, heard.put_nowait):
+        while len(told) < 2:
+            event = await asyncio.wait_for(heard.get(), 30)
+            told += [event] * isinstance(event, EditsKept | EditsOverwritten)
+    assert told == [EditsKept(("b",)), EditsOverwritten(("a",))]
+
+
+async def test_a_worker_continues_if_declarations_cannot_be_written(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C1: and logs it."""
 
     async def refused(*_: Any, **__: Any) -> None:
         raise DataRefused("no room")
@@ -453,7 +534,7 @@ async def test_a_worker_works_on_if_what_is_declared_cannot_be_written(app: App,
 # What a handler sees
 
 
-async def test_a_handler_knows_what_became_of_the_fire_before(app: App) -> None:
+async def test_a_handler_gets_the_outcome_of_the_previous_fire(app: App) -> None:
     """A3."""
     seen: list[tuple[datetime, str, Any]] = []
 

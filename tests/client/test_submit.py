@@ -1,4 +1,4 @@
-"""Submission over the SDK's own pool: what arrives, keys, batches, threads, and how often workers are woken."""
+"""Submission over the SDK's own pool: what is stored, keys, batches, threads, and how often workers are woken."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sexton import App, Context, InvalidSubmission, KeyReused, Request, Retry, S
 from sexton.client.submitter import PART
 from sexton.client.throttle import WINDOW_S
 from sexton.clock import ManualClock
+from sexton.store.database import SUBMIT_LOCK_TIMEOUT_S
 from sexton.store.fleet import workers
 from sexton.store.work import jobs
 
@@ -36,10 +37,10 @@ def send(app: App) -> Task[..., None]:
 @pytest.fixture
 async def heard(connection: asyncpg.Connection[Any]) -> list[tuple[str, str]]:
     """Notifications, as (channel, payload)."""
-    said: list[tuple[str, str]] = []
+    notified: list[tuple[str, str]] = []
     for channel in ("sexton_ready", "sexton_due"):
-        await connection.add_listener(channel, lambda *heard: said.append((heard[2], heard[3])))
-    return said
+        await connection.add_listener(channel, lambda *heard: notified.append((heard[2], heard[3])))
+    return notified
 
 
 def sender(app: App) -> Task[..., None]:
@@ -53,7 +54,7 @@ async def count(connection: asyncpg.Connection[Any]) -> int:
     return int(await connection.fetchval("SELECT count(*) FROM sexton.jobs"))
 
 
-async def test_a_job_arrives_as_it_was_said(app: App, send: Task[..., None]) -> None:
+async def test_a_job_is_stored_as_submitted(app: App, send: Task[..., None]) -> None:
     """A1, A8."""
     submitted = await send.submit(user_id=42, name="welcome", tenant="acme", tags=["a"], submitted_by="ada")
     job = await app.job(submitted.id)
@@ -61,7 +62,7 @@ async def test_a_job_arrives_as_it_was_said(app: App, send: Task[..., None]) -> 
     assert (job.payload_json, job.submitted_by, job.status) == ('{"user_id": 42}', "ada", "pending")
 
 
-async def test_a_job_may_be_for_later(database_url: str) -> None:
+async def test_a_job_may_be_due_later(database_url: str) -> None:
     """A1."""
     async with App(database_url, clock=ManualClock(NOW)) as app:
         send = sender(app)
@@ -69,10 +70,11 @@ async def test_a_job_may_be_for_later(database_url: str) -> None:
         dated = await app.job((await send.submit(user_id=1, run_at=NOW + timedelta(days=3))).id)
     assert delayed.next_fire_at == NOW + timedelta(days=1)
     assert dated.next_fire_at == NOW + timedelta(days=3)
+    assert (delayed.run_at, dated.run_at) == (delayed.next_fire_at, dated.next_fire_at)
 
 
 async def test_a_task_of_another_program_is_submitted_by_name(app: App, connection: asyncpg.Connection[Any]) -> None:
-    """A1: with the options that its workers registered, laid under the caller's."""
+    """A1: with the options that its workers registered; the caller's options override them."""
     options = {"queue": "far", "policy": {"retry": {"max_attempts": 1}, "max_lost": 9}}
     await workers.register_tasks(connection, {"elsewhere": options})
     submitted = await app.submit("elsewhere", {"n": 1}, deadline="1m")
@@ -81,8 +83,8 @@ async def test_a_task_of_another_program_is_submitted_by_name(app: App, connecti
     assert policy == '{"retry": {"max_attempts": 1}, "max_lost": 9, "deadline_s": 60.0}'
 
 
-async def test_what_a_job_says_outweighs_what_workers_registered(app: App, connection: asyncpg.Connection[Any]) -> None:
-    """A1: also where it asks for the product's default back."""
+async def test_the_options_of_a_job_override_those_of_the_workers(app: App, connection: asyncpg.Connection[Any]) -> None:
+    """A1: also if the caller resets an option to the product's default."""
 
     @app.task(retry=Retry.never())
     def once(ctx: Context) -> None: ...
@@ -107,7 +109,7 @@ async def test_nothing_is_sent_when_an_argument_is_wrong(
     assert await count(connection) == 0
 
 
-async def test_a_key_gives_the_first_answer_again_and_refuses_another_body(app: App, send: Task[..., None]) -> None:
+async def test_a_key_returns_the_first_job_again_and_rejects_another_body(app: App, send: Task[..., None]) -> None:
     """A10."""
     first = await send.submit(user_id=1, key="k")
     again = await send.submit(1, key="k", trace="another")
@@ -118,7 +120,7 @@ async def test_a_key_gives_the_first_answer_again_and_refuses_another_body(app: 
 
 
 async def test_a_changed_decorator_does_not_make_a_retry_a_conflict(database_url: str, app: App) -> None:
-    """A10: the first release submitted, the next one repeats."""
+    """A10: the first release submitted the job, the next one repeats the submission."""
     first = await sender(app).submit(user_id=1, key="k")
     async with App(database_url) as released:
 
@@ -141,7 +143,7 @@ async def test_equal_jobs_are_one_if_the_task_says_so(app: App) -> None:
     assert (await refresh.options(unique=False).submit(1, "new")).id != first.id
 
 
-async def test_a_large_batch_is_split_and_still_one(
+async def test_a_large_batch_is_split_and_still_atomic(
     app: App, connection: asyncpg.Connection[Any], send: Task[..., None]
 ) -> None:
     """A11, F4: 25,000 in many statements and one transaction."""
@@ -153,7 +155,7 @@ async def test_a_large_batch_is_split_and_still_one(
 
 
 @pytest.mark.parametrize("bad", [0, 12_345, 24_999])
-async def test_one_bad_job_in_a_large_batch_leaves_nothing(
+async def test_one_invalid_job_in_a_large_batch_stores_nothing(
     app: App, connection: asyncpg.Connection[Any], send: Task[..., None], bad: int
 ) -> None:
     """A11."""
@@ -165,10 +167,10 @@ async def test_one_bad_job_in_a_large_batch_leaves_nothing(
     assert await count(connection) == 1
 
 
-async def test_a_generator_that_fails_halfway_leaves_nothing(
+async def test_a_generator_that_fails_halfway_stores_nothing(
     app: App, connection: asyncpg.Connection[Any], send: Task[..., None]
 ) -> None:
-    """A11: while the last part before it is still on its way; the connection is as good as before."""
+    """A11: while the part before is still being sent; the connection stays usable."""
 
     def requests() -> Iterator[Request]:
         for number in range(2 * PART):
@@ -183,10 +185,10 @@ async def test_a_generator_that_fails_halfway_leaves_nothing(
     assert await count(connection) == 1
 
 
-async def test_one_part_is_sent_while_the_next_is_made(
+async def test_one_part_is_sent_while_the_next_is_built(
     app: App, send: Task[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F4: the second part is not there before half of the third was made; whoever waited for it first would wait in vain."""
+    """F4: the second part is not complete before half of the third was built; waiting for it first would never end."""
     real, is_half_made = jobs.submit_documents, asyncio.Event()
     begun: list[object] = []
 
@@ -208,7 +210,7 @@ async def test_one_part_is_sent_while_the_next_is_made(
     assert len(begun) == 3
 
 
-async def test_an_empty_batch_is_no_work(app: App) -> None:
+async def test_an_empty_batch_sends_nothing(app: App) -> None:
     """A11."""
     assert await app.submit_many([]) == []
     assert app.submit_many_sync([]) == []
@@ -232,7 +234,7 @@ async def test_it_all_works_through_a_transaction_pooler(pooled_url: str, connec
 async def test_plain_functions_submit_from_any_thread(
     connection: asyncpg.Connection[Any], app: App, send: Task[..., None]
 ) -> None:
-    """A12, A1: and from the thread of a running event loop, which waits meanwhile."""
+    """A12, A1: also from the thread of a running event loop, which waits in the meantime."""
     assert send.submit_sync(user_id=0).created
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda n: send.submit_sync(user_id=n), range(40)))
@@ -282,10 +284,10 @@ async def test_a_burst_wakes_the_workers_of_a_queue_once(
         assert heard == [("sexton_ready", "mail"), ("sexton_ready", "other"), ("sexton_ready", "mail")]
 
 
-async def test_what_notified_nobody_covers_nobody(
+async def test_a_submission_without_a_notification_does_not_delay_the_next_notification(
     database_url: str, connection: asyncpg.Connection[Any], heard: list[tuple[str, str]]
 ) -> None:
-    """B10: a repeated key, a refused submission and a job for later wake no worker, so the next one still does."""
+    """B10: a repeated key, a rejected submission and a job for later wake no worker, so the next submission still does."""
     clock = ManualClock(NOW)
     async with App(database_url, clock=clock) as app:
         send = sender(app)
@@ -300,10 +302,10 @@ async def test_what_notified_nobody_covers_nobody(
         assert heard == [("sexton_ready", "mail")] * 2
 
 
-async def test_what_is_due_soon_is_always_announced(
+async def test_a_job_that_is_due_soon_is_always_announced(
     database_url: str, connection: asyncpg.Connection[Any], heard: list[tuple[str, str]]
 ) -> None:
-    """B8: schedulers have no second look, and a queue unknown here may be one that nobody has woken."""
+    """B8: schedulers have no second look, and workers of a queue unknown here may not have been woken."""
     async with App(database_url, clock=ManualClock(NOW)) as app:
         send = sender(app)
         await send.submit(user_id=1)
@@ -314,13 +316,13 @@ async def test_what_is_due_soon_is_always_announced(
         assert heard == [("sexton_ready", "mail"), ("sexton_due", ""), *[("sexton_ready", "default")] * 2]
 
 
-async def test_a_commit_that_came_too_late_for_the_second_look_notifies_after_all(
+async def test_a_commit_too_late_for_the_second_look_notifies_too(
     database_url: str, connection: asyncpg.Connection[Any], heard: list[tuple[str, str]]
 ) -> None:
-    """B10: nothing waits for the next poll."""
+    """B10: no job waits for the next poll."""
 
     class SlowCommits(ManualClock):
-        def database_now(self) -> datetime:  # asked for after the throttle and before the statement
+        def database_now(self) -> datetime:  # called after the throttle and before the statement
             self.move(timedelta(seconds=WINDOW_S * 0.8))
             return super().database_now()
 
@@ -343,3 +345,46 @@ async def test_wake_ups_can_be_switched_off(
             await send.submit(user_id=1, connection=connection)
         await connection.execute("SELECT 1")
         assert heard == []
+
+
+@pytest.mark.parametrize("count", [1, 50])
+async def test_callers_of_a_busy_key_leave_the_connections_to_the_others(database_url: str, count: int) -> None:
+    """C19: rule "a waiting caller leaves the group". They wait as long as before, with one job or several in a call."""
+    holder = await asyncpg.connect(database_url)
+    async with App(database_url, settings=Settings(pool_size=2)) as app:
+        send = sender(app)
+        try:
+            await holder.execute("BEGIN")
+            await holder.execute("""SELECT sexton.submit('send', '{"user_id": 0}', queue => 'mail', key => 'k')""")
+            calls = [
+                app.submit_many([send.request(user_id=n, key="k" if n == 0 else None) for n in range(count)]) for _ in range(3)
+            ]
+            waiting = [asyncio.create_task(call) for call in calls]
+            await asyncio.sleep(0)
+            assert (await send.submit(user_id=1)).created
+            assert not any(call.done() for call in waiting)
+            await holder.execute("ROLLBACK")
+            answers = await asyncio.gather(*waiting)
+        finally:
+            await holder.close()
+    assert len({answer[0].id for answer in answers}) == 1
+
+
+async def test_a_large_submission_waits_for_a_busy_key_as_before(app: App, send: Task[..., None], database_url: str) -> None:
+    """A10, A11: it cannot start again on another connection, because its jobs may come from a generator."""
+    holder = await asyncpg.connect(database_url)
+    try:
+        await holder.execute("BEGIN")
+        await holder.execute("SELECT sexton.submit('send', key => 'k')")
+        large = asyncio.create_task(
+            app.submit_many(send.request(user_id=n, key="k" if n == 0 else None) for n in range(PART + 1))
+        )
+        query = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+        while not await holder.fetchval(query):  # noqa: ASYNC110  (no notification for this)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(3 * SUBMIT_LOCK_TIMEOUT_S)
+        assert not large.done()
+        await holder.execute("ROLLBACK")
+        assert len(await large) == PART + 1
+    finally:
+        await holder.close()

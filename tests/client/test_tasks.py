@@ -37,7 +37,7 @@ def payload(request: Any) -> bytes:
     return bytes(request.submission.payload)
 
 
-def test_a_task_is_named_after_its_function_or_as_told() -> None:
+def test_a_task_has_the_name_of_its_function_or_a_given_one() -> None:
     """A1."""
     assert app.registry.names == ["anything", "billing.charge", "plain"]
     definition = app.registry.get("billing.charge")
@@ -85,14 +85,14 @@ def test_arguments_become_a_payload_by_name() -> None:
         (lambda: app.request(""), "/task", "non-empty"),
     ],
 )
-def test_a_bad_submission_names_the_fault(call: Callable[[], object], field: str, words: str) -> None:
+def test_an_invalid_submission_names_the_fault(call: Callable[[], object], field: str, words: str) -> None:
     """F2, A1."""
     with pytest.raises(InvalidSubmission, match=words) as caught:
         call()
     assert caught.value.field == field
 
 
-def test_a_function_that_could_not_be_submitted_is_refused_when_decorated() -> None:
+def test_a_function_that_could_not_be_submitted_is_rejected_when_decorated() -> None:
     """F2."""
 
     def clashing(ctx: Context, delay: int) -> None: ...
@@ -115,7 +115,7 @@ def test_a_function_that_could_not_be_submitted_is_refused_when_decorated() -> N
         app.task(name="plain")(lambda ctx: None)
 
 
-def test_a_request_without_options_takes_the_short_way_to_the_same_job() -> None:
+def test_a_request_without_options_gives_the_same_job_by_a_shorter_path() -> None:
     """A11."""
     assert plain.request(1) == plain.options().request(1)
     assert plain.request(1, lang="de") == plain.options().request(1, lang="de")
@@ -126,12 +126,12 @@ def test_a_request_without_options_takes_the_short_way_to_the_same_job() -> None
 
 
 def test_every_option_of_a_submission_is_an_option_here() -> None:
-    """A1: one list, in the domain, and none forgotten."""
+    """A1: one list, in the domain, and none missing."""
     parameters = inspect.signature(submission).parameters.values()
     assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} | {"connection", *POLICIES} == RESERVED
 
 
-def test_what_a_job_says_lies_over_what_its_task_says_field_by_field() -> None:
+def test_the_options_of_a_job_override_those_of_its_task_field_by_field() -> None:
     """A1."""
     document = charge.request(1.0, currency="EUR", deadline="1h", priority="low").submission
     assert (document.queue, document.lane, document.timeout_s) == ("money", 3, 5.0)
@@ -139,14 +139,14 @@ def test_what_a_job_says_lies_over_what_its_task_says_field_by_field() -> None:
     assert charge.request(1.0, currency="EUR", retry=Retry()).submission.policy == Policy(max_lost=7)
 
 
-def test_an_option_says_nothing_about_the_others() -> None:
-    """A1: a policy is laid over the one registered for the task; a field that nobody named must not be in it."""
+def test_an_option_does_not_change_the_others() -> None:
+    """A1: a policy is merged with the one registered for the task; it must contain only the fields that the caller set."""
     assert b'"policy":{"deadline_s":60.0}' in _encoded(app.request("elsewhere", deadline="1m"))
     assert b'"policy":{"retry":{}}' in _encoded(app.request("elsewhere", retry=Retry()))
     assert b"policy" not in _encoded(app.request("elsewhere", key=None, deadline=None))
 
 
-def test_the_fingerprint_is_of_what_the_caller_passed() -> None:
+def test_the_fingerprint_is_of_the_callers_arguments() -> None:
     """A10: a release that changes a decorator does not turn the retry of a submission into a conflict."""
     other = App()
     later = other.task(name="plain", queue="elsewhere", retry=Retry.never())(plain.fn)
@@ -169,7 +169,7 @@ def test_the_fingerprint_is_of_what_the_caller_passed() -> None:
 
 
 def test_a_type_checker_sees_the_arguments() -> None:
-    """mypy runs over this file with unused ignores as errors, so each ignore proves that it complains there."""
+    """mypy checks this file and reports unused ignores as errors, so each ignore proves an error at that line."""
     with pytest.raises(InvalidSubmission):
         plain.request("not a number", languish="en")  # type: ignore[call-overload]
     with pytest.raises(InvalidSubmission):

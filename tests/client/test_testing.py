@@ -33,10 +33,10 @@ async def test_inline_runs_the_handler_where_it_is_submitted(app: App) -> None:
         assert [request.submission.delay_s for request in inline.requests] == [86400]
         with pytest.raises(UnknownTask, match="elsewhere"):
             await app.submit("elsewhere", {})
-    assert (await app.submit("elsewhere", {})).created  # afterwards it goes to the database again
+    assert (await app.submit("elsewhere", {})).created  # after the block it goes to the database again
 
 
-async def test_inline_lets_an_exception_through_and_runs_plain_functions(app: App) -> None:
+async def test_inline_raises_exceptions_and_runs_plain_functions(app: App) -> None:
     @app.task
     def divide(ctx: Context, by: int) -> float:
         return 1 / by
@@ -47,7 +47,7 @@ async def test_inline_lets_an_exception_through_and_runs_plain_functions(app: Ap
             await divide.submit(by=0)
 
 
-async def test_a_delayed_job_runs_when_its_time_has_come(app: App) -> None:
+async def test_a_delayed_job_runs_at_its_due_time(app: App) -> None:
     """A1, C14"""
 
     @app.task
@@ -104,7 +104,7 @@ async def test_all_kinds_of_functions_and_jobs_that_submit_jobs(app: App) -> Non
     assert {event.status for event in ended} == {"succeeded"}
 
 
-async def test_two_days_of_a_recurring_job_pass_in_a_moment(app: App) -> None:
+async def test_two_days_of_a_recurring_job_pass_at_once(app: App) -> None:
     """A4, B3, B4: through the night in which New York's clocks go forward."""
     fired: list[tuple[datetime, str | None]] = []
 
@@ -126,8 +126,8 @@ async def test_two_days_of_a_recurring_job_pass_in_a_moment(app: App) -> None:
     ]
 
 
-async def test_time_moved_at_a_stroke_is_an_outage(app: App) -> None:
-    """B6: the latest fire is caught up with, the others are in the ledger."""
+async def test_a_single_jump_in_time_is_an_outage(app: App) -> None:
+    """B6: the latest fire is caught up, the others are in the ledger."""
 
     @app.task
     async def tick(ctx: Context) -> None: ...
@@ -151,12 +151,14 @@ async def test_a_pause_that_ends_by_itself_ends_in_moved_time(app: App) -> None:
         scheduled = await tick.schedule(every="1h")
         async with (await app.database()).transaction() as connection:
             resume_at = pipeline.now + timedelta(hours=3)
-            await recurring_jobs.pause(connection, TESTER, scheduled.id, resume_at=resume_at, now=pipeline.now)
+            await recurring_jobs.pause(
+                connection, TESTER, scheduled.id, recurring_jobs.Pause(resume_at=resume_at), now=pipeline.now
+            )
         assert await pipeline.live_through("3h") == []
         assert len(await pipeline.live_through("1h")) == 1
 
 
-async def test_inline_keeps_what_is_scheduled_and_fires_none_of_it(app: App) -> None:
+async def test_inline_stores_schedules_and_fires_none(app: App) -> None:
     @app.task
     async def tick(ctx: Context) -> None:
         raise AssertionError
@@ -167,7 +169,7 @@ async def test_inline_keeps_what_is_scheduled_and_fires_none_of_it(app: App) -> 
     assert [request.document.name for request in inline.schedules] == ["n", None]
 
 
-def test_a_throwaway_server_comes_up_migrated() -> None:
+def test_a_temporary_server_starts_migrated() -> None:
     with testing.postgres() as url:
         app = App(url)
         assert app.submit_sync("anything", {}).created

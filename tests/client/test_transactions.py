@@ -1,4 +1,5 @@
-"""Submission inside the user's own transaction, with every driver we know (A12): it commits and rolls back with the rest."""
+"""Submission inside the caller's own transaction, with every supported driver (A12): it commits and rolls back with the
+rest."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from sexton import App, Context, InvalidSubmission, KeyBusy, KeyReused, Submitte
 from sexton.store.fleet import workers
 from sexton.store.work import runs
 
-BIG = [1e300] * 20_000  # 120 kB here; PostgreSQL keeps each as a number of 301 digits
+BIG = [1e300] * 20_000  # 120 kB here; PostgreSQL stores each as a number of 301 digits
 
 Call = Callable[[Any], Awaitable[Submitted] | Submitted]
 InTransaction = Callable[[str, Call, bool], Awaitable[None]]
@@ -135,7 +136,7 @@ SYNC: list[InTransaction] = [with_psycopg, with_sqlalchemy_connection, with_sqla
 
 
 @pytest.mark.parametrize("user", [*ASYNC, *SYNC])
-async def test_a_committed_job_is_there_and_claimable(
+async def test_a_committed_job_exists_and_is_claimable(
     database_url: str, connection: asyncpg.Connection[Any], send: Task[..., None], user: InTransaction
 ) -> None:
     """A12, A1."""
@@ -155,7 +156,7 @@ async def test_a_committed_job_is_there_and_claimable(
 
 
 @pytest.mark.parametrize("user", [*ASYNC, *SYNC])
-async def test_a_rolled_back_job_never_was(
+async def test_a_rolled_back_job_does_not_exist(
     database_url: str, connection: asyncpg.Connection[Any], send: Task[..., None], user: InTransaction
 ) -> None:
     """A12."""
@@ -166,7 +167,7 @@ async def test_a_rolled_back_job_never_was(
 
 
 @pytest.mark.parametrize("user", [*ASYNC, *SYNC])
-async def test_the_databases_refusals_are_our_errors_through_every_driver(
+async def test_errors_of_the_database_are_sextons_errors_through_every_driver(
     database_url: str, app: App, user: InTransaction
 ) -> None:
     """A10, F2, F4."""
@@ -180,7 +181,7 @@ async def test_the_databases_refusals_are_our_errors_through_every_driver(
     assert too_large.value.field == "/payload"
 
 
-async def test_a_key_that_is_being_taken_is_busy(
+async def test_an_uncommitted_key_is_busy(
     database_url: str, connection: asyncpg.Connection[Any], send: Task[..., None]
 ) -> None:
     """A10: the first submission has not committed yet."""
@@ -191,7 +192,7 @@ async def test_a_key_that_is_being_taken_is_busy(
     assert isinstance(busy.value.__cause__, psycopg.errors.LockNotAvailable)
 
 
-async def test_other_errors_of_the_callers_connection_stay_what_they_are(
+async def test_other_errors_of_the_callers_connection_are_unchanged(
     connection: asyncpg.Connection[Any], send: Task[..., None]
 ) -> None:
     """A12."""
@@ -204,7 +205,7 @@ async def test_other_errors_of_the_callers_connection_stay_what_they_are(
     await transaction.rollback()
 
 
-async def test_a_batch_goes_with_the_callers_transaction(
+async def test_a_batch_commits_with_the_callers_transaction(
     database_url: str, connection: asyncpg.Connection[Any], app: App, send: Task[..., None]
 ) -> None:
     """A11, A12, F4."""
@@ -217,12 +218,12 @@ async def test_a_batch_goes_with_the_callers_transaction(
     assert await connection.fetchval("SELECT count(*) FROM sexton.jobs") == 0
 
 
-async def test_workers_hear_of_it_at_the_callers_commit_every_time(
+async def test_every_commit_of_the_caller_notifies_workers(
     database_url: str, connection: asyncpg.Connection[Any], send: Task[..., None]
 ) -> None:
-    """A12, B10: the throttle of our own pool does not apply."""
+    """A12, B10: the throttle of the SDK's own pool does not apply."""
     heard: list[str] = []
-    await connection.add_listener("sexton_ready", lambda *said: heard.append(said[-1]))
+    await connection.add_listener("sexton_ready", lambda *notified: heard.append(notified[-1]))
     for _ in range(3):
         with psycopg.connect(database_url) as own:
             send.submit_sync(user_id=1, connection=own)
@@ -273,9 +274,9 @@ print(kept.id)
 async def test_django_commits_and_rolls_back(database_url: str, connection: asyncpg.Connection[Any]) -> None:
     """A12, A10."""
     command = [sys.executable, "-c", DJANGO, database_url]
-    said = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    assert await claimable(connection) == [UUID(said.stdout.strip())]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert await claimable(connection) == [UUID(done.stdout.strip())]
 
 
 async def claimable(connection: asyncpg.Connection[Any]) -> list[UUID]:

@@ -12,6 +12,7 @@ from sexton.operations.remote_claims import RemoteClaims
 from sexton.operations.remote_reports import LeaseReports
 from sexton.settings import Settings
 from sexton.store.database import Postgres
+from sexton.store.postgres.waiting_pool import WaitingPool
 from sexton.telemetry.events import Emit
 
 from .answers.problems import answer_problem
@@ -65,24 +66,26 @@ _RESOURCES = (
 _SMALL_BODY = 64 * 1024  # of calls without a body
 
 
-def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, dice: Rng) -> Litestar:
+def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, rng: Rng) -> Litestar:
     load_shedder = LoadShedder(request_limit=settings.api_request_limit, body_bytes_limit=settings.api_body_mib * 2**20)
     # The other half of the connections is for requests that do not wait.
-    long_polling = LongPolling(database, clock=clock, emit=emit, dice=dice, limit=max(1, settings.api_connection_limit // 2))
+    long_polling = LongPolling(database, clock=clock, emit=emit, rng=rng, limit=max(1, settings.api_connection_limit // 2))
+    waiting_pool = WaitingPool(database)
     state = ApiState(
         database,
         settings,
         clock,
         emit,
-        dice,
-        group_commit=GroupCommit(database, clock, notify=settings.notify),
+        rng,
+        group_commit=GroupCommit(database, clock, notify=settings.notify, waiting_pool=waiting_pool),
         known_tasks=KnownTasks(database, clock),
-        live_stream=LiveStream(database, clock=clock, emit=emit, dice=dice),
+        live_stream=LiveStream(database, clock=clock, emit=emit, rng=rng),
         load_shedder=load_shedder,
         leases=Leases(database),
         long_polling=long_polling,
-        remote_claims=RemoteClaims(database, grace_s=settings.worker_grace_s, clock=clock, emit=emit, dice=dice),
-        remote_reports=LeaseReports(database, clock=clock, emit=emit, dice=dice),
+        remote_claims=RemoteClaims(database, grace_s=settings.worker_grace_s, clock=clock, emit=emit, rng=rng),
+        remote_reports=LeaseReports(database, clock=clock, emit=emit, rng=rng),
+        waiting_pool=waiting_pool,
     )
     app = Litestar(
         route_handlers=[handler for resource in _RESOURCES for handler in resource.HANDLERS],
@@ -97,5 +100,5 @@ def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, 
         logging_config=None,
         state=State({"api": state}),
     )
-    app.asgi_handler = RequestIds(state.load_shedder.before(app.asgi_handler), dice)
+    app.asgi_handler = RequestIds(state.load_shedder.before(app.asgi_handler), rng)
     return app

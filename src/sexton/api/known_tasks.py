@@ -33,7 +33,7 @@ class KnownTasks:
 
     async def _read(self) -> None:
         async with self._database.connection() as connection:
-            self._names = frozenset(await overview.known_tasks(connection))
+            self._names = frozenset(await overview.known_tasks(connection, now=self._clock.database_now()))
         self._read_at = self._clock.monotonic()
 
 

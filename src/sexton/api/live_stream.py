@@ -53,8 +53,8 @@ class LiveStream:
 
     name = "api events"
 
-    def __init__(self, database: Database, *, clock: Clock, emit: Emit, dice: Rng) -> None:
-        self._database, self._clock, self._emit, self._dice = database, clock, emit, dice
+    def __init__(self, database: Database, *, clock: Clock, emit: Emit, rng: Rng) -> None:
+        self._database, self._clock, self._emit, self._rng = database, clock, emit, rng
         self._listeners: set[Listener] = set()
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
@@ -105,7 +105,7 @@ class LiveStream:
                     self._mark = self._began_at = await database_clock.now(connection, now=self._clock.database_now())
                 self._told.clear()
                 self._task = asyncio.create_task(
-                    repeat(self, Wake(), clock=self._clock, emit=self._emit, dice=self._dice), name=self.name
+                    repeat(self, Wake(), clock=self._clock, emit=self._emit, rng=self._rng), name=self.name
                 )
             self._listeners.add(listener)
             if self.closed:

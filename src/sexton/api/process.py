@@ -21,7 +21,7 @@ from sexton.store.database import Postgres
 from sexton.telemetry.events import ApiExposed, ApiListening, Emit
 
 from . import app
-from .edge.connections import KEEP_ALIVE_S, Connection, Door, places
+from .edge.connections import KEEP_ALIVE_S, Connection, ConnectionLimit, places
 from .state import ApiState
 
 DRAIN_S = 5  # running requests may end; streams end at once
@@ -30,17 +30,17 @@ _LOOK_TICKS = 10  # ticks of uvicorn, each a tenth of a second
 
 
 class ApiProcess:
-    def __init__(self, database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, dice: Rng) -> None:
+    def __init__(self, database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, rng: Rng) -> None:
         self._settings, self._emit = settings, emit
-        self._app = app.create(database, settings, clock=clock, emit=emit, dice=dice)
+        self._app = app.create(database, settings, clock=clock, emit=emit, rng=rng)
 
     async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda _address: None) -> None:
         """Runs until `stop` is set. `ready` gets the address when the socket listens."""
-        door = Door(places(self._settings.api_connection_limit), self._settings.api_receive_s)
+        limit = ConnectionLimit(places(self._settings.api_connection_limit), self._settings.api_receive_s)
         listening = _listen(self._settings.api_host, self._settings.api_port)
         try:
             address = _address(listening)
-            server = _Server(self._config(door), door, lambda: self._ready(address, ready))
+            server = _Server(self._config(limit), limit, lambda: self._ready(address, ready))
             serving = asyncio.create_task(server.serve(sockets=[listening]), name="api")
             stopping = asyncio.create_task(stop.wait())
             try:
@@ -54,8 +54,8 @@ class ApiProcess:
         finally:
             listening.close()
 
-    def _config(self, door: Door) -> uvicorn.Config:
-        protocol: Any = partial(Connection, door)
+    def _config(self, limit: ConnectionLimit) -> uvicorn.Config:
+        protocol: Any = partial(Connection, limit)
         return uvicorn.Config(
             self._app,
             http=protocol,
@@ -67,6 +67,7 @@ class ApiProcess:
             log_level="error",  # errors of callers go to the caller, and must not fill our log
             server_header=False,
             date_header=True,
+            proxy_headers=False,  # nothing here depends on the caller's address
             backlog=_BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=DRAIN_S,
@@ -82,9 +83,9 @@ class ApiProcess:
 class _Server(uvicorn.Server):
     """uvicorn's server without its signal handlers, with a report of its start, and with a limit for idle callers."""
 
-    def __init__(self, config: uvicorn.Config, door: Door, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, limit: ConnectionLimit, started: Callable[[], None]) -> None:
         super().__init__(config)
-        self._door, self._tell = door, started
+        self._limit, self._tell = limit, started
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -97,7 +98,7 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _LOOK_TICKS == 0:
-            self._door.look_round(self.server_state.connections, asyncio.get_running_loop().time())
+            self._limit.end_slow(self.server_state.connections, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from litestar import Request
@@ -17,6 +17,8 @@ from sexton.store.database import Postgres
 from sexton.telemetry.events import Emit
 
 if TYPE_CHECKING:
+    from sexton.store.postgres.waiting_pool import WaitingPool
+
     from .edge.load_shedding import LoadShedder
     from .group_commit import GroupCommit
     from .known_tasks import KnownTasks
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from .remote.long_polling import LongPolling
 
 ApiRequest = Request[Any, Any, Any]
+ON_SEAT = "sexton.on_seat"  # in the scope of a request that has to wait: the state that it uses
 ACTOR = "api"  # stored as `submitted_by` and `paused_by`
 
 
@@ -34,7 +37,7 @@ class ApiState:
     settings: Settings
     clock: Clock
     emit: Emit
-    dice: Rng
+    rng: Rng
     group_commit: GroupCommit
     known_tasks: KnownTasks
     live_stream: LiveStream
@@ -43,6 +46,8 @@ class ApiState:
     long_polling: LongPolling
     remote_claims: RemoteClaims
     remote_reports: LeaseReports
+    waiting_pool: WaitingPool
+    may_wait: bool = False  # this request has a connection of its own, on which it may wait for locks
 
     def answer_all(self) -> None:
         """Answers the waiting requests at once."""
@@ -52,10 +57,17 @@ class ApiState:
     async def close(self) -> None:
         self.answer_all()
         await self.group_commit.close()
+        await self.waiting_pool.close()
+
+    def on_seat(self, database: Any) -> ApiState:
+        """For a request that has to wait for another transaction."""
+        reports = LeaseReports(database, clock=self.clock, emit=self.emit, rng=self.rng)
+        return replace(self, database=database, remote_reports=reports, may_wait=True)
 
 
 def state_of(request: ApiRequest) -> ApiState:
-    state: ApiState = request.app.state["api"]
+    scope: Any = request.scope
+    state: ApiState = scope.get(ON_SEAT) or request.app.state["api"]
     return state
 
 

@@ -13,6 +13,7 @@ from sexton.domain.job import encoded_payload
 from sexton.errors import InvalidSubmission
 from sexton.operations import backfill, jobs
 from sexton.operations.backfill import Backfill, Stopped
+from sexton.operations.recurring_jobs import Pause
 from sexton.store.uuid7 import is_recurring
 from sexton.store.work.jobs import JobView, show
 
@@ -33,7 +34,7 @@ class Control:
             raise InvalidSubmission("/note", "contains a NUL character (U+0000), which PostgreSQL cannot store")
         async with (await self._pools.here()).transaction() as connection:
             try:
-                return await jobs.pause(connection, APP, job_id, note=note, resume_at=until, now=self._clock.database_now())
+                return await jobs.pause(connection, APP, job_id, Pause(note, until), now=self._clock.database_now())
             except Invalid as fault:
                 raise InvalidSubmission("/until", fault.message) from None
 

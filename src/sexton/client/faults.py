@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sexton.domain.fault import Invalid
 from sexton.errors import InvalidSubmission, KeyBusy, KeyReused, SextonError
-from sexton.store.database import limit_exceeded, translated_errors
+from sexton.store.postgres.driver_errors import limit_exceeded, translated_errors
 
 _WHOLE = ""  # the JSON pointer to the whole document
 _OPTIONS = frozenset({"task", "payload", "run_at", "delay", "priority", "key", "limit"})

@@ -15,7 +15,7 @@ from sexton.domain.limit import Limit
 from sexton.domain.retry import Retry
 from sexton.domain.schedule.catch_up import CatchUp
 from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
-from sexton.domain.schedule.cron_text import Dialect
+from sexton.domain.schedule.dialects import NamedDialect
 from sexton.domain.schedule.overlap import Overlap
 from sexton.domain.schedule.overlap import Policy as OverlapPolicy
 from sexton.domain.schedule.rule import DstRule, Jitter, Window
@@ -66,7 +66,7 @@ class RuleOptions(TypedDict, total=False):
     end_at: datetime | str | None
     max_fires: int | None
     exclude: Sequence[str | Window | Mapping[str, Any]] | None
-    dialect: Dialect | None
+    dialect: NamedDialect | None
     anchor_at: datetime | str | None
     overlap: OverlapPolicy | Overlap | Mapping[str, Any] | None
     catch_up: CatchUpPolicy | CatchUp | Mapping[str, Any] | None

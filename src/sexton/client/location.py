@@ -11,7 +11,7 @@ from pathlib import Path
 from sexton.errors import DatabaseUnavailable, DataRefused, InvalidSetting
 from sexton.settings import Settings
 from sexton.store import migrations
-from sexton.store.database import Postgres
+from sexton.store.database import SHARED_BY_SUBMITTERS, Postgres
 from sexton.store.embedded.server import EmbeddedPostgres
 from sexton.store.postgres.server_version import require_supported
 
@@ -28,7 +28,7 @@ async def open_database(url: str | None, settings: Settings) -> Postgres:
     if url is None:
         url = (await embedded(settings)).url()
     with address(name):
-        database = await Postgres.open(url, size=settings.pool_size)
+        database = await Postgres.open(url, size=settings.pool_size, timeouts=SHARED_BY_SUBMITTERS)
     try:
         await require_supported(database)
         await (migrations.migrate(database) if is_ours else migrations.require_current(database))

@@ -7,12 +7,14 @@ import threading
 from collections.abc import Awaitable, Callable
 
 from sexton.store.database import Postgres
+from sexton.store.postgres.waiting_pool import WaitingPool
 
 
 class _Slot:
     def __init__(self) -> None:
         self.opening = asyncio.Lock()
         self.database: Postgres | None = None
+        self.waiting_pool: WaitingPool | None = None
 
 
 class Pools:
@@ -30,11 +32,19 @@ class Pools:
                     slot.database = await self._open_one()
         return slot.database
 
+    async def waiting_pool_here(self) -> WaitingPool:
+        """For calls of the running loop that have to wait for another transaction."""
+        database, slot = await self.here(), self._slot(asyncio.get_running_loop())
+        slot.waiting_pool = slot.waiting_pool or WaitingPool(database)
+        return slot.waiting_pool
+
     async def close_here(self) -> None:
         with self._lock:
             slot = self._slots.pop(asyncio.get_running_loop(), None)
         if slot is not None:
             async with slot.opening:
+                if slot.waiting_pool is not None:
+                    await slot.waiting_pool.close()
                 if slot.database is not None:
                     await slot.database.close()
 

@@ -5,6 +5,8 @@ If the name already exists, the schedule is updated. An unchanged schedule is no
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,7 +18,7 @@ import msgspec
 from sexton.clock import Clock, host_now
 from sexton.domain.fault import Invalid
 from sexton.domain.job import BATCH_LIMIT
-from sexton.domain.schedule import schedule
+from sexton.domain.schedule import dialects, schedule
 from sexton.domain.schedule.catch_up import CatchUp
 from sexton.domain.schedule.catch_up import catch_up as checked_catch_up
 from sexton.domain.schedule.document import ScheduleDocument, document
@@ -24,7 +26,7 @@ from sexton.domain.schedule.overlap import Overlap
 from sexton.domain.schedule.overlap import overlap as checked_overlap
 from sexton.domain.schedule.recurrence import Recurrence, seed_of
 from sexton.domain.schedule.rule import Schedule
-from sexton.errors import InvalidSubmission
+from sexton.errors import AmbiguousCron, InvalidSubmission
 from sexton.operations.recurring_jobs import submit_many
 from sexton.store.postgres import caller_connection
 from sexton.store.work import schedules
@@ -137,6 +139,8 @@ class Schedules:
         rule = self._rules.get(key)
         if rule is None:
             rule = schedule(now=now, seed=seed, **fields)
+            for doubt in dialects.warnings(rule, after=now, seed=seed):
+                warnings.warn(doubt, AmbiguousCron, stacklevel=_outside())
             if fields.get("anchor_at") is None:
                 rule = msgspec.structs.replace(rule, anchor_at=None)
             if len(self._rules) >= _RULES_LIMIT:
@@ -193,3 +197,11 @@ def _answers(rows: Sequence[tuple[Any, ...]]) -> list[Scheduled]:
     return [
         Scheduled(job_id if isinstance(job_id, UUID) else UUID(job_id), is_new, changed) for job_id, is_new, changed in rows
     ]
+
+
+def _outside() -> int:
+    """The `stacklevel` of the line in the caller's own code."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("sexton."):
+        level, frame = level + 1, frame.f_back
+    return level

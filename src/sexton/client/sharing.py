@@ -16,7 +16,7 @@ from sexton.store.database import Connection
 from sexton.store.sharing import limits as limit_rows
 from sexton.store.sharing import queues as queue_rows
 from sexton.store.sharing import tenants as tenant_rows
-from sexton.store.sharing.limits import Standing
+from sexton.store.sharing.limits import LimitUse
 from sexton.store.sharing.queues import Queue
 from sexton.store.sharing.tenants import Tenant
 
@@ -56,7 +56,7 @@ class Sharing:
         async with (await self._pools.here()).connection() as connection:
             return await queue_rows.get(connection, name)
 
-    async def limit(self, key: str) -> Standing | None:
+    async def limit(self, key: str) -> LimitUse | None:
         """With the runs that hold it, and how many wait."""
         async with (await self._pools.here()).connection() as connection:
             return await limit_rows.get(connection, key, now=self._now())

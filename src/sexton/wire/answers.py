@@ -114,6 +114,7 @@ class BatchItem(Answer, omit_defaults=True, frozen=True, kw_only=True):
     index: int
     id: UUID | None = None
     created: bool | None = None
+    warnings: Sequence[str] = ()
     problem: Problem | None = None
 
 
@@ -132,6 +133,7 @@ class Preview(Answer, frozen=True, kw_only=True):
     description: str
     timezone: str
     fires: Sequence[Moment]
+    warnings: Sequence[str] = ()
 
 
 class EditPreview(Answer, frozen=True, kw_only=True):
@@ -141,6 +143,7 @@ class EditPreview(Answer, frozen=True, kw_only=True):
     until: Moment
     added: Sequence[Moment]
     removed: Sequence[Moment]
+    warnings: Sequence[str] = ()
 
 
 class FireGap(Answer, frozen=True, kw_only=True):
@@ -250,16 +253,20 @@ class Cancelled(Answer, frozen=True, kw_only=True):
 class Worker(Answer, frozen=True, kw_only=True):
     id: UUID
     name: str
-    status: Literal["live", "draining", "lost"]
+    status: Literal["live", "draining", "silent", "lost"]
     queues: Sequence[str]
     tasks: Sequence[str]
     concurrency: int
     running_count: int
+    process_slots: int = 0
+    process_running_count: int = 0
     refused_count: int
+    lacks: Sequence[str] = ()
     started_at: Moment
     beat_at: Moment
     silent_s: float
     lost_at: Moment | None = None
+    quarantine: bool = False
 
 
 class Node(Answer, frozen=True, kw_only=True):
@@ -282,14 +289,17 @@ class Stats(Answer, frozen=True, kw_only=True):
     running_count: int
     waiting_count: int
     parked_count: int = 0
+    quarantined_count: int = 0
     paused_count: int
     capped: bool
     oldest_ready_s: float | None
     next_due_at: Moment | None
     dead_letter_count: int
     worker_count: int
+    silent_worker_count: int = 0
     node_count: int
     slot_count: int
+    process_slot_count: int = 0
     ended_last_minute: dict[str, int]  # executions by status
 
 

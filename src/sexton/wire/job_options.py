@@ -17,7 +17,7 @@ from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
 from sexton.domain.schedule.overlap import Policy as OverlapPolicy
 
 from .handlers import TargetHandler
-from .kinds import Answer, Instant, JobStatus, Span, Word
+from .kinds import Answer, Instant, JobStatus, Moment, Span, Word
 from .retrying import RetryPolicy
 from .schedules import CatchUpRule, OverlapRule, Schedule
 from .sharing import LimitRule
@@ -25,7 +25,7 @@ from .unique import UniqueRule
 
 
 class JobOptions(Schedule, frozen=True, kw_only=True):
-    """What a request may say of a job, beside its handler and its payload."""
+    """What a request may set for a job, beside its handler and its payload."""
 
     run_at: Instant | None = None
     delay: Span | None = None
@@ -61,6 +61,7 @@ class ShownOptions(Answer, frozen=True, kw_only=True):
     version: int
     handler: str | TargetHandler
     payload: msgspec.Raw
+    run_at: Moment | None = None
     tenant: str
     queue: str
     priority: Priority

@@ -50,7 +50,7 @@ class AcquireRequest(Request, frozen=True, kw_only=True):
     def lease_s(self) -> float:
         lease_s = seconds(self.lease, field="lease")
         if not LEASE_S[0] <= lease_s <= LEASE_S[1]:
-            raise Invalid("lease", f"{lease_s:g} s must lie between {LEASE_S[0]:g} s and {LEASE_S[1]:g} s")
+            raise Invalid("lease", f"{lease_s:g} s must be between {LEASE_S[0]:g} s and {LEASE_S[1]:g} s")
         return lease_s
 
     @property

@@ -94,10 +94,10 @@ class JobRequest(JobOptions, frozen=True, kw_only=True):
 
     def _policies(self) -> dict[str, Any]:
         """The options that the policy keeps."""
-        said = {name: value for name in POLICIES if (value := getattr(self, name)) is not None}
+        given = {name: value for name in POLICIES if (value := getattr(self, name)) is not None}
         if self.retry is not None:
-            said["retry"] = self.retry.to_domain()
-        return said
+            given["retry"] = self.retry.to_domain()
+        return given
 
 
 _SPELLED = {"task": "handler", "key": "idempotency_key", "key_ttl": "idempotency_ttl"}

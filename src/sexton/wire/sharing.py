@@ -69,7 +69,7 @@ class TenantSettings(Request, frozen=True, kw_only=True):
     jitter: Span | None = None
 
     def to_domain(self) -> DomainTenantSettings:
-        return tenant_settings(**_said(self))
+        return tenant_settings(**_given(self))
 
 
 class QueueSettings(Request, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class QueueSettings(Request, frozen=True, kw_only=True):
     retry: RetryPolicy | None = None
 
     def to_domain(self) -> DomainQueueSettings:
-        return queue_settings(**{**_said(self), "retry": None if self.retry is None else self.retry.to_domain()})
+        return queue_settings(**{**_given(self), "retry": None if self.retry is None else self.retry.to_domain()})
 
 
 class ShareStatusChange(Request, frozen=True, kw_only=True):
@@ -175,5 +175,5 @@ class Removed(Answer, frozen=True, kw_only=True):
     removed: bool = True
 
 
-def _said(settings: Request) -> dict[str, Any]:
+def _given(settings: Request) -> dict[str, Any]:
     return {field: value for field in settings.__struct_fields__ if (value := getattr(settings, field)) is not None}

@@ -18,7 +18,6 @@ from sexton.telemetry.events import ServiceFailed
 from sexton.wire import Fault, Problem
 
 MEDIA_TYPE = "application/problem+json"
-_NO_SCHEMA = ("42P01", "42883", "3F000", "42703")  # no such table, function, schema or column: not migrated
 
 
 class Kind(NamedTuple):
@@ -102,8 +101,6 @@ def refusal(error: Exception) -> Refused | None:
             return _of_framework(error)
         case errors.SextonError():
             return _of_ours(error)
-        case _ if getattr(error, "sqlstate", None) in _NO_SCHEMA:
-            return Refused("not_ready", "this version does not know the schema of the database; run: sexton migrate")
         case _:
             return None
 
@@ -126,14 +123,17 @@ def _of_ours(error: errors.SextonError) -> Refused | None:
             return Refused(error.code, str(error), [Fault(pointer="/name", detail=str(error))])
         case errors.KeyBusy():
             return Refused(error.code, str(error), headers={"Retry-After": "1"})
+        case errors.SchemaMismatch() | errors.ForeignDatabase() | errors.DatabaseRefused():
+            return Refused("not_ready", str(error))
         case errors.DatabaseUnavailable():
             return Refused(error.code, "PostgreSQL cannot be reached; try again shortly", headers={"Retry-After": "2"})
         case errors.Contention():
-            return Refused(error.code, "nothing was changed, and it is safe to try again", headers={"Retry-After": "1"})
+            what = str(error) if error.waits_for == "run" else "another transaction holds a lock that this needs"
+            return Refused(
+                error.code, f"{what}; nothing was changed, and it is safe to try again", headers={"Retry-After": "1"}
+            )
         case errors.DataRefused():
             return Refused("invalid", f"PostgreSQL cannot store a value that was sent: {error}")
-        case errors.SchemaMismatch() | errors.ForeignDatabase():
-            return Refused("not_ready", str(error))
         case _ if error.code in KINDS:
             return Refused(error.code, str(error))
         case _:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from litestar import Response
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from sexton.api.requests.bodies import JSON
 from sexton.api.state import ApiRequest
@@ -19,8 +20,24 @@ _encode = msgspec.json.Encoder().encode
 _TAG = re.compile(r'(?:W/)?"(\d{1,9})(?:\.[0-9a-f]+)?"')
 
 
+class _Encoded(Response[bytes]):
+    """Litestar's own way from such a response to ASGI looks at media type, cookies and serializers: 15 µs of a POST."""
+
+    def to_asgi_response(self, *_: Any, **__: Any) -> ASGIApp:  # type: ignore[override]
+        body: bytes = self.content
+        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
+        headers += [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode())]
+        status = self.status_code
+
+        async def written(_scope: Scope, _receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": status or 200, "headers": headers})
+            await send({"type": "http.response.body", "body": body, "more_body": False})
+
+        return written
+
+
 def answer(body: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[bytes]:
-    return Response(_encode(body), status_code=status, media_type=JSON, headers=dict(headers or {}))
+    return _Encoded(_encode(body), status_code=status, media_type=JSON, headers=dict(headers or {}))
 
 
 def tagged(request: ApiRequest, body: Any, version: int) -> Response[bytes]:
@@ -37,10 +54,10 @@ def tagged(request: ApiRequest, body: Any, version: int) -> Response[bytes]:
 def expected_version(request: ApiRequest) -> int | None:
     """The version that `If-Match` asks for. Only that part of the tag counts: an edit depends on the definition, not on the
     status."""
-    said = request.headers.get("if-match")
-    if said is None or said.strip() == "*":
+    header = request.headers.get("if-match")
+    if header is None or header.strip() == "*":
         return None
-    found = _TAG.fullmatch(said.strip())
+    found = _TAG.fullmatch(header.strip())
     if found is None:
         raise Refused(
             "version_mismatch", "If-Match is not a tag of this API; send the ETag of GET /v1/jobs/{id}, or leave it out"

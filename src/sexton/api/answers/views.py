@@ -72,6 +72,7 @@ def _job_fields(view: jobs.JobView) -> dict[str, Any]:
         "submitted_at": view.submitted_at,
         "submitted_by": view.submitted_by,
         "trace": view.trace,
+        "run_at": view.run_at,
         "next_fire_at": view.next_fire_at,
         "attempt": view.attempt,
         "ended_at": view.ended_at,
@@ -134,12 +135,12 @@ def _recurrence(text: str | None) -> Recurrence:
 
 def retry(policy: Retry) -> wire.RetryPolicy | None:
     """Only what differs from the default, as in the request."""
-    said = {
+    fields = {
         name: getattr(policy, field)
         for name, field in _RETRY_FIELDS.items()
         if getattr(policy, field) != getattr(DEFAULT, field)
     }
-    return wire.RetryPolicy(**said) if said else None
+    return wire.RetryPolicy(**fields) if fields else None
 
 
 def _limit(policy_json: str | None) -> wire.LimitRule | None:
@@ -177,9 +178,9 @@ def tenant(name: str, load: overview.TenantLoad | None, settings: tenants.Tenant
     counts = msgspec.structs.asdict(load or overview.TenantLoad(name, 0, 0, 0, 0, False))
     if settings is None:
         return wire.TenantView(**counts, status="active")
-    said = msgspec.structs.asdict(settings)
-    del said["name"]
-    return wire.TenantView(**counts, status=_share_status(settings), **said)
+    fields = msgspec.structs.asdict(settings)
+    del fields["name"]
+    return wire.TenantView(**counts, status=_share_status(settings), **fields)
 
 
 _QUEUE_FIELDS = (
@@ -199,7 +200,7 @@ def _share_status(settings: queues.Queue | tenants.Tenant) -> Any:
     return "active" if settings.paused_at is None else "paused"
 
 
-def limit(row: limits.Standing) -> wire.LimitView:
+def limit(row: limits.LimitUse) -> wire.LimitView:
     holders = [_copied(wire.LimitHolder, one, handler=one.task, worker=one.worker_name) for one in row.holders]
     return _copied(wire.LimitView, row, holders=holders)
 
@@ -223,12 +224,13 @@ def dead_letter(row: dead_letters.DeadLetter) -> wire.DeadLetter:
 
 
 def worker(row: workers.Worker, silent_s: float) -> wire.Worker:
-    status = "lost" if row.lost_at is not None else "draining" if row.draining else "live"
+    here = "draining" if row.draining else "live"
+    status = "lost" if row.lost_at is not None else here if row.is_alive else "silent"
     return _copied(wire.Worker, row, status=status, silent_s=silent_s)
 
 
-def node(row: workers.Node, silent_s: float, *, alive_s: float) -> wire.Node:
-    return _copied(wire.Node, row, status="live" if silent_s <= alive_s else "silent", silent_s=silent_s)
+def node(row: workers.Node, silent_s: float) -> wire.Node:
+    return _copied(wire.Node, row, status="live" if row.is_alive else "silent", silent_s=silent_s)
 
 
 def event(row: transitions.Transition) -> wire.Event:

@@ -27,8 +27,8 @@ LINGER_S = 2.0  # for the rest of a rejected body, so that its caller reads the 
 FILES_ASIDE = 100  # open files that are not connections of callers
 
 
-class Door:
-    """The places for connections, and those that are idle: they wait for a request."""
+class ConnectionLimit:
+    """How many connections may be open, and which of them are idle: they wait for a request."""
 
     def __init__(self, limit: int, receive_s: float) -> None:
         self.limit, self.receive_s = limit, receive_s
@@ -44,7 +44,7 @@ class Door:
         longest.transport.close()
         return True
 
-    def look_round(self, connections: Iterable[Any], now_s: float) -> None:
+    def end_slow(self, connections: Iterable[Any], now_s: float) -> None:
         """Ends connections that take too long."""
         for connection in list(connections):
             if isinstance(connection, Connection):
@@ -52,9 +52,9 @@ class Door:
 
 
 class Connection(HttpToolsProtocol):
-    def __init__(self, door: Door, **given: Any) -> None:
+    def __init__(self, limit: ConnectionLimit, **given: Any) -> None:
         super().__init__(**given)
-        self._door = door
+        self._limit = limit
         self._part: Literal["nothing", "head", "body", "rest"] = (
             "nothing"  # what is arriving; the rest belongs to a rejected body
         )
@@ -67,14 +67,14 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if self._door.has_room(len(self.connections)):
-            self._door.waiting[self] = None
+        if self._limit.has_room(len(self.connections)):
+            self._limit.waiting[self] = None
         else:
             headers = {"Retry-After": "1"}
             self._refuse(Refused("overloaded", "every connection is in use; try again shortly", headers=headers))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._door.waiting.pop(self, None)
+        self._limit.waiting.pop(self, None)
         super().connection_lost(exc)
         self.pipeline.clear()
         if self._worked_on is not None:  # uvicorn notifies only the newest, and an answer to any other would end in our log
@@ -111,7 +111,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= AHEAD_LIMIT:
             self._refusal = Refused("overloaded", f"more than {AHEAD_LIMIT} requests sent ahead; wait for an answer")
             raise self._refusal
-        self._door.waiting.pop(self, None)
+        self._limit.waiting.pop(self, None)
         self._begin("body")
         super().on_headers_complete()
         self._has_asked = True
@@ -139,14 +139,14 @@ class Connection(HttpToolsProtocol):
         waited_s = now_s - self._since_s
         match self._part:
             case "nothing" if self._is_answered:
-                if waited_s > (KEEP_ALIVE_S if self._has_asked else self._door.receive_s):
+                if waited_s > (KEEP_ALIVE_S if self._has_asked else self._limit.receive_s):
                     self.transport.close()
-            case "head" if waited_s > self._door.receive_s:
-                self._refuse(Refused("too_slow", f"the header of a request must arrive within {self._door.receive_s:g} s"))
-            case "body" if waited_s > self._door.receive_s + self._come_bytes / PACE_BYTES_PER_S and not self.flow.read_paused:
+            case "head" if waited_s > self._limit.receive_s:
+                self._refuse(Refused("too_slow", f"the header of a request must arrive within {self._limit.receive_s:g} s"))
+            case "body" if waited_s > self._limit.receive_s + self._come_bytes / PACE_BYTES_PER_S and not self.flow.read_paused:
                 pace = f"{PACE_BYTES_PER_S // 1024} KiB per second"
                 self._refuse(
-                    Refused("too_slow", f"a body must arrive within {self._door.receive_s:g} s, or at {pace} if it is long")
+                    Refused("too_slow", f"a body must arrive within {self._limit.receive_s:g} s, or at {pace} if it is long")
                 )
             case "rest" if waited_s > LINGER_S:
                 self.transport.close()
@@ -164,7 +164,7 @@ class Connection(HttpToolsProtocol):
     def _wait(self) -> None:
         self._begin("nothing")
         if self._is_answered and not self.transport.is_closing():
-            self._door.waiting[self] = None
+            self._limit.waiting[self] = None
 
     def _refuse(self, refused: Refused) -> None:
         """Ends the connection. Between two answers, a problem would be mistaken for one of them."""
@@ -193,12 +193,12 @@ def _head_too_large(limit: str) -> Refused:
 def _written(refused: Refused, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     problem = document(refused)
     body = msgspec.json.encode(problem)
-    said = {
+    fields = {
         **{name.decode(): value.decode() for name, value in headers},
         "content-type": MEDIA_TYPE,
         "content-length": str(len(body)),
         "connection": "close",
         **refused.headers,
     }
-    lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}", *(f"{name}: {said[name]}" for name in said)]
+    lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}", *(f"{name}: {fields[name]}" for name in fields)]
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -16,15 +16,15 @@ _SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,100}")
 class RequestIds:
     """Around the whole app, so that an unknown address has one too."""
 
-    def __init__(self, app: ASGIApp, dice: Rng) -> None:
-        self._app, self._dice = app, dice
+    def __init__(self, app: ASGIApp, rng: Rng) -> None:
+        self._app, self._rng = app, rng
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
-        said = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        request_id = said if _SANE.fullmatch(said) else f"{self._dice.getrandbits(96):024x}".encode()
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        request_id = given if _SANE.fullmatch(given) else f"{self._rng.getrandbits(96):024x}".encode()
         values: dict[str, Any] = scope  # type: ignore[assignment]
         values["request_id"] = request_id.decode()
 

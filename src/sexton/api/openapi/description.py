@@ -16,7 +16,8 @@ from litestar.types import Empty
 
 from sexton.api.requests.bodies import JSON
 from sexton.api.requests.parameters import no_query
-from sexton.api.state import ApiRequest
+from sexton.api.state import ON_SEAT, ApiRequest, state_of
+from sexton.errors import Contention, KeyBusy
 
 Handle = Callable[[ApiRequest], Awaitable[Response[Any]]]
 
@@ -88,7 +89,7 @@ class Operation:
             status_code=200,  # a response that has its own status keeps it
             request_max_body_size=Empty if self.body is None or self.body.limit is None else self.body.limit,
             opt={"operation": self if self.summary else self._said_by(handle)},
-        )(handle if self.any_query or self.query is not None else _without_query(handle))
+        )(_waiting_alone(handle if self.any_query or self.query is not None else _without_query(handle)))
 
     def _said_by(self, handle: Handle) -> Operation:
         summary, _, description = inspect.cleandoc(handle.__doc__ or self.id).partition("\n\n")
@@ -102,6 +103,27 @@ def _without_query(handle: Handle) -> Handle:
         return await handle(request)
 
     return checked
+
+
+def _waiting_alone(handle: Handle) -> Handle:
+    """Rule "a waiting caller leaves the group": a request that meets a lock on the shared connections starts again in the
+    waiting pool."""
+
+    @wraps(handle)
+    async def answered(request: ApiRequest) -> Response[Any]:
+        try:
+            return await handle(request)
+        except (Contention, KeyBusy):
+            state = state_of(request)
+        scope: Any = request.scope
+        async with state.waiting_pool.taken() as database:
+            scope[ON_SEAT] = state.on_seat(database)
+            try:
+                return await handle(request)
+            finally:
+                del scope[ON_SEAT]
+
+    return answered
 
 
 def body(kind: Any, *, limit: int | None = None, **examples: Any) -> Body:

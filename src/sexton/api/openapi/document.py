@@ -103,16 +103,16 @@ class _Writer:
         self._schemas, self._components = schemas, components
 
     def operation(self, path: str, operation: Operation) -> dict[str, Any]:
-        said: dict[str, Any] = {"operationId": operation.id, "tags": [operation.tag], "summary": operation.summary}
+        described: dict[str, Any] = {"operationId": operation.id, "tags": [operation.tag], "summary": operation.summary}
         if operation.description:
-            said["description"] = operation.description
+            described["description"] = operation.description
         parameters = [*self._path_parameters(path), *self._query_parameters(operation), *self._header_parameters(operation)]
         if parameters:
-            said["parameters"] = parameters
+            described["parameters"] = parameters
         if operation.body is not None:
-            said["requestBody"] = self._body(operation.body)
-        said["responses"] = self._answers(operation)
-        return said
+            described["requestBody"] = self._body(operation.body)
+        described["responses"] = self._answers(operation)
+        return described
 
     def _path_parameters(self, path: str) -> list[dict[str, Any]]:
         return [
@@ -162,25 +162,25 @@ class _Writer:
         return {"required": body.required, "content": content}
 
     def _answers(self, operation: Operation) -> dict[str, Any]:
-        said = {str(status): self._answer(answer) for status, answer in operation.answers.items()}
+        described = {str(status): self._answer(answer) for status, answer in operation.answers.items()}
         of_query = _OF_QUERY if operation.query is not None else ()
         of_body = _OF_BODY if operation.body is not None else ()
         of_id = _OF_ID if any(f"{{{name}:" in operation.path for name in _IDS) else ()
         of_change = _OF_CHANGE if operation.method != "GET" else ()
         for status in sorted({*operation.problems, *_ALWAYS, *of_query, *of_body, *of_change, *of_id}):
-            said.setdefault(str(status), self._problem(status))
-        return said
+            described.setdefault(str(status), self._problem(status))
+        return described
 
     def _answer(self, answer: Answer) -> dict[str, Any]:
         headers: dict[str, Any] = {"X-Request-Id": {"schema": {"type": "string"}}}
         headers |= {name: {"description": WORDS_OF_ANSWERS[name], "schema": {"type": "string"}} for name in answer.headers}
-        said: dict[str, Any] = {"description": answer.description, "headers": headers}
+        described: dict[str, Any] = {"description": answer.description, "headers": headers}
         if answer.kind is not None:
             schema = {"type": "string"} if answer.kind is bytes else self._schema(answer.kind)
-            said["content"] = {answer.media_type: {"schema": schema}}
+            described["content"] = {answer.media_type: {"schema": schema}}
             if answer.example is not None:
-                said["content"][answer.media_type]["example"] = answer.example
-        return said
+                described["content"][answer.media_type]["example"] = answer.example
+        return described
 
     def _problem(self, status: int) -> dict[str, Any]:
         meant = [(code, kind.title) for code, kind in KINDS.items() if kind.status == status]

@@ -155,6 +155,7 @@ JOB: dict[str, Any] = {
     "submitted_at": "2026-03-01T09:00:00Z",
     "submitted_by": "api",
     "trace": None,
+    "run_at": "2026-03-01T09:00:00Z",
     "next_fire_at": "2026-03-01T09:00:00Z",
     "attempt": 0,
     "ended_at": None,

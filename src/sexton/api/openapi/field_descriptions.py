@@ -1,5 +1,5 @@
-"""The meaning of each field, once: a name means the same everywhere, so the document takes it from here. The options of a job
-are in `sexton.domain.job_options`; what is set for tenants, queues and limits, in `sexton.domain.sharing` and
+"""The description of each field, once: a name means the same everywhere, so the document takes it from here. The options of a
+job are in `sexton.domain.job_options`; what is set for tenants, queues and limits, in `sexton.domain.sharing` and
 `sexton.domain.limit`."""
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _OF_STRUCTS: dict[str, Mapping[Any, str]] = {
     "LimitSettings": _OF_LIMITS,
 }
 _OTHERWISE = {"handler", "limit"}  # means something else in other structs
-MEANINGS = {**_OF_TENANTS, **_OF_QUEUES, **_OF_LIMITS}
-MEANINGS |= {option.name: option.means for option in OPTIONS if option.name not in _OTHERWISE}
-MEANINGS |= {
+DESCRIPTIONS = {**_OF_TENANTS, **_OF_QUEUES, **_OF_LIMITS}
+DESCRIPTIONS |= {option.name: option.means for option in OPTIONS if option.name not in _OTHERWISE}
+DESCRIPTIONS |= {
     "handler": "What runs: the name of a Python task.",
     "schedule": "The rule of a recurring job; null: it is a one-time job.",
     "schedule_words": "The rule in words.",
@@ -102,7 +102,12 @@ MEANINGS |= {
     "lost_at": "When it was declared dead.",
     "queues": "The queues it takes from.",
     "tasks": "The tasks it knows.",
-    "concurrency": "Runs it executes at once.",
+    "concurrency": "Runs it executes at once, those in child processes included.",
+    "process_slots": "Of these, runs in child processes.",
+    "process_running_count": "Of the runs under a lease, those in child processes.",
+    "lacks": "Secrets and settings that jobs needed and this worker does not have.",
+    "silent_worker_count": "Workers without a heartbeat for longer than their lease that no scheduler has declared dead yet.",
+    "process_slot_count": "Runs that the live workers can execute at once in child processes.",
     "running_count": "Runs under a lease.",
     "refused_count": "Reports that came after the lease was lost.",
     "partitions": "The partitions it leads, of 64.",
@@ -110,6 +115,8 @@ MEANINGS |= {
     "waiting_count": "Runs that wait for their time.",
     "paused_count": "Runs that a person paused.",
     "parked_count": "Runs that are due and wait for a limit.",
+    "quarantined_count": "Runs whose workers were lost twice in a row; a worker in quarantine executes them.",
+    "quarantine": "Whether it executes only runs whose workers were lost.",
     "held_count": "Runs that hold it now.",
     "holders": "The runs that hold it, the longest first.",
     "capped": "Whether a count stopped at its limit of 10,000.",
@@ -209,7 +216,7 @@ MEANINGS |= {
 
 
 def explained(schema: Any) -> Any:
-    """The schema of a struct, with the meaning of each field before the description of its type."""
+    """The schema of a struct, with the description of each field before the description of its type."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not properties:
         return schema
@@ -218,8 +225,6 @@ def explained(schema: Any) -> Any:
 
 
 def _told(of: str, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A struct may define its own meaning of a name."""
-    meaning = MEANINGS.get(f"{of}.{name}") or _OF_STRUCTS.get(of, {}).get(name) or MEANINGS.get(name)
-    return (
-        schema if meaning is None else {**schema, "description": " ".join(filter(None, [meaning, schema.get("description")]))}
-    )
+    """A struct may describe a name in its own way."""
+    own = DESCRIPTIONS.get(f"{of}.{name}") or _OF_STRUCTS.get(of, {}).get(name) or DESCRIPTIONS.get(name)
+    return schema if own is None else {**schema, "description": " ".join(filter(None, [own, schema.get("description")]))}

@@ -24,6 +24,7 @@ async def acquire(
     until = clock.monotonic() + wait_s
     stop = await claims.attend(caller, worker)
     while True:
+        heard = polling.heard(group)
         claimed = await claims.take(caller, worker, more_wait=lambda: polling.ring_one(group))
         if gone.done():
             await claims.give_back(caller, claimed)
@@ -33,5 +34,6 @@ async def acquire(
             return claimed, stop
         if not polling.has_room:
             raise Refused("overloaded", "too many workers are already waiting here; try again", headers={"Retry-After": "1"})
-        with state.load_shedder.aside():
-            await polling.wait(group, left_s, gone)
+        if polling.heard(group) == heard:
+            with state.load_shedder.aside():
+                await polling.wait(group, left_s, gone)

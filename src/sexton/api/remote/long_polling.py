@@ -8,6 +8,7 @@ a thousand idle workers cost no more than one.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,8 +21,9 @@ from sexton.store.postgres.wakeups import READY, Listener
 from sexton.telemetry.events import Emit
 
 POLL_S = 0.5
-POLL_BLIND_S = 0.25  # where no notification can come
-LINGER_S = 60.0  # it continues that long after the last worker has left, because another one probably comes
+POLL_BLIND_S = 0.25  # behind a pooler, where no notification arrives
+QUEUES_LIMIT = 10_000  # whose wake-ups are counted apart: any role that may connect can notify with any name
+LINGER_S = 60.0  # it continues for this long after the last worker has left, because one will probably come back
 
 
 class Group(NamedTuple):
@@ -40,10 +42,11 @@ class LongPolling:
 
     name = "api long_polling"
 
-    def __init__(self, database: Postgres, *, clock: Clock, emit: Emit, dice: Rng, limit: int) -> None:
-        self._database, self._clock, self._emit, self._dice = database, clock, emit, dice
+    def __init__(self, database: Postgres, *, clock: Clock, emit: Emit, rng: Rng, limit: int) -> None:
+        self._database, self._clock, self._emit, self._rng = database, clock, emit, rng
         self._limit = limit
         self._waiting: dict[Group, list[asyncio.Future[None]]] = {}
+        self._heard: Counter[str] = Counter()  # wake-ups by queue; an empty name means any
         self._tasks: list[asyncio.Task[None]] = []
         self._resting: asyncio.TimerHandle | None = None
         self.closed = False
@@ -55,6 +58,11 @@ class LongPolling:
     @property
     def has_room(self) -> bool:
         return self.waiting_count < self._limit
+
+    def heard(self, group: Group) -> int:
+        """How many wake-ups there were. If the number grows while a worker claims, that worker must claim again: it was not
+        waiting, so none of them woke it."""
+        return self._heard[""] + sum(self._heard[queue] for queue in group.queues)
 
     async def wait(self, group: Group, wait_s: float, gone: asyncio.Future[None]) -> None:
         """Until runs may be ready for it, the time is up, the caller is gone, or the process stops."""
@@ -72,6 +80,7 @@ class LongPolling:
 
     def ring(self, queue: str) -> None:
         """Runs may be ready in this queue; an empty name means any."""
+        self._heard[queue if queue in self._heard or len(self._heard) < QUEUES_LIMIT else ""] += 1
         for group in list(self._waiting):
             if not queue or queue in group.queues:
                 self.ring_one(group)
@@ -87,8 +96,8 @@ class LongPolling:
         queues = {queue for group in self._waiting for queue in group.queues}
         if queues:
             async with self._database.connection() as connection:
-                stirring = await remote_workers.stirring(connection, sorted(queues))
-            for queue in stirring:
+                with_work = await remote_workers.with_work(connection, sorted(queues))
+            for queue in with_work:
                 self.ring(queue)
         return POLL_S if self._database.direct else POLL_BLIND_S
 
@@ -107,7 +116,7 @@ class LongPolling:
             self._resting = None
         if self._tasks:
             return
-        looking = repeat(self, Wake(), clock=self._clock, emit=self._emit, dice=self._dice)
+        looking = repeat(self, Wake(), clock=self._clock, emit=self._emit, rng=self._rng)
         self._tasks.append(asyncio.create_task(looking, name=self.name))
         if self._database.direct:
             listener = Listener(self._database.url, [READY], lambda _channel, queue: self.ring(queue))

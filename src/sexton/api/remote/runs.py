@@ -3,22 +3,24 @@ called, answered 202 and calls back."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 
 from sexton.api.answers.problems import Refused, document, refusal
 from sexton.api.answers.responses import answer
 from sexton.api.openapi import worker_examples as examples
-from sexton.api.openapi.description import Body, Operation, body, ok
+from sexton.api.openapi.description import Operation, body, ok
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of
 from sexton.api.requests.submissions import check_payload
 from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.domain.job import RESULT_BYTES_LIMIT
-from sexton.domain.outcome import Outcome, Succeeded, storable
+from sexton.domain.outcome import Succeeded, storable
 from sexton.domain.signed_lease import SignedLease
 from sexton.operations.remote_reports import Item
 from sexton.operations.remote_reports import Reported as ReportedRun
@@ -47,6 +49,7 @@ _AGAIN = "The same report again with the same lease gives the same answer; anyth
 _PROBLEMS = (401, 409)
 
 R = TypeVar("R", bound=LeaseRequest)
+Ending = CompleteRequest | FailRequest | ReleaseRequest
 
 
 @operation(
@@ -70,57 +73,49 @@ async def heartbeat(request: ApiRequest) -> Response[bytes]:
     return answer(RunHeard(run_id=lease.run_id, cancel_requested=heard.cancel_requested, ends_at=heard.ends_at))
 
 
-def _ending(verb: str, asked: Body, *, summary: str, description: str = "") -> Operation:
-    """An operation that ends a run, or one attempt of it."""
-    return operation(
+def _ending(verb: str, kind: type[Ending], examples: Mapping[str, Any], summary: str, more: str = "") -> HTTPRouteHandler:
+    """The call that ends a run, or one attempt of it."""
+
+    @operation(
         f"POST /v1/runs/{{run_id:str}}/{verb}",
         id=f"{verb}Run",
         summary=summary,
-        description=f"{description} {_AGAIN}".lstrip(),
-        body=asked,
+        description=f"{more} {_AGAIN}".lstrip(),
+        body=body(kind, limit=BODY_LIMIT, **examples),
         headers=("Authorization",),
         answers=ok("It is recorded.", Reported),
         problems=_PROBLEMS,
     )
+    async def end(request: ApiRequest) -> Response[bytes]:
+        state, asked, lease = await _asked(request, kind)
+        return answer(_reported(await state.remote_reports.settle(caller_of(request), _item_of(lease, asked))))
+
+    return end
 
 
-@_ending(
-    "complete",
-    body(CompleteRequest, limit=BODY_LIMIT, **examples.COMPLETING),
-    summary="End a run: it succeeded",
+def _item_of(lease: SignedLease, asked: Ending) -> Item:
+    match asked:
+        case CompleteRequest():
+            return Item(lease, Succeeded(), kept("/result", asked.result), asked.output)
+        case FailRequest():
+            return Item(lease, asked.to_outcome(), output=asked.output)
+        case ReleaseRequest():
+            return Item(lease, asked.to_outcome())
+
+
+complete = _ending("complete", CompleteRequest, examples.COMPLETING, "End a run: it succeeded")
+
+_FAIL = (
+    "The job's retry policy decides what follows; `permanent` sends it to the dead letters at once, `retry_after` is "
+    "a lower bound for the wait."
 )
-async def complete(request: ApiRequest) -> Response[bytes]:
-    _, asked, lease = await _asked(request, CompleteRequest)
-    return await _settle(request, Item(lease, Succeeded(), kept("/result", asked.result), asked.output))
+fail = _ending("fail", FailRequest, examples.FAILING, "End an attempt: it failed", _FAIL)
 
-
-@_ending(
-    "fail",
-    body(FailRequest, limit=BODY_LIMIT, **examples.FAILING),
-    summary="End an attempt: it failed",
-    description=(
-        "The job's retry policy decides what follows; `permanent` sends it to the dead letters at once, `retry_after` is "
-        "a lower bound for the wait."
-    ),
+_RELEASE = (
+    "For another worker, at once or after `delay`; it uses no attempt. A run whose job was cancelled ends as "
+    "cancelled, and an at-most-once run goes to the dead letters."
 )
-async def fail(request: ApiRequest) -> Response[bytes]:
-    _, asked, lease = await _asked(request, FailRequest)
-    return await _settle(request, Item(lease, asked.to_outcome(), output=asked.output))
-
-
-@_ending(
-    "release",
-    body(ReleaseRequest, limit=BODY_LIMIT, **examples.RELEASING),
-    summary="Give a run back unfinished",
-    description=(
-        "For another worker, at once or after `delay`; it uses no attempt. A run whose job was cancelled ends as "
-        "cancelled, and an at-most-once run goes to the dead letters."
-    ),
-)
-async def release(request: ApiRequest) -> Response[bytes]:
-    _, asked, lease = await _asked(request, ReleaseRequest)
-    outcome: Outcome = asked.to_outcome()
-    return await _settle(request, Item(lease, outcome))
+release = _ending("release", ReleaseRequest, examples.RELEASING, "Give a run back unfinished", _RELEASE)
 
 
 @operation(
@@ -160,10 +155,6 @@ def _completed(asked: CompleteItem, became: ReportedRun | Exception) -> Complete
         problem = document(refusal(became) or Refused("invalid", "PostgreSQL cannot store this"))
         return CompletedItem(run_id=asked.run_id, problem=problem)
     return CompletedItem(run_id=asked.run_id, reported=_reported(became))
-
-
-async def _settle(request: ApiRequest, item: Item) -> Response[bytes]:
-    return answer(_reported(await state_of(request).remote_reports.settle(caller_of(request), item)))
 
 
 def _reported(settled: ReportedRun) -> Reported:

@@ -69,16 +69,16 @@ def _decoder(kind: type[S]) -> msgspec.json.Decoder[S]:
 
 
 def _media_type(request: ApiRequest, allowed: tuple[str, ...]) -> str:
-    said = request.headers.get("content-type")
-    if said is None:
+    header = request.headers.get("content-type")
+    if header is None:
         return allowed[0]
-    media_type, _, parameters = said.partition(";")
+    media_type, _, parameters = header.partition(";")
     media_type = media_type.strip().lower()
     charset = re.search(r'charset\s*=\s*"?([^";\s]+)', parameters, re.IGNORECASE)
     if media_type not in allowed or (charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii")):
         raise Refused(
             "unsupported_media_type",
-            f"send {' or '.join(allowed)} in UTF-8, not {said[:100]!r}; with curl: -H 'Content-Type: {allowed[0]}'",
+            f"send {' or '.join(allowed)} in UTF-8, not {header[:100]!r}; with curl: -H 'Content-Type: {allowed[0]}'",
             headers={"Accept-Post" if request.method == "POST" else "Accept-Patch": ", ".join(allowed)},
         )
     return media_type

@@ -9,29 +9,29 @@ from sexton.domain.job_options import BY_NAME
 from sexton.operations.definition_change import Changes
 from sexton.wire import JobEdit, JobRequest
 
-from .revisions import policy_of, said_in
+from .revisions import given_in, policy_of
 from .submissions import submission_of
 
 
 def changes_of(edit: JobEdit) -> Changes:
     """Checks a submission with only these fields; fields that were left out stay out, and null stays null."""
-    said = said_in(edit)
-    if "run_at" in said and "delay" in said:
+    given = given_in(edit)
+    if "run_at" in given and "delay" in given:
         raise invalid("/delay", "give run_at or delay, not both")
-    checked = submission_of(JobRequest(**{"handler": "unchanged", **_given(said)}), submitted_by="api")
-    changes: dict[str, Any] = {"policy": policy_of(said, checked)}
-    for name, value in said.items():
+    checked = submission_of(JobRequest(**{"handler": "unchanged", **_not_null(given)}), submitted_by="api")
+    changes: dict[str, Any] = {"policy": policy_of(given, checked)}
+    for name, value in given.items():
         place, _, key = BY_NAME[name].kept.partition(".")
         if name == "handler":
             changes["target"] = None if checked.policy is None else checked.policy.target
         elif place == "job":
             changes[key] = None if value is None else getattr(checked, key)
-    if "run_at" in said:
+    if "run_at" in given:
         changes["run_at"] = checked.run_at
-    if "delay" in said:
+    if "delay" in given:
         changes["delay_s"] = checked.delay_s
     return Changes(**changes)
 
 
-def _given(said: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if value is not None}
+def _not_null(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}

@@ -99,16 +99,16 @@ def unreadable(
 def fault_in(message: str, kind: type | None = None) -> Fault:
     """msgspec's message about a value of `kind`, with its path as a JSON pointer, and the allowed values."""
     found = _WHERE.fullmatch(message)
-    said, path = (found[1], found[2]) if found else (message, "$")
+    text, path = (found[1], found[2]) if found else (message, "$")
     steps = tuple(name or index for name, index in _STEP.findall(path))
     at = pointer(*steps)
-    if field := _FIELD.fullmatch(said):
+    if field := _FIELD.fullmatch(text):
         at += pointer(field[1])
-        said = _UNKNOWN if "unknown" in said[:24] else _REQUIRED
-    elif kind is not None and (wrong := _CHOICE.fullmatch(said)) and (choices := choices_at(kind, steps)):
-        said = f"{wrong[1]} is unknown; use {in_words(choices)}"
-    said = said.strip()
-    return Fault(pointer=at, detail=_WORDS.get(said, said[:1].lower() + said[1:]))
+        text = _UNKNOWN if "unknown" in text[:24] else _REQUIRED
+    elif kind is not None and (wrong := _CHOICE.fullmatch(text)) and (choices := choices_at(kind, steps)):
+        text = f"{wrong[1]} is unknown; use {in_words(choices)}"
+    text = text.strip()
+    return Fault(pointer=at, detail=_WORDS.get(text, text[:1].lower() + text[1:]))
 
 
 def _unknown(kind: type, name: str) -> Fault:
@@ -124,8 +124,8 @@ def _field_faults(kind: type, field: Any, value: msgspec.Raw) -> list[Fault]:
             _decoder(kind, field.encode_name).decode(value)
             break
         except msgspec.ValidationError as error:
-            said, _, path = str(error).partition(" - at `$") if " - at `$" in str(error) else (str(error), "", "`")
-            fault = fault_in(f"{said} - at `$.{field.encode_name}{path}", kind)
+            text, _, path = str(error).partition(" - at `$") if " - at `$" in str(error) else (str(error), "", "`")
+            fault = fault_in(f"{text} - at `$.{field.encode_name}{path}", kind)
         except (msgspec.DecodeError, RecursionError):
             break
         if any(fault.pointer == other.pointer for other in faults):  # it is required, and was at fault before it was left out

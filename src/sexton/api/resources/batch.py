@@ -4,8 +4,11 @@ others."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from functools import partial
+from itertools import islice
 
 import msgspec
 from litestar import Response
@@ -21,8 +24,9 @@ from sexton.api.requests.parameters import query_of
 from sexton.api.requests.queries import BatchQuery
 from sexton.api.requests.submissions import check_job, schedule_of, submission_of, trace_of
 from sexton.api.state import ApiRequest, ApiState, caller_of, request_id_of, state_of
-from sexton.domain.job import BATCH_LIMIT
-from sexton.domain.schedule.document import OnName
+from sexton.api.waiting_lines import busy_problem
+from sexton.domain.job import BATCH_LIMIT, Submission
+from sexton.domain.schedule.document import OnName, ScheduleDocument, warnings_of
 from sexton.errors import (
     AlreadyExists,
     Contention,
@@ -33,11 +37,11 @@ from sexton.errors import (
     LimitExceeded,
 )
 from sexton.operations.caller import Caller
-from sexton.operations.submit import Document
+from sexton.operations.submit import Document, submit_each
 from sexton.operations.submit import submit as submit_all
 from sexton.store import clock as database_clock
 from sexton.store.database import Connection
-from sexton.store.work.jobs import Submitted
+from sexton.store.work.jobs import Submitted, Tried
 from sexton.wire import Fault
 
 operation = partial(Operation, tag="jobs")
@@ -46,7 +50,8 @@ BODY_LIMIT = 32 * 1024 * 1024
 FAULTS_LIMIT = 100  # this many of the wrong items are named
 _SLICE = 1_000  # jobs per try when the database may reject one of them
 _OF_ONE = (AlreadyExists, KeyReused, KeyBusy, DataRefused, Contention, LimitExceeded, InvalidSubmission)
-_BREATH = 200  # jobs checked before other callers get their turn
+WAITING_S = 2.0  # for all jobs of a batch that have to wait for other transactions
+_YIELD_AFTER = 200  # jobs checked before other callers get their turn
 JUDGING_S = 10.0  # for all schedules of a batch together: only a hostile batch takes longer
 
 Checked = Document | Refused
@@ -78,13 +83,15 @@ async def submit(request: ApiRequest) -> Response[bytes]:
         detail = f"{len(items):,} jobs, the limit is {BATCH_LIMIT:,}; send them in several batches"
         raise Refused("too_large", detail, [Fault(pointer="", detail=detail)])
     caller = caller_of(request)
-    checked = await _judge(state, caller, items, query.on_name, trace_of(request))
+    now = await _now(state)
+    checked = await _judge(state, caller, items, query.on_name, trace_of(request), now)
     warnings = await _judge_tasks(state, checked)
+    doubts = dict(islice(_doubts(checked, now), FAULTS_LIMIT))
     if not query.partial:
         stored: Sequence[Submitted | Refused] = await _together(state, caller, _all_or_none(checked))
     else:
         stored = await _one_by_one_if_needed(state, caller, checked)
-    result = _batch(stored, warnings, request_id_of(request))
+    result = _batch(stored, warnings, doubts, request_id_of(request))
     return answer(result, status=200 if result.refused_count else 201)
 
 
@@ -104,16 +111,24 @@ def _lines(body: bytes) -> Sequence[msgspec.Raw | bytes]:
     return [line for line in body.split(b"\n") if line.strip()]
 
 
+async def _now(state: ApiState) -> datetime:
+    async with state.database.connection() as connection:
+        return await database_clock.now(connection, now=state.clock.database_now())
+
+
 async def _judge(
-    state: ApiState, caller: Caller, items: Sequence[msgspec.Raw | bytes], on_name: OnName, trace: str | None
+    state: ApiState,
+    caller: Caller,
+    items: Sequence[msgspec.Raw | bytes],
+    on_name: OnName,
+    trace: str | None,
+    now: datetime,
 ) -> list[Checked]:
     """Each job, or what is wrong with it. Other callers get their turn in between, and the time of a batch is limited."""
     checked: list[Checked] = []
-    async with state.database.connection() as connection:
-        now = await database_clock.now(connection, now=state.clock.database_now())
     begun_s, judged_count, rest_at = state.clock.monotonic(), 0, 1
     for index, item in enumerate(items):
-        if index % _BREATH == _BREATH - 1:
+        if index % _YIELD_AFTER == _YIELD_AFTER - 1:
             await asyncio.sleep(0)
         try:
             asked = decoded(item, wire.JobRequest, check_job)
@@ -125,7 +140,7 @@ async def _judge(
         except Refused as refused:
             checked.append(refused)
         if judged_count >= rest_at:
-            rest_at += _BREATH
+            rest_at += _YIELD_AFTER
             await asyncio.sleep(0)
             if state.clock.monotonic() - begun_s > JUDGING_S:
                 raise Refused(
@@ -144,6 +159,13 @@ async def _judge_tasks(state: ApiState, checked: list[Checked]) -> list[str]:
         if not isinstance(one, Refused) and one.task in unknown:
             checked[index] = invalid("/handler", f"no live worker knows the task {one.task!r}, and strict_tasks is on")
     return []
+
+
+def _doubts(checked: Iterable[Checked], now: datetime) -> Iterator[tuple[int, list[str]]]:
+    """The warnings about a job, by its place in the batch."""
+    for index, one in enumerate(checked):
+        if isinstance(one, ScheduleDocument) and (doubts := warnings_of(one, after=now)):
+            yield index, doubts
 
 
 def _all_or_none(checked: Iterable[Checked]) -> list[Document]:
@@ -182,6 +204,27 @@ async def _together(state: ApiState, caller: Caller, documents: Sequence[Documen
         raise Refused("invalid", detail, [Fault(pointer="", detail=str(error))]) from None
     except AlreadyExists as error:
         raise Refused(error.code, f"nothing was written; {error}", [Fault(pointer="", detail=str(error))]) from None
+    except (KeyBusy, Contention) as error:
+        if state.may_wait:
+            raise await _named(state, caller, documents, error) from None
+        raise  # it is tried again where it may wait
+
+
+async def _named(state: ApiState, caller: Caller, documents: Sequence[Document], error: Exception) -> Exception:
+    """The problem of the first job that waits for another transaction. The look for it submits nothing."""
+    once = {index: one for index, one in enumerate(documents) if isinstance(one, Submission)}
+    tried: list[Tried] = []
+    with suppress(_OnlyALook):
+        async with state.database.transaction() as connection:
+            tried = await submit_each(connection, caller, list(once.values()), notify=False, now=state.clock.database_now())
+            raise _OnlyALook
+    waiting = ((index, one.waits_for) for index, one in zip(once, tried, strict=True) if one.waits_for is not None)
+    index, waits_for = next(waiting, (None, ""))
+    return error if index is None else busy_problem(waits_for or "", once[index], pointer(index))
+
+
+class _OnlyALook(Exception):
+    """Rolls back."""
 
 
 async def _submit(state: ApiState, caller: Caller, connection: Connection, documents: Sequence[Document]) -> list[Submitted]:
@@ -194,6 +237,7 @@ async def _one_by_one_if_needed(state: ApiState, caller: Caller, checked: Sequen
     results: dict[int, Submitted | Refused] = {index: one for index, one in enumerate(checked) if isinstance(one, Refused)}
     good = [index for index, one in enumerate(checked) if not isinstance(one, Refused)]
     slices = [good[start : start + _SLICE] for start in range(0, len(good), _SLICE)]
+    waiting: dict[int, str] = {}  # with what another transaction holds
     while slices:
         part = slices.pop()
         documents = [one for index in part if not isinstance(one := checked[index], Refused)]
@@ -201,20 +245,51 @@ async def _one_by_one_if_needed(state: ApiState, caller: Caller, checked: Sequen
             async with state.database.transaction() as connection:
                 stored = await _submit(state, caller, connection, documents)
         except _OF_ONE as error:
-            if len(part) == 1:
-                results[part[0]] = refusal(error) or Refused("invalid", str(error))
-            else:
+            if len(part) > 1:
                 slices += [part[: len(part) // 2], part[len(part) // 2 :]]
+            elif isinstance(error, KeyBusy | Contention):
+                waiting[part[0]] = "key" if isinstance(error, KeyBusy) else error.waits_for or ""
+            else:
+                results[part[0]] = _problem(error)
         else:
             results |= zip(part, stored, strict=True)
+    results |= await _wait_for(state, caller, checked, waiting)
     return [results[index] for index in range(len(checked))]
 
 
-def _batch(stored: Sequence[Submitted | Refused], warnings: Sequence[str], request_id: str) -> wire.Batch:
+async def _wait_for(
+    state: ApiState, caller: Caller, checked: Sequence[Checked], waiting: Mapping[int, str]
+) -> dict[int, Submitted | Refused]:
+    """Rule "a waiting caller leaves the group": jobs that another transaction keeps waiting, one after the other, in the
+    waiting pool."""
+    results: dict[int, Submitted | Refused] = {}
+    until_s = state.clock.monotonic() + WAITING_S
+    for index, kind in waiting.items():
+        one = checked[index]
+        assert not isinstance(one, Refused), "it was sent to the database"  # noqa: S101
+        try:
+            if state.clock.monotonic() >= until_s:
+                raise Contention("the other jobs of this batch have already waited")
+            async with state.waiting_pool.taken() as database, database.transaction() as connection:
+                (results[index],) = await _submit(state, caller, connection, [one])
+        except (KeyBusy, Contention) as error:
+            results[index] = busy_problem(kind, one) if isinstance(one, Submission) else _problem(error)
+        except _OF_ONE as error:
+            results[index] = _problem(error)
+    return results
+
+
+def _problem(error: Exception) -> Refused:
+    return refusal(error) or Refused("invalid", str(error))
+
+
+def _batch(
+    stored: Sequence[Submitted | Refused], warnings: Sequence[str], doubts: Mapping[int, Sequence[str]], request_id: str
+) -> wire.Batch:
     items = [
         wire.BatchItem(index=index, problem=document(one, request_id))
         if isinstance(one, Refused)
-        else wire.BatchItem(index=index, id=one.id, created=one.created)
+        else wire.BatchItem(index=index, id=one.id, created=one.created, warnings=doubts.get(index, ()))
         for index, one in enumerate(stored)
     ]
     return wire.Batch(

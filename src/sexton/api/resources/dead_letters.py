@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import accumulate
+from typing import TypeVar
 from uuid import UUID
 
 from litestar import Response
@@ -23,10 +25,13 @@ from sexton.operations import replay as letters
 from sexton.store.database import Connection
 from sexton.store.views.search import PAGE_BYTES, Found
 from sexton.store.work import dead_letters as store
+from sexton.store.work.dead_letters import ReplayedRun
 
 from .pages import newest_first
 
 operation = partial(Operation, tag="dead letters")
+
+Changed = TypeVar("Changed")
 
 _BODY_LIMIT = 2 * 1024 * 1024  # ten thousand ids and some space
 
@@ -75,15 +80,13 @@ async def replay(request: ApiRequest) -> Response[bytes]:
 
     Each once, with a fresh budget; a letter that another caller replays at the same time is left to that caller.
     """
-    state, asked = state_of(request), await read(request, wire.ReplayRequest)
-    chosen = _chosen(asked.filter)
-    async with state.database.transaction() as connection:
-        ids = await store.find_ids(connection, chosen, limit=asked.limit)
-        replayed = []
-        if ids and not asked.dry_run:
-            replayed = await letters.replay(
-                connection, caller_of(request), ids, keep_key=asked.keep_key, now=state.clock.database_now()
-            )
+    asked = await read(request, wire.ReplayRequest)
+
+    async def replay(connection: Connection, ids: Sequence[UUID]) -> list[ReplayedRun]:
+        now = state_of(request).clock.database_now()
+        return await letters.replay(connection, caller_of(request), ids, keep_key=asked.keep_key, now=now)
+
+    ids, replayed = await _change(request, asked, replay)
     return answer(wire.Replay(matched_count=len(ids), replayed=[one.job_id for one in replayed], dry_run=asked.dry_run))
 
 
@@ -99,10 +102,7 @@ async def discard(request: ApiRequest) -> Response[bytes]:
     Their jobs stay failed; only the letters are deleted.
     """
     asked = await read(request, wire.DiscardRequest)
-    chosen = _chosen(asked.filter)
-    async with state_of(request).database.transaction() as connection:
-        ids = await store.find_ids(connection, chosen, limit=asked.limit)
-        gone = await letters.discard(connection, caller_of(request), ids) if ids and not asked.dry_run else []
+    ids, gone = await _change(request, asked, lambda connection, ids: letters.discard(connection, caller_of(request), ids))
     return answer(wire.Discard(matched_count=len(ids), discarded=gone, dry_run=asked.dry_run))
 
 
@@ -115,6 +115,18 @@ async def discard_one(request: ApiRequest) -> Response[bytes]:
     if not gone:
         raise NotFound(f"there is no dead letter {wanted}")
     return answer(wire.Discard(matched_count=1, discarded=gone, dry_run=False))
+
+
+async def _change(
+    request: ApiRequest,
+    asked: wire.ReplayRequest | wire.DiscardRequest,
+    change: Callable[[Connection, Sequence[UUID]], Awaitable[list[Changed]]],
+) -> tuple[Sequence[UUID], list[Changed]]:
+    """The letters that the request selects, and what the change did to them: nothing in a dry run."""
+    chosen = _chosen(asked.filter)
+    async with state_of(request).database.transaction() as connection:
+        ids = await store.find_ids(connection, chosen, limit=asked.limit)
+        return ids, await change(connection, ids) if ids and not asked.dry_run else []
 
 
 def _chosen(asked: wire.DeadLetterFilter) -> store.Filter:

@@ -58,11 +58,11 @@ def _is_wanted(query: EventsQuery, transition: Transition) -> bool:
 
 
 def _resume_at(request: ApiRequest) -> datetime | None:
-    said = request.headers.get("last-event-id")
-    if not said:
+    last_id = request.headers.get("last-event-id")
+    if not last_id:
         return None
     try:
-        return within_history(msgspec.convert(said.partition("~")[0], wire.Instant))
+        return within_history(msgspec.convert(last_id.partition("~")[0], wire.Instant))
     except msgspec.ValidationError:
         raise invalid("Last-Event-ID", "is not an id of this API; send the `id` of the last event, or leave it out") from None
 

@@ -16,9 +16,7 @@ from sexton.api.answers.responses import answer
 from sexton.api.openapi.description import Operation, ok
 from sexton.api.state import ApiRequest, state_of
 from sexton.store import clock as database_clock
-from sexton.store.database import Connection
 from sexton.store.fleet import workers as store
-from sexton.store.views.overview import NODE_ALIVE_S
 
 operation = partial(Operation, tag="fleet")
 
@@ -27,7 +25,7 @@ Member = TypeVar("Member", store.Worker, store.Node)
 
 def _listing(
     path: str,
-    find: Callable[[Connection], Awaitable[Sequence[Member]]],
+    find: Callable[..., Awaitable[Sequence[Member]]],
     view: Callable[[Member, float], msgspec.Struct],
     **words: Any,
 ) -> HTTPRouteHandler:
@@ -36,27 +34,16 @@ def _listing(
         state = state_of(request)
         async with state.database.connection() as connection:
             now = await database_clock.now(connection, now=state.clock.database_now())
-            rows = await find(connection)
+            rows = await find(connection, now=now)
         return answer(wire.Page(items=[view(row, max((now - row.beat_at).total_seconds(), 0.0)) for row in rows]))
 
     return list_
 
 
+_WORKERS = ok("All known ones, including those lost recently.", wire.Page[wire.Worker])
+_NODES = ok("Each with the partitions it leads.", wire.Page[wire.Node])
+
 HANDLERS = [
-    _listing(
-        "/v1/workers",
-        store.workers,
-        views.worker,
-        id="listWorkers",
-        summary="List workers",
-        answers=ok("All known ones, including those lost recently.", wire.Page[wire.Worker]),
-    ),
-    _listing(
-        "/v1/nodes",
-        store.nodes,
-        partial(views.node, alive_s=NODE_ALIVE_S),
-        id="listNodes",
-        summary="List scheduler nodes",
-        answers=ok("Each with the partitions it leads.", wire.Page[wire.Node]),
-    ),
+    _listing("/v1/workers", store.workers, views.worker, id="listWorkers", summary="List workers", answers=_WORKERS),
+    _listing("/v1/nodes", store.nodes, views.node, id="listNodes", summary="List scheduler nodes", answers=_NODES),
 ]

@@ -44,7 +44,7 @@ async def readyz(request: ApiRequest) -> Response[bytes]:
     """Check whether this process can work."""
     database = state_of(request).database
     checks: dict[str, wire.Check] = {}
-    for name, check in (("database", _reach), ("migrations", migrations.require_current), ("home", cluster.require_home)):
+    for name, check in (("database", _ping), ("migrations", migrations.require_current), ("home", cluster.require_home)):
         checks[name] = await _check(check, database)
         if not checks[name].ok:
             break  # the rest depends on it
@@ -54,7 +54,7 @@ async def readyz(request: ApiRequest) -> Response[bytes]:
     )
 
 
-async def _reach(database: Postgres) -> None:
+async def _ping(database: Postgres) -> None:
     async with database.connection() as connection:
         await connection.fetch("SELECT 1")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import assert_never
@@ -25,10 +26,12 @@ from sexton.api.requests.queries import EditQuery, JobQuery, JobsQuery, StatusQu
 from sexton.api.requests.revisions import revision_of
 from sexton.api.requests.submissions import check_job, key_of, payload_of, schedule_of, submission_of, trace_of
 from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
-from sexton.domain.schedule.document import ScheduleDocument
+from sexton.clock import host_now
+from sexton.domain.schedule.document import ScheduleDocument, warnings_of
 from sexton.operations import forecast, jobs, one_time_jobs, recurring_jobs
 from sexton.operations.cancel import CANCELLED
 from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.recurring_jobs import Pause
 from sexton.store import clock as database_clock
 from sexton.store.uuid7 import is_recurring
 from sexton.store.views import search
@@ -92,6 +95,7 @@ async def _submit_recurring(
     async with state.database.transaction() as connection:
         now = await database_clock.now(connection, now=state.clock.database_now())
         document = schedule_of(asked, now=now, on_name=query.on_name, submitted_by=caller.actor, trace=trace, key=key)
+        warnings += warnings_of(document, after=now)
         (written,) = await recurring_jobs.submit(connection, caller, [document], now=state.clock.database_now())
         view = await store.show(connection, written.id)
     headers = {"Location": f"/v1/jobs/{view.id}", "ETag": f'"{view.version}"'}
@@ -140,7 +144,7 @@ async def show(request: ApiRequest) -> Response[bytes]:
         with state.load_shedder.aside():
             await asyncio.sleep(_LOOK_S)
         view = await _show(state, wanted)
-    return tagged(request, views.job(view), view.version)
+    return tagged(request, views.job(view, forecast.doubts(view, after=state.clock.database_now() or host_now())), view.version)
 
 
 async def _show(state: ApiState, job_id: UUID) -> JobView:
@@ -183,15 +187,20 @@ async def edit(request: ApiRequest) -> Response[bytes]:
         async with state.database.transaction() as connection:
             return _told(await one_time_jobs.edit(connection, caller, wanted, changes, version=version, now=now))
 
+    warnings: list[str] = []
+
     def revise(view: JobView, at: datetime) -> ScheduleDocument:
-        return checked(asked, lambda one: revision_of(one, view, now=at))
+        document = checked(asked, lambda one: revision_of(one, view, now=at))
+        warnings.extend(warnings_of(document, after=at))
+        return document
 
     async with state.database.transaction() as connection:
         if query.preview:
             monotonic = state.clock.monotonic
             seen = await forecast.of_edit(connection, caller, wanted, revise, monotonic=monotonic, now=now)
-            return answer(wire.EditPreview(**seen._asdict()))
-        return _told(await recurring_jobs.revise(connection, caller, wanted, revise, version=version, now=now))
+            return answer(wire.EditPreview(**seen._asdict(), warnings=warnings))
+        view = await recurring_jobs.revise(connection, caller, wanted, revise, version=version, now=now)
+        return _told(view, warnings)
 
 
 @operation(
@@ -228,7 +237,7 @@ async def set_status(request: ApiRequest) -> Response[bytes]:
             raise invalid("/resume_at", "is only for pausing a recurring job; leave it out")
         match change.status:
             case "paused":
-                view = await jobs.pause(connection, caller, wanted, note=change.note, resume_at=change.resume_at, now=now)
+                view = await jobs.pause(connection, caller, wanted, Pause(change.note, change.resume_at), now=now)
             case "active":
                 view = await jobs.resume(connection, caller, wanted, now=now)
             case "cancelled":
@@ -294,8 +303,8 @@ async def run(request: ApiRequest) -> Response[bytes]:
         return _told(await jobs.run_now(connection, caller_of(request), wanted, payload=payload, now=now))
 
 
-def _told(view: JobView) -> Response[bytes]:
-    return answer(views.job(view), headers={"ETag": f'"{view.version}"'})
+def _told(view: JobView, warnings: Sequence[str] = ()) -> Response[bytes]:
+    return answer(views.job(view, warnings), headers={"ETag": f'"{view.version}"'})
 
 
 HANDLERS = [submit, find, show, edit, set_status, cancel, run, retry]

@@ -32,7 +32,7 @@ async def find(request: ApiRequest) -> Response[bytes]:
     query, state = query_of(request, LimitsQuery), state_of(request)
     prefix, now = query.prefix or "", state.clock.database_now()
 
-    async def found(connection: Connection, after: str) -> list[store.Standing]:
+    async def found(connection: Connection, after: str) -> list[store.LimitUse]:
         return await store.find(connection, prefix=prefix, after=after, limit=query.limit, now=now)
 
     return await by_name(request, query, found, views.limit, lambda one: one.key)

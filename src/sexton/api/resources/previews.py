@@ -17,7 +17,7 @@ from sexton.api.requests.faults import checked, refused
 from sexton.api.requests.parameters import within_history
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.clock import host_now
-from sexton.domain.schedule import describe, schedule
+from sexton.domain.schedule import describe, dialects, schedule
 from sexton.domain.schedule.recurrence import seed_of
 from sexton.operations import forecast
 from sexton.store import clock as database_clock
@@ -52,8 +52,14 @@ async def preview(request: ApiRequest) -> Response[bytes]:
             rule = await forecast.of_job(connection, caller_of(request), asked.job_id)
     after = within_history(asked.after) or now
     found = [] if rule.is_over else forecast.taken(forecast.due(rule, after=after), asked.count, state.clock.monotonic)
-    described_as = describe(rule.schedule, rule.seed)
-    return answer(wire.Preview(description=described_as, timezone=rule.schedule.timezone, fires=found))
+    return answer(
+        wire.Preview(
+            description=describe(rule.schedule, rule.seed),
+            timezone=rule.schedule.timezone,
+            fires=found,
+            warnings=dialects.warnings(rule.schedule, after=after, seed=rule.seed),
+        )
+    )
 
 
 def _rule(asked: wire.PreviewRequest, now: datetime) -> forecast.Rule:
@@ -62,9 +68,9 @@ def _rule(asked: wire.PreviewRequest, now: datetime) -> forecast.Rule:
 
 
 def _refuse_both(asked: wire.PreviewRequest) -> None:
-    said = [field for field in (*wire.RULE_FIELDS, "tenant", "name") if getattr(asked, field) is not None]
-    if said:
-        raise refused([wire.Fault(pointer=f"/{field}", detail="give a schedule or a job_id, not both") for field in said])
+    given = [field for field in (*wire.RULE_FIELDS, "tenant", "name") if getattr(asked, field) is not None]
+    if given:
+        raise refused([wire.Fault(pointer=f"/{field}", detail="give a schedule or a job_id, not both") for field in given])
 
 
 HANDLERS = [preview]

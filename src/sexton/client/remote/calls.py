@@ -87,7 +87,7 @@ def batches(
 
 
 def shifted(items: Sequence[wire.BatchItem], first: int) -> list[wire.BatchItem]:
-    """Numbered as the caller counts."""
+    """The items with the numbers that they have in the caller's list."""
     return [msgspec.structs.replace(item, index=item.index + first) for item in items] if first else list(items)
 
 

@@ -20,7 +20,7 @@ from . import calls
 from .call import Call, Pages, encoded, get, part
 from .faces import Operation, Stream, call, pages
 from .sender import Sender
-from .waiting import BREATH_S, ENDED, Patience, result_of
+from .waiting import ENDED, PAUSE_S, Patience, result_of
 
 
 class JobFilters(TypedDict, total=False):
@@ -219,7 +219,7 @@ class JobCalls(Sender):
             if job.status in ENDED:
                 return job
             patience.check(self._now())
-            await self._sleep(BREATH_S)
+            await self._sleep(PAUSE_S)
 
 
 _ACTIVE = wire.StatusChange(status="active")

@@ -23,8 +23,8 @@ _BUSY = frozenset({429, 502, 503, 504})
 class Persistence:
     """The tries of one call. Returns the pause before the next try, or raises an error that says what to do."""
 
-    def __init__(self, call: Call[Any], retries: int, dice: Rng, address: str) -> None:
-        self._call, self._left, self._dice, self._address = call, retries, dice, address
+    def __init__(self, call: Call[Any], retries: int, rng: Rng, address: str) -> None:
+        self._call, self._left, self._rng, self._address = call, retries, rng, address
         self._pause_s = PAUSE_S_MIN
 
     def after_failure(self, error: httpx.RequestError) -> float:
@@ -47,7 +47,7 @@ class Persistence:
     def _next(self) -> float:
         self._left -= 1
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 3, PAUSE_S_MAX)
-        return pause_s * self._dice.uniform(0.5, 1.0)
+        return pause_s * self._rng.uniform(0.5, 1.0)
 
 
 def unreachable(address: str, error: httpx.RequestError) -> ApiUnavailable:

@@ -24,7 +24,7 @@ PAGE = 500
 class Sender(ABC):
     def __init__(self, url: str, timeout_s: float, retries: int) -> None:
         self._address = shown(validated(url))
-        self._timeout_s, self._retries, self._dice = timeout_s, retries, entropy()
+        self._timeout_s, self._retries, self._rng = timeout_s, retries, entropy()
 
     @abstractmethod
     async def _request(self, **request: Any) -> httpx.Response: ...
@@ -70,4 +70,4 @@ class Sender(ABC):
         return list((await self._send(get(path, page))).items)
 
     def _persistence(self, call: Call[Any]) -> Persistence:
-        return Persistence(call, self._retries, self._dice, self._address)
+        return Persistence(call, self._retries, self._rng, self._address)

@@ -12,7 +12,7 @@ from sexton.wire import Job
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
 WAIT_S_MAX = 20.0  # of one call; the server answers when the job ends
-BREATH_S = 0.05  # between two calls: a server that is about to stop answers at once
+PAUSE_S = 0.05  # between two calls: a stopping server answers at once, without waiting
 
 
 class Patience:

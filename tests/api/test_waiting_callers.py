@@ -1,0 +1,249 @@
+"""Rule "a waiting caller leaves the group", in an API server: a caller that needs a row that another transaction holds waits
+apart from the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from sexton.api import waiting_lines
+from sexton.api.answers.problems import Refused
+from sexton.api.group_commit import GroupCommit
+from sexton.api.waiting_lines import Stored
+from sexton.clock import ManualClock, SystemClock
+from sexton.domain.job import Submission, submission
+from sexton.store.database import SHARED, Connection, Postgres
+from sexton.store.postgres import waiting_pool
+from tests.api.remote_hand import Hand
+from tests.api.support import Api, opened, problem
+from tests.rig import NOW
+
+LATE_S = 30.0  # a condition that does not hold after this time has failed
+
+BUSY: dict[str, tuple[str, Submission]] = {
+    "key": ("SELECT sexton.submit('a', key => 'k')", submission("a", {}, key="k")),
+    "unique": (
+        """SELECT sexton.submit_jobs('[{"task": "b", "unique": {"by": ["task", "payload"]}}]')""",
+        submission("b", {}, unique=True),
+    ),
+    "limit": (
+        """SELECT sexton.submit_jobs('[{"task": "c", "limit": {"key": "l", "running": 1}}]')""",
+        submission("c", {}, limit={"key": "l", "running": 1}),
+    ),
+    "table": ("LOCK TABLE sexton.job_tags", submission("d", {}, tags=["t"])),
+}
+
+
+@pytest.fixture
+async def shared(database_url: str) -> AsyncIterator[Postgres]:
+    """Few connections, as in a server with many callers."""
+    opened = await Postgres.open(database_url, size=2, timeouts=SHARED)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def api(shared: Postgres) -> AsyncIterator[Api]:
+    async with opened(shared) as api:
+        yield api
+
+
+@asynccontextmanager
+async def held(url: str, *statements: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """In a transaction of another session, which is left open."""
+    holder = await asyncpg.connect(url)
+    try:
+        await holder.execute("BEGIN")
+        for statement in statements:
+            await holder.execute(statement)
+        yield holder
+    finally:
+        await holder.close()
+
+
+async def waiting(holder: asyncpg.Connection[Any]) -> int:
+    """The number of sessions of this server that wait for a lock."""
+    await holder.execute("SELECT pg_stat_clear_snapshot()")
+    query = """SELECT count(*) FROM pg_stat_activity
+      WHERE datname = current_database() AND application_name = 'sexton' AND wait_event_type = 'Lock'"""
+    return int(await holder.fetchval(query))
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    async with asyncio.timeout(LATE_S):
+        while not await holds():  # noqa: ASYNC110  (no notification for this)
+            await asyncio.sleep(0.01)
+
+
+def others(group: GroupCommit, count: int = 20) -> list[asyncio.Task[Stored]]:
+    """With keys of their own; otherwise like the submission that has to wait."""
+    return [asyncio.create_task(group.submit(submission("a", {}, key=f"own {n}"))) for n in range(count)]
+
+
+class Counted:
+    """Counts the statements of the group; callers that wait have connections of their own."""
+
+    def __init__(self, real: Postgres) -> None:
+        self._real, self.count = real, 0
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        self.count += 1
+        async with self._real.connection() as connection:
+            yield connection
+
+    def transaction(self) -> Any:
+        return self._real.transaction()
+
+
+class TestTheGroup:
+    @pytest.mark.parametrize("kind", BUSY)
+    async def test_the_others_are_answered_while_one_waits(self, shared: Postgres, database_url: str, kind: str) -> None:
+        """C19: for any lock. The waiting caller is answered when the other transaction has ended."""
+        statement, busy = BUSY[kind]
+        group = GroupCommit(shared, SystemClock(), notify=True)
+        async with held(database_url, statement) as holder:
+            late = asyncio.create_task(group.submit(busy))
+            assert all(stored.created for stored in await asyncio.gather(*others(group)))
+            assert not late.done()
+            await holder.execute("COMMIT")
+            assert (await late).created == (kind in ("limit", "table"))
+        await group.close()
+
+    async def test_a_tenant_whose_limits_are_locked_does_not_delay_the_others(
+        self, shared: Postgres, database_url: str
+    ) -> None:
+        """C9: its own submissions are decided by the cached numbers, as before."""
+        group = GroupCommit(shared, SystemClock(), notify=True)
+        async with shared.connection() as connection:
+            await connection.fetch("INSERT INTO sexton.tenants (name, waiting_max, updated_at) VALUES ('t', 100, now())")
+        async with held(database_url, "SELECT sexton.submit('a', tenant => 't')"):
+            late = asyncio.create_task(group.submit(submission("a", {}, tenant="t")))
+            assert all(stored.created for stored in await asyncio.gather(*others(group)))
+            assert (await late).created
+            assert group._lines.busy(submission("a", {}, tenant="t")) == ("tenant", "t")
+        await group.close()
+
+    async def test_a_busy_key_delays_no_second_group(self, shared: Postgres, database_url: str) -> None:
+        """C19: the next submission with that key waits apart at once."""
+        counted = Counted(shared)
+        group = GroupCommit(counted, SystemClock(), notify=True, waiting_pool=waiting_pool.WaitingPool(shared))
+        busy = BUSY["key"][1]
+        async with held(database_url, BUSY["key"][0]) as holder:
+            first = asyncio.create_task(group.submit(busy))
+
+            async def is_apart() -> bool:
+                return group._lines.busy(busy) is not None and await waiting(holder) == 1
+
+            await until(is_apart)
+            counted.count = 0
+            again = [asyncio.create_task(group.submit(busy)) for _ in range(10)]
+            await asyncio.gather(*others(group))
+            assert counted.count <= 2
+            assert await waiting(holder) == 1
+            await holder.execute("COMMIT")
+            stored = await asyncio.gather(first, *again)
+        assert len({one.job.id for one in stored}) == 1
+        counted.count = 0
+        assert not (await group.submit(busy)).created
+        assert counted.count > 0, "it is free, so the group takes it again"
+        await group.close()
+
+    async def test_it_ends_with_a_problem_that_names_the_key(self, shared: Postgres, database_url: str) -> None:
+        """F2: the key, that another transaction holds it, and what to do."""
+        group = GroupCommit(shared, SystemClock(), notify=True)
+        async with held(database_url, *(statement for statement, _ in list(BUSY.values())[:3])):
+            tries = [asyncio.create_task(group.submit(busy)) for _, busy in list(BUSY.values())[:3]]
+            refused = [error for error in await asyncio.gather(*tries, return_exceptions=True) if isinstance(error, Refused)]
+        assert [error.code for error in refused] == ["idempotency_key_busy", "contention", "contention"]
+        assert [fault.pointer for error in refused for fault in error.faults] == ["/idempotency_key", "/unique", "/limit"]
+        assert refused[0].detail.startswith('another transaction holds the idempotency key "k" and has not ended; nothing was')
+        assert refused[1].detail.startswith("another transaction submits an equal job")
+        assert refused[2].detail.startswith('another transaction creates the limit "l"')
+        await group.close()
+
+    async def test_more_busy_keys_than_connections_for_them_wait_in_turn(self, shared: Postgres, database_url: str) -> None:
+        """C19: a bounded number of connections, whatever the callers do. The other callers keep theirs."""
+        group = GroupCommit(shared, SystemClock(), notify=True)
+        assert waiting_pool.WAITING_POOL_SIZE == 4
+        keys = [f"k{n}" for n in range(2 * waiting_pool.WAITING_POOL_SIZE)]
+        async with held(database_url, *(f"SELECT sexton.submit('a', key => '{key}')" for key in keys)) as holder:
+            tries = [asyncio.create_task(group.submit(submission("a", {}, key=key))) for key in keys]
+
+            async def are_taken() -> bool:
+                return await waiting(holder) == waiting_pool.WAITING_POOL_SIZE
+
+            await until(are_taken)
+            assert all(stored.created for stored in await asyncio.gather(*others(group)))
+            assert await waiting(holder) <= waiting_pool.WAITING_POOL_SIZE
+            await holder.execute("ROLLBACK")
+            answers = await asyncio.gather(*tries, return_exceptions=True)
+        assert {type(answer) for answer in answers} <= {Stored, Refused}
+        await group.close()
+
+    async def test_a_busy_key_is_forgotten_after_a_while(self, shared: Postgres) -> None:
+        clock = ManualClock(NOW)
+        lines = waiting_lines.WaitingLines(
+            waiting_pool.WaitingPool(shared), GroupCommit(shared, clock, notify=True)._store, clock
+        )
+        answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        busy = BUSY["key"][1]
+        lines.add("key", waiting_lines.Waiting(busy, answer))
+        assert lines.busy(busy) == ("key", "default", "k")
+        assert lines.busy(submission("a", {}, key="k", tenant="other")) is None
+        clock.move(timedelta(seconds=waiting_lines.BUSY_S))
+        assert lines.busy(busy) is None
+        await lines.close()
+
+
+class TestTheOtherCalls:
+    async def test_callers_that_wait_leave_the_connections_to_the_others(self, api: Api, database_url: str) -> None:
+        """C19: more of them than the server has connections."""
+        job = await api.submit()
+        async with held(database_url, f"SELECT FROM sexton.runs WHERE job_id = '{job['id']}' FOR UPDATE") as holder:
+            cancels = [asyncio.create_task(api.http.delete(f"/v1/jobs/{job['id']}")) for _ in range(3)]
+            await until(lambda: waiting(holder))
+            assert (await api.http.get(f"/v1/jobs/{job['id']}")).status_code == 200
+            await api.submit()
+            assert not any(cancel.done() for cancel in cancels)
+            await holder.execute("COMMIT")
+            assert {(await cancel).status_code for cancel in cancels} <= {200, 409}
+
+    async def test_a_busy_key_in_a_batch_is_named(self, api: Api, database_url: str) -> None:
+        """A11, F2: all or nothing."""
+        bodies = [{"handler": "a"}, {"handler": "a", "idempotency_key": "k"}]
+        async with held(database_url, BUSY["key"][0]):
+            answer = await api.http.post("/v1/jobs/batch", json=bodies)
+        told = problem(answer, 409, "idempotency_key_busy", "/1/idempotency_key")
+        assert '"k"' in told["detail"]
+        assert await api.count() == 0
+
+    async def test_the_others_of_a_partial_batch_are_written(self, api: Api, database_url: str) -> None:
+        """A11: one object per line, and each has its own answer."""
+        lines = b'{"handler": "a"}\n{"handler": "a", "idempotency_key": "k"}\n{"handler": "a", "idempotency_key": "own"}\n'
+        headers = {"Content-Type": "application/x-ndjson"}
+        async with held(database_url, BUSY["key"][0]):
+            answer = (await api.http.post("/v1/jobs/batch?partial=true", content=lines, headers=headers)).json()
+        assert [item.get("created") for item in answer["items"]] == [True, None, True]
+        assert answer["items"][1]["problem"]["code"] == "idempotency_key_busy"
+        assert '"k"' in answer["items"][1]["problem"]["detail"]
+
+    async def test_a_locked_run_among_the_reports_of_a_remote_worker_fails_alone(self, api: Api, database_url: str) -> None:
+        """C19: the others are recorded, and the worker reports this one again."""
+        hand = Hand(api)
+        for _ in range(3):
+            await api.submit()
+        runs = await hand.acquire(limit=3)
+        items = [{"run_id": run["run_id"], "lease": run["lease"], "result": n} for n, run in enumerate(runs)]
+        async with held(database_url, f"SELECT FROM sexton.runs WHERE id = '{runs[1]['run_id']}' FOR UPDATE"):
+            answers = (await api.http.post("/v1/runs/complete", json={"items": items})).json()["items"]
+        assert [one["problem"] and one["problem"]["code"] for one in answers] == [None, "contention", None]
+        assert runs[1]["run_id"] in answers[1]["problem"]["detail"]
+        again = (await api.http.post("/v1/runs/complete", json={"items": items})).json()["items"]
+        assert [one["problem"] for one in again] == [None] * 3
