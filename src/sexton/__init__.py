@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sexton.domain.targets import GrpcTarget, HttpTarget, ScriptTarget, SecretRef
     from sexton.errors import (
         AlreadyExists,
+        AmbiguousCron,
         ApiError,
         ApiUnavailable,
         Contention,
@@ -87,6 +88,7 @@ _HOMES = {
     ),
     "sexton.errors": (
         "AlreadyExists",
+        "AmbiguousCron",
         "ApiError",
         "ApiUnavailable",
         "Contention",
@@ -126,6 +128,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AlreadyExists",
+    "AmbiguousCron",
     "ApiError",
     "ApiUnavailable",
     "App",

@@ -1,5 +1,5 @@
 """`python -m sexton`."""
 
-from sexton.cli.main import main
+from sexton.cli.main import entry_point
 
-main()
+entry_point()

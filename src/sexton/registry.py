@@ -43,7 +43,7 @@ class Registry:
     def __init__(self) -> None:
         self._definitions: dict[str, Definition] = {}
         self.schedules: dict[str, ScheduleDocument] = {}  # by name
-        self.owner = "app"  # the owner of the schedules: where the app was found
+        self.owner = "app"  # the import path of the app; a prune ends only schedules of this owner
 
     def add(self, definition: Definition) -> None:
         other = self._definitions.get(definition.name)

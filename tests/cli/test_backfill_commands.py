@@ -1,4 +1,4 @@
-"""`sexton jobs backfill` and `sexton jobs run` with a payload: a preview, a question, and what was done."""
+"""`sexton jobs backfill` and `sexton jobs run` with a payload: a preview, a question, and the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Input(io.TextIOWrapper):
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], database_url: str) -> Call:
-    """The command with these arguments on a database: its exit code, what it answered and what it said beside."""
+    """Runs the command with these arguments on a database. Returns its exit code, output and error output."""
     monkeypatch.setenv("SEXTON_DATABASE_URL", database_url)
 
     def called(*arguments: str, answer: str | None = None) -> tuple[int, str, str]:
@@ -53,8 +53,8 @@ def job_id(call: Call) -> str:
 SINCE = (datetime.now(UTC) - timedelta(hours=12, minutes=1)).isoformat()
 
 
-def test_a_backfill_is_shown_and_asked_about_before_it_is_done(call: Call, job_id: str) -> None:
-    """A7, E6: nobody there to answer is a no, and so is a no."""
+def test_a_backfill_is_shown_and_confirmed_before_it_runs(call: Call, job_id: str) -> None:
+    """A7, E6: without a terminal the answer is no, as with "no"."""
     code, out, _ = call("jobs", "backfill", job_id, "--from", SINCE, "--dry-run")
     assert (code, "13 past fires would run" in out, "and 3 more, to" in out) == (0, True, True)
     code, _, err = call("jobs", "backfill", job_id, "--from", SINCE)
@@ -70,7 +70,7 @@ def test_a_backfill_is_shown_and_asked_about_before_it_is_done(call: Call, job_i
     assert "backfill · its backfill was stopped" in out
 
 
-def test_programs_get_what_the_api_answers(call: Call, job_id: str) -> None:
+def test_programs_get_the_answer_of_the_api(call: Call, job_id: str) -> None:
     code, out, _ = call("jobs", "backfill", job_id, "--from", SINCE, "--all", "--spacing", "2s", "--yes", "--json")
     answer = json.loads(out)
     assert (code, len(answer["fires"]), answer["dry_run"]) == (0, 13, False)
@@ -78,7 +78,7 @@ def test_programs_get_what_the_api_answers(call: Call, job_id: str) -> None:
     assert (code, json.loads(out)["ended_count"]) == (0, 13)
 
 
-def test_what_is_wrong_is_said(call: Call, job_id: str) -> None:
+def test_invalid_input_is_reported(call: Call, job_id: str) -> None:
     assert call("jobs", "backfill", job_id)[0] == 2
     assert call("jobs", "backfill", job_id, "--from", "yesterday")[0] == 2
     code, _, err = call("jobs", "backfill", job_id, "--from", SINCE, "--parallel", "--yes")

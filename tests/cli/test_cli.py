@@ -1,4 +1,4 @@
-"""The command line: exit codes that mean something, and one clear line where something is wrong."""
+"""The command line: documented exit codes, and one clear line for each error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Fresh = Callable[[], AbstractAsyncContextManager[str]]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current directory, importable while the test lasts."""
+    """The current directory, importable during the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """The command with these arguments: its exit code, what it answered and what it complained about."""
+    """Runs the command with these arguments. Returns its exit code, output and error output."""
 
     def called(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["sexton", *arguments])
@@ -58,7 +58,7 @@ def one_line(err: str) -> str:
 
 
 class TestWhatIsWrong:
-    def test_a_bad_setting_is_one_line_that_names_it(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_invalid_setting_is_one_line_that_names_it(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         """E6, F2."""
         monkeypatch.setenv("SEXTON_POOL_SIZE", "many")
         monkeypatch.setenv("SEXTON_LEASE_S", "-3")
@@ -69,8 +69,8 @@ class TestWhatIsWrong:
         code, _, err = call("stats", "--json")
         assert (code, json.loads(err)["code"]) == (2, "invalid_setting")
 
-    def test_an_empty_variable_says_nothing(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-        """E6, F2: as a compose file writes it for what the environment does not have."""
+    def test_an_empty_variable_counts_as_unset(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        """E6, F2: a compose file passes unset variables as empty."""
         monkeypatch.setenv("SEXTON_API_PORT", "")
         code, out, _ = call("config", "show", "--json")
         assert code == 0
@@ -78,15 +78,15 @@ class TestWhatIsWrong:
         assert (port["value"], port["origin"]) == (8474, "default")
 
     @pytest.mark.parametrize(
-        ("arguments", "said"), [(["why"], "'ID'"), (["stats", "--bogus"], "--bogus"), (["jobs", "bogus"], "bogus")]
+        ("arguments", "message"), [(["why"], "'ID'"), (["stats", "--bogus"], "--bogus"), (["jobs", "bogus"], "bogus")]
     )
-    def test_a_mistake_is_json_where_json_was_asked_for(self, call: Call, arguments: list[str], said: str) -> None:
-        """E6, F2: whoever reads the one reads the other."""
+    def test_an_error_is_json_with_the_json_option(self, call: Call, arguments: list[str], message: str) -> None:
+        """E6, F2: a program that reads the output also reads the errors."""
         code, out, err = call(*arguments, "--json")
         assert (code, out) == (2, "")
         problem = json.loads(err)
         assert problem["code"] == "usage"
-        assert said in problem["detail"]
+        assert message in problem["detail"]
 
     def test_a_file_that_cannot_be_read_is_one_line_that_names_it(self, call: Call, folder: Path) -> None:
         """E6, F2."""
@@ -96,7 +96,7 @@ class TestWhatIsWrong:
         assert "sexton.toml" in one_line(err)
         assert "line 1" in err
 
-    def test_no_database_is_one_line_that_says_what_to_set(self, call: Call) -> None:
+    def test_without_a_database_one_line_names_the_setting(self, call: Call) -> None:
         code, _, err = call("migrate")
         assert code == 2
         assert "SEXTON_DATABASE_URL" in one_line(err)
@@ -122,35 +122,35 @@ class TestWhatIsWrong:
         ],
     )
     @pytest.mark.parametrize("command", ["migrate", "scheduler"])
-    def test_a_url_that_is_none_is_one_line_without_its_password(
+    def test_an_invalid_url_is_one_line_without_its_password(
         self, call: Call, monkeypatch: pytest.MonkeyPatch, url: str, command: str
     ) -> None:
-        """F2, F5: nor a part of it, which is what an unescaped character in a password makes of the host and the port."""
+        """F2, F5: nor a part of it; with an unescaped character, host and port contain a part of the password."""
         monkeypatch.setenv("SEXTON_DATABASE_URL", url)
         code, _, err = call(command)
         assert code == 2
         assert "SEXTON_DATABASE_URL" in one_line(err)
         assert "hunter2" not in err
 
-    def test_the_whole_traceback_is_there_for_the_asking(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_whole_traceback_is_shown_on_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "argv", ["sexton", "--debug", "migrate"])
         with pytest.raises(SextonError, match="no database"):
             cli.main()
 
     @pytest.mark.parametrize("arguments", [["dance"], ["worker", "--fast"], ["scheduler", "--fast"]])
-    def test_a_command_that_is_not_understood_is_two(self, call: Call, arguments: list[str]) -> None:
+    def test_an_unknown_command_exits_with_2(self, call: Call, arguments: list[str]) -> None:
         """E6."""
         assert call(*arguments)[0] == 2
 
     @pytest.mark.parametrize("command", [["scheduler"], ["worker", "shop:app"]])
-    def test_a_log_level_that_does_not_exist_is_one_line(self, call: Call, command: list[str]) -> None:
+    def test_an_unknown_log_level_is_one_line(self, call: Call, command: list[str]) -> None:
         """E6."""
         code, _, err = call(*command, "--log-level", "loud")
         assert code in (1, 2)
         assert "DEBUG" in err
         assert "Traceback" not in err
 
-    def test_help_is_no_failure(self, call: Call) -> None:
+    def test_help_exits_with_0(self, call: Call) -> None:
         code, out, _ = call("--help")
         assert code == 0
         for command in ("migrate", "worker", "scheduler"):
@@ -158,7 +158,7 @@ class TestWhatIsWrong:
 
 
 class TestTheApp:
-    """What `sexton worker module:attribute` makes of its argument."""
+    """Loads the app as `sexton worker module:attribute` does."""
 
     @pytest.fixture(autouse=True)
     def shop(self, folder: Path) -> None:
@@ -204,33 +204,33 @@ class TestTheApp:
             ("needy:app", "'no_such_library'"),
         ],
     )
-    def test_what_is_wrong_with_it_is_said(self, path: str, words: str) -> None:
+    def test_an_app_that_cannot_be_loaded_is_explained(self, path: str, words: str) -> None:
         """E6."""
         with pytest.raises(SextonError) as raised:
             load_app(path)
         assert words in str(raised.value)
 
-    def test_a_library_it_lacks_is_not_taken_for_the_app_itself(self) -> None:
+    def test_a_missing_library_is_not_taken_for_a_missing_app(self) -> None:
         with pytest.raises(SextonError) as raised:
             load_app("needy:app")
         assert "run the command in the folder" not in str(raised.value)
         assert "needy" in str(raised.value)
 
-    def test_a_bug_in_it_is_its_own(self) -> None:
-        """An AttributeError inside the module does not mean that the module lacks the app."""
+    def test_an_error_in_the_app_is_raised_unchanged(self) -> None:
+        """An AttributeError inside the module does not mean that the module has no such app."""
         with pytest.raises(AttributeError, match="no_such_function"):
             load_app("buggy:app")
         with pytest.raises(SyntaxError):
             load_app("wrong:app")
 
-    def test_the_worker_says_so_too(self, call: Call) -> None:
+    def test_the_worker_reports_the_same(self, call: Call) -> None:
         code, _, err = call("worker", "nowhere:app")
         assert code == 1
         assert "nowhere" in one_line(err)
 
 
 class TestMigrate:
-    def test_it_brings_an_empty_database_up_to_date_once(
+    def test_it_migrates_an_empty_database_once(
         self, call: Call, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """D7."""
@@ -239,7 +239,7 @@ class TestMigrate:
         assert code == 0
         assert "0000_baseline/20_runs (sql, expand, transaction 1)\n    locks: none, the tables are new\n    undo:  no" in out
         planned = json.loads(call("migrate", "--plan", "--json")[1])
-        assert {one["kind"] for one in planned} == {"sql", "functions"}
+        assert {one["kind"] for one in planned} == {"sql", "functions", "index"}
         assert call("migrate", "--plan", "--print")[0] == 2
         code, out, _ = call("migrate", "--print")
         assert code == 0
@@ -254,10 +254,10 @@ class TestMigrate:
         assert json.loads(call("migrate", "--plan", "--json")[1]) == []
         assert call("migrate", "--print")[1] == "-- nothing to do\n"
 
-    def test_long_work_is_a_line_per_report_in_a_pipe_and_a_bar_on_a_terminal(
+    def test_long_work_prints_lines_to_a_pipe_and_a_bar_to_a_terminal(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """D7: a log can be read, a terminal can be watched."""
+        """D7: a log needs lines, a terminal can redraw."""
         reports = [Progressed("0103_fill", done, 100, "rows") for done in (10, 100)]
         with telling() as tell:
             for report in reports:
@@ -273,8 +273,8 @@ class TestMigrate:
         assert "100/100" in err
 
 
-async def test_a_service_needs_a_schema_and_a_home(empty_database_url: str, fresh_databases: Fresh) -> None:
-    """D9, rule "a clone does not fire": an empty database and a copy of production are refused before anything fires."""
+async def test_a_service_needs_a_schema_and_its_own_database(empty_database_url: str, fresh_databases: Fresh) -> None:
+    """D9, rule "a clone does not fire": an empty database and a copy of production are rejected before anything fires."""
     from sexton.cli.composition import ground
     from sexton.settings import Settings
 

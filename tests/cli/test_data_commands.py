@@ -1,4 +1,4 @@
-"""The data commands: what people read, what programs read, and exit codes that tell failures apart."""
+"""The data commands: output for people, output for programs, and exit codes that distinguish failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sexton.store.database import Postgres
 
 Call = Callable[..., tuple[int, str, str]]
 Drain = Callable[[], None]
-NOBODY = "0199a1b2-0000-7000-8000-000000000000"
+UNKNOWN_ID = "0199a1b2-0000-7000-8000-000000000000"
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """The command with these arguments: its exit code, what it answered and what it said beside."""
+    """Runs the command with these arguments. Returns its exit code, output and error output."""
 
     def called(*arguments: str, stdin: str | None = None, tty: bool = False) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["sexton", *arguments])
@@ -73,7 +73,7 @@ def call(run: Call, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 @pytest.fixture
 def drain(database_url: str) -> Drain:
-    """Runs all that is due, through the real pipeline."""
+    """Runs all due jobs, through the real pipeline."""
 
     async def drained() -> None:
         async with App(database_url) as app:
@@ -106,7 +106,7 @@ def served(database_url: str) -> Iterator[str]:
             found.append(address)
             ready.set()
 
-        process = ApiProcess(database, Settings(api_port=0), clock=SystemClock(), emit=lambda _: None, dice=entropy())
+        process = ApiProcess(database, Settings(api_port=0), clock=SystemClock(), emit=lambda _: None, rng=entropy())
         serving = asyncio.create_task(process.run(stop, ready=listening))
         await asyncio.to_thread(stopping.wait)
         stop.set()
@@ -153,13 +153,14 @@ class TestSubmit:
         code, out, _ = call("jobs", "show", job_id)
         assert code == 0
         assert '{"a":[null]}' in out.replace(" ", "")
+        assert ("run at" in out, "\nnext " in out) == (True, False)  # it has ended; the submitted instant is still shown
         code, out, _ = call("jobs", "executions", job_id)
         assert "succeeded" in out
         code, out, _ = call(*arguments, "--json")
         assert (json.loads(out)["created"], json.loads(out)["id"]) == (False, job_id)
 
     def test_every_policy_has_a_flag_and_is_shown(self, call: Call) -> None:
-        """A1, E6: from one table; and all faults of a command line are told at once."""
+        """A1, E6: from one table; and all faults of a command line are reported at once."""
         policies = ("--lease", "30s", "--progress-within", "20s", "--grace", "5s", "--max-lost", "2", "--max-attempts", "7")
         code, out, _ = call("submit", "echo", "--delay", "1h", "--deadline", "2h", *policies)
         job_id = out.strip()
@@ -167,6 +168,7 @@ class TestSubmit:
         shown = dict(line.split("  ", 1) for line in out.splitlines())
         facts = {name.strip(): value.strip() for name, value in shown.items()}
         assert (facts["lease"], facts["progress within"], facts["grace"], facts["max lost"]) == ("30 s", "20 s", "5 s", "2")
+        assert facts["run at"] == facts["next"]
         assert (facts["deadline"], facts["timeout"], facts["retry"]) == ("7200 s", "30 s", '{"max_attempts":7}')
         code, out, _ = call("jobs", "edit", job_id, "--lease", "10s", "--delivery", "at_most_once", "--max-lost", "1", "--json")
         job = json.loads(out)
@@ -176,8 +178,8 @@ class TestSubmit:
         assert "/lease: " in err
         assert "/grace: " in err
 
-    def test_an_awaited_job_that_failed_is_seven(self, call: Call, drain: Drain) -> None:
-        """E6: and what it said cannot move the cursor."""
+    def test_an_awaited_job_that_failed_exits_with_7(self, call: Call, drain: Drain) -> None:
+        """E6: and control characters in its error cannot move the cursor."""
         job_id = call("submit", "fail", "--key", "k")[1].strip()
         drain()
         code, out, err = call("submit", "fail", "--key", "k", "--wait")
@@ -222,7 +224,7 @@ class TestSubmit:
             (["--file", "fault.ndjson"], "/1/delay"),
         ],
     )
-    def test_wrong_input_is_two_and_one_line_and_changes_nothing(
+    def test_invalid_input_exits_with_2_and_one_line_and_changes_nothing(
         self, call: Call, folder: Path, arguments: list[str], words: str
     ) -> None:
         """E6, F2."""
@@ -235,7 +237,7 @@ class TestSubmit:
         assert len(err.splitlines()) == 1
         assert json.loads(call("jobs", "list", "--json")[1]) == []
 
-    def test_a_file_of_jobs_is_submitted_whole_or_in_part(self, call: Call, folder: Path) -> None:
+    def test_a_file_of_jobs_is_submitted_completely_or_in_part(self, call: Call, folder: Path) -> None:
         """A11."""
         lines = [{"handler": "echo", "payload": {"n": n}} for n in range(5)]
         (folder / "jobs.ndjson").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
@@ -248,8 +250,10 @@ class TestSubmit:
         assert "job 6" in err
         assert len(json.loads(call("jobs", "list", "--json")[1])) == 15
 
-    def test_what_was_submitted_before_a_fault_is_told(self, call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A11, E6: whatever the fault, or whoever tries again would submit the first ones twice."""
+    def test_jobs_that_were_submitted_before_an_error_are_listed(
+        self, call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A11, E6: after any error, because a repetition would submit them twice."""
         monkeypatch.setattr(calls, "BATCH_LIMIT", 2)
         assert call("tenants", "set", "acme", "--waiting-max", "3")[0] == 0
         (folder / "jobs.json").write_text(json.dumps([{"handler": "echo", "tenant": "acme"}] * 5, indent=2))
@@ -260,7 +264,7 @@ class TestSubmit:
 
 
 class TestJobs:
-    def test_a_watch_for_no_time_at_all_is_not_understood(self, call: Call) -> None:
+    def test_a_watch_interval_of_zero_is_rejected(self, call: Call) -> None:
         """E6."""
         code, _, err = call("jobs", "watch", "--within", "banana")
         assert (code, "within" in err, "unexpected" in err) == (2, True, False)
@@ -282,15 +286,16 @@ class TestJobs:
         assert call("jobs", "pause", first, "--note", "later")[:2] == (0, f"{first} paused\n")
         assert "later" in call("jobs", "show", first)[1]
         assert call("jobs", "resume", first)[:2] == (0, f"{first} resumed\n")
-        code, out, err = call("jobs", "cancel", NOBODY, first, second)
-        assert (code, out) == (4, f"{first} cancelled\n{second} cancelled\n")  # one that is not there does not stop the others
-        assert NOBODY in err
+        code, out, err = call("jobs", "cancel", UNKNOWN_ID, first, second)
+        # an id that does not exist does not stop the others
+        assert (code, out) == (4, f"{first} cancelled\n{second} cancelled\n")
+        assert UNKNOWN_ID in err
         assert call("jobs", "cancel", first)[0] == 5
         assert call("jobs", "retry", first)[0] == 5
-        code, out, err = call("jobs", "show", NOBODY, "--json")
+        code, out, err = call("jobs", "show", UNKNOWN_ID, "--json")
         assert (code, out, json.loads(err)["code"], json.loads(err)["status"]) == (4, "", "not_found", 404)
 
-    def test_a_watch_says_what_changes(self, call: Call, drain: Drain) -> None:
+    def test_a_watch_prints_what_changes(self, call: Call, drain: Drain) -> None:
         """A8, E6."""
         job_id = call("submit", "echo")[1].strip()
         code, out, _ = call("jobs", "watch", "--within", "10ms")
@@ -311,7 +316,7 @@ class TestDead:
         code, out, _ = call("dead", "list", "--queue", "a")
         assert jobs[0] in out
         assert "\x1b" not in out + call("dead", "show", letters[0]["id"])[1]
-        assert call("dead", "show", NOBODY)[0] == 4
+        assert call("dead", "show", UNKNOWN_ID)[0] == 4
         assert call("dead", "replay", "--all", "--dry-run")[:2] == (0, "3 would run again\n")
         assert call("dead", "replay", letters[2]["id"])[:2] == (0, "1 run again\n")
         assert call("dead", "replay", letters[2]["id"])[0] == 4
@@ -322,8 +327,8 @@ class TestDead:
         assert call("dead", "discard", "--permanent", "--queue", "a", "--yes")[:2] == (0, "1 discarded\n")
         assert len(json.loads(call("dead", "list", "--json")[1])) == 2
 
-    def test_many_at_once_are_asked_for_with_their_count(self, call: Call, drain: Drain) -> None:
-        """F2: nobody there to answer is a no, and a forgotten choice is not everything."""
+    def test_an_operation_on_many_asks_with_their_count(self, call: Call, drain: Drain) -> None:
+        """F2: without a terminal the answer is no, and a missing filter does not mean everything."""
         for _ in range(2):
             call("submit", "fail")
         drain()
@@ -333,13 +338,13 @@ class TestDead:
         assert "--yes" in err
         assert call("dead", "discard", "--all", stdin="n\n", tty=True)[0] == 1
         assert call("dead", "replay")[0] == 2
-        assert call("dead", "discard", NOBODY, "--all")[0] == 2
+        assert call("dead", "discard", UNKNOWN_ID, "--all")[0] == 2
         assert call("dead", "discard", "not-an-id")[0] == 2
         assert len(json.loads(call("dead", "list", "--json")[1])) == 2
         assert call("dead", "discard", "--all", stdin="y\n", tty=True)[:2] == (0, "2 discarded\n")
 
 
-def test_the_fleet_and_the_numbers(call: Call) -> None:
+def test_the_fleet_and_the_statistics(call: Call) -> None:
     """E6."""
     call("submit", "echo", "--tenant", "acme", "--queue", "q")
     assert json.loads(call("stats", "--json")[1])["ready_count"] == 1
@@ -351,8 +356,8 @@ def test_the_fleet_and_the_numbers(call: Call) -> None:
     assert json.loads(call("workers", "--json")[1]) == json.loads(call("nodes", "--json")[1]) == []
 
 
-def test_over_http_it_is_the_same(call: Call, served: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """E6: by option, by variable, by file."""
+def test_over_http_the_output_is_the_same(call: Call, served: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """E6: the address by option, by variable, by file."""
     job_id = call("submit", "echo", "--delay", "1h", "--url", served)[1].strip()
     expected = json.loads(call("jobs", "show", job_id, "--json")[1])
     monkeypatch.delenv("SEXTON_DATABASE_URL")
@@ -362,10 +367,10 @@ def test_over_http_it_is_the_same(call: Call, served: str, monkeypatch: pytest.M
     monkeypatch.setenv("SEXTON_API_URL", served)
     assert json.loads(call("jobs", "show", job_id, "--json")[1]) == expected
     assert call("jobs", "cancel", job_id)[0] == 0
-    assert call("jobs", "show", NOBODY)[0] == 4
+    assert call("jobs", "show", UNKNOWN_ID)[0] == 4
 
 
-def test_what_cannot_be_reached_is_three(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_exits_with_3(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """E6, F5."""
     code, out, err = run("stats", "--url", "http://ada:hunter2@127.0.0.1:1")
     assert (code, out) == (3, "")
@@ -377,7 +382,7 @@ def test_what_cannot_be_reached_is_three(run: Call, monkeypatch: pytest.MonkeyPa
     assert "hunter2" not in err
 
 
-def test_a_database_without_a_schema_is_five_and_says_what_to_run(
+def test_a_database_without_a_schema_exits_with_5_and_names_the_command(
     run: Call, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E6."""
@@ -387,7 +392,7 @@ def test_a_database_without_a_schema_is_five_and_says_what_to_run(
     assert "sexton migrate" in err
 
 
-def test_config_says_where_each_value_comes_from(run: Call, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_config_shows_where_each_value_comes_from(run: Call, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """E6, F5."""
     monkeypatch.setenv("SEXTON_POOL_SIZE", "7")
     monkeypatch.setenv("SEXTON_LEASE_S", "9")
@@ -409,22 +414,22 @@ def test_config_says_where_each_value_comes_from(run: Call, monkeypatch: pytest.
 @pytest.mark.parametrize(
     "url", ["hunter2", "postgresql://u:hunter2/x@host/db", "postgresql://host/db?password=hunter2", "x://u:hunter2@[h"]
 )
-def test_an_address_that_is_not_well_formed_is_masked_whole(run: Call, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_an_invalid_address_is_masked_completely(run: Call, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     """F5."""
     monkeypatch.setenv("SEXTON_DATABASE_URL", url)
     assert "hunter2" not in run("config", "show")[1]
 
 
-def test_what_jobs_say_cannot_command_the_terminal() -> None:
+def test_text_of_jobs_cannot_control_the_terminal() -> None:
     """F2."""
     assert safe("a\x1b[2Jb\r\x07\u202ec\n\té") == "a\\x1b[2Jb\\r\\x07\\u202ec\n\té"
     assert shown(b"\x1b[0m\xff") == "\\x1b[0m\ufffd"
 
 
-def test_a_narrow_terminal_loses_columns_and_never_a_part_of_an_id() -> None:
+def test_a_narrow_terminal_shows_fewer_columns_and_complete_ids() -> None:
     """E6."""
     columns = ("id", "status", "why", "empty", "tenant")
-    cells = [[NOBODY, "failed", "x" * 200, "-", "acme"]]
+    cells = [[UNKNOWN_ID, "failed", "x" * 200, "-", "acme"]]
     assert [list(fitting(columns, cells, width)) for width in (300, 80, 70, 10)] == [
         [0, 1, 2, 4],
         [0, 1, 2, 4],
@@ -460,8 +465,8 @@ def test_every_page_of_help_has_an_example(run: Call) -> None:
     assert run("--version")[1].startswith("sexton ")
 
 
-def test_help_loads_no_more_than_it_needs() -> None:
-    """E6: `sexton --help` stays quick because nothing heavy is imported, which a clock on a busy machine cannot tell."""
+def test_help_imports_no_more_than_it_needs() -> None:
+    """E6: `sexton --help` is fast because it imports nothing large; a time limit would depend on the machine."""
     program = "import sys, sexton.cli.main; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
     heavy = {"litestar", "asyncpg", "uvloop", "pydantic", "httpx", "rich", "msgspec", "structlog", "asyncio"}
@@ -476,11 +481,12 @@ def test_completion_knows_the_commands() -> None:
     assert {"list", "show", "watch"} <= set(done.stdout.split())
 
 
-def test_ctrl_c_is_130_and_no_complaint(call: Call, database_url: str) -> None:
+def test_ctrl_c_exits_with_130_without_an_error_message(call: Call, database_url: str) -> None:
     """E6."""
     call("submit", "echo")
     environment = {**os.environ, "SEXTON_DATABASE_URL": database_url}
     command = [sys.executable, "-m", "sexton", "jobs", "watch"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, a child would ignore it
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as watching:
         assert watching.stdout is not None
         assert "pending echo" in watching.stdout.readline()
@@ -489,15 +495,15 @@ def test_ctrl_c_is_130_and_no_complaint(call: Call, database_url: str) -> None:
     assert watching.returncode == 130
 
 
-def test_a_reader_who_leaves_early_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     """E6: `sexton --help | head -1`."""
     command = f"{sys.executable} -m sexton --help | head -1"
     done = subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
 
 
-def test_a_look_makes_no_database(run: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever forgot SEXTON_DATABASE_URL must not take an empty list for the truth."""
+def test_a_read_command_creates_no_database(run: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without SEXTON_DATABASE_URL an empty list would be a wrong answer."""
     monkeypatch.setenv("SEXTON_DATA_DIR", str(folder / "nothing"))
     code, out, err = run("jobs", "list")
     assert (code, out) == (3, "")
@@ -512,18 +518,24 @@ def test_config_alone_shows_the_settings(run: Call) -> None:
 
 class TestRecurring:
     def test_a_schedule_is_submitted_shown_previewed_explained_and_fired(self, call: Call) -> None:
-        """A2, A3, A6, A7, F4: with words and instants for people, documents for programs."""
+        """A2, A3, A6, A7, F4: text and local times for people, documents for programs."""
         schedule = ("--cron", "30 2 * * *", "--tz", "America/New_York", "--name", "nightly", "--overlap", "queue")
         code, out, err = call("submit", "echo", "n=1", *schedule)
         job_id = out.strip()
         assert (code, "At 02:30, New York time; next " in err) == (0, True)
-        assert call("submit", "echo", *schedule)[0] == 5  # its name stands
+        assert call("submit", "echo", *schedule)[0] == 5  # the name already exists
         code, out, _ = call("submit", "echo", "n=2", *schedule, "--update", "--json")
         assert (code, json.loads(out)["id"], json.loads(out)["version"]) == (0, job_id, 2)
 
         _, out, _ = call("jobs", "show", job_id)
         assert "At 02:30, New York time" in out
+        assert "\nwarning " not in out
         assert "queue" in out
+        doubtful = call("submit", "echo", "--cron", "0 0 12 * * 2")[1].strip()
+        _, out, _ = call("jobs", "show", doubtful)
+        assert "At 12:00 on Tuesday" in out.partition("\nwarning ")[2]
+        assert "At 00:00:02 on the 12th of the month" in out.partition("\nwarning ")[2]
+
         _, out, _ = call("jobs", "preview", job_id, "-n", "2")
         assert ("At 02:30, New York time" in out, out.count("02:30:00")) == (True, 2)
         _, out, _ = call("jobs", "preview", job_id, "--days", "400", "--dst")
@@ -550,7 +562,7 @@ class TestRecurring:
         assert call("jobs", "cancel", job_id)[0] == 0
         assert "Its schedule ended" in call("jobs", "why", job_id)[1]
 
-    def test_what_does_not_fit_together_is_said_before_anything_is_sent(self, call: Call) -> None:
+    def test_contradicting_options_are_reported_before_anything_is_sent(self, call: Call) -> None:
         for arguments, words in [
             (("--cron", "@daily", "--every", "1h"), "give one of --cron, --rrule and --every"),
             (("--tz", "UTC"), "--tz is for recurring jobs"),
@@ -588,3 +600,19 @@ class TestRecurring:
         code, _, err = run("cron", "explain", "0 9 * * *", "--tz", "Berlin")
         assert (code, "did you mean Europe/Berlin?" in err) == (2, True)
         assert run("cron", "explain", "61 * * * *")[0] == 2
+
+    def test_an_ambiguous_line_shows_both_readings(self, call: Call, run: Call, folder: Path) -> None:
+        """A2, A14: on standard error; the dialect turns it off."""
+        line, other = "0 0 12 * * 2", "croniter reads the seconds last: At 00:00:02 on the 12th of the month"
+        for explained in (run("cron", "explain", line), call("submit", "echo", "--cron", line)):
+            assert (explained[0], other in explained[2]) == (0, True)
+        job_id = call("submit", "echo", "--cron", line)[1].strip()
+        assert other in call("jobs", "preview", job_id)[2]
+        assert other in call("jobs", "edit", job_id, "--cron", line)[2]
+        assert other in call("jobs", "edit", job_id, "--cron", line, "--dry-run")[2]
+        (folder / "jobs.ndjson").write_text(json.dumps({"handler": "echo", "cron": line}))
+        assert f"job 1: cron '{line}'" in call("submit", "--file", "jobs.ndjson")[2]
+        assert "croniter" not in run("cron", "explain", line, "--dialect", "cron")[2]
+        code, _, err = run("cron", "explain", line, "--dialect", "strict")
+        assert (code, "have two readings" in err) == (2, True)
+        assert json.loads(run("cron", "explain", line, "--json")[1])["warnings"]

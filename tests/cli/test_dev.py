@@ -1,5 +1,5 @@
-"""`sexton dev` without a process of its own: the demo app through the real pipeline, what is said at the start, and what is
-wrong with a start, each in one line with an exit code."""
+"""`sexton dev` in the test's process: the demo app through the real pipeline, the output at the start, and errors at the start,
+each one line with an exit code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TASKS = ["demo.cpu", "demo.echo", "demo.fail", "demo.noop", "demo.progress", "de
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
-    """The command with these arguments: its exit code, what it said and what it complained about."""
+    """Runs the command with these arguments. Returns its exit code, output and error output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
@@ -76,7 +76,7 @@ def demo(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 class TestTheDemo:
     """A1, C2, C5, C13."""
 
-    async def test_every_task_does_what_it_says(self, demo: Any) -> None:
+    async def test_every_task_does_what_its_docstring_says(self, demo: Any) -> None:
         async with demo.app, pipeline(demo.app) as time:
             assert demo.app.registry.names == TASKS
             assert all(definition.fn.__doc__ for definition in demo.app.registry)
@@ -96,7 +96,7 @@ class TestTheDemo:
             assert execution.output is not None
             assert execution.output.splitlines() == [f"step {step} of 3 is done" for step in (1, 2, 3)]
 
-    async def test_failures_come_as_ordered(self, demo: Any) -> None:
+    async def test_failures_happen_as_requested(self, demo: Any) -> None:
         async with demo.app, pipeline(demo.app) as time:
             twice = await demo.fail.submit(times=2)
             always = await demo.fail.submit()
@@ -120,7 +120,7 @@ class TestTheDemo:
 
 
 class TestWhatItSays:
-    def test_the_curl_is_copied_into_a_shell_as_it_stands(self) -> None:
+    def test_the_curl_command_works_when_copied_into_a_shell(self) -> None:
         app = App()
 
         @app.task(name="it's")
@@ -146,7 +146,7 @@ class TestWhatItSays:
         """F5."""
         assert without_password(url) == shown
 
-    def test_one_line_per_finished_job_and_none_for_a_try_that_will_be_repeated(
+    def test_one_line_per_finished_job_and_none_for_an_attempt_that_will_be_retried(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         again = Ended(None, UUID(int=1), UUID(int=1), 1, "demo.fail", "failed", None, 1, 0.0, 0.1, "again")
@@ -157,9 +157,9 @@ class TestWhatItSays:
 
 
 class TestWhatIsWrong:
-    """E6: each one clear line and an exit code, at once."""
+    """E6: each is one clear line and an exit code, at once."""
 
-    def test_a_port_that_is_taken(self, call: Call, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_port_in_use(self, call: Call, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SEXTON_DATABASE_URL", database_url)
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -178,16 +178,16 @@ class TestWhatIsWrong:
         ],
     )
     @pytest.mark.parametrize("command", ["dev", "migrate"])
-    def test_a_database_that_is_not_there(
+    def test_an_unreachable_database(
         self, call: Call, monkeypatch: pytest.MonkeyPatch, url: str, code: int, says: str, command: str
     ) -> None:
-        """F5: and nobody waits for it."""
+        """F5: it is not waited for."""
         monkeypatch.setenv("SEXTON_DATABASE_URL", url)
-        assert (said := call(command))[0] == code
-        assert says in one_line(said[2])
-        assert "hunter2" not in said[2]
+        assert (answer := call(command))[0] == code
+        assert says in one_line(answer[2])
+        assert "hunter2" not in answer[2]
 
-    def test_a_database_of_another_name(
+    def test_a_database_that_does_not_exist(
         self, call: Call, server_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SEXTON_DATABASE_URL", server_url("no_such_database"))
@@ -195,7 +195,7 @@ class TestWhatIsWrong:
         assert code == 3
         assert 'database "no_such_database" does not exist' in one_line(err)
 
-    def test_a_folder_with_other_files_stays_as_it_is(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_folder_with_other_files_is_not_changed(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "thesis.tex").touch()
             before = os.stat(folder)
@@ -208,21 +208,21 @@ class TestWhatIsWrong:
         assert (before.st_uid, before.st_mode) == (after.st_uid, after.st_mode)
 
     @pytest.mark.parametrize("place", ["/proc/nowhere", "/dev/null"])
-    def test_a_folder_that_cannot_be(self, call: Call, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    def test_a_folder_that_cannot_be_created(self, call: Call, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
         monkeypatch.setenv("SEXTON_DATA_DIR", place)
         code, _, err = call("dev")
         assert code == 3
         assert place in one_line(err)
         assert "SEXTON_DATA_DIR" in err
 
-    def test_no_queue_to_work_for(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_app_without_queues(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SEXTON_WORKER_QUEUES", " , ")
         code, _, err = call("worker", "sexton.demo:app")
         assert code == 2
         assert "SEXTON_WORKER_QUEUES" in one_line(err)
         assert "has no queue" in err
 
-    def test_an_app_that_does_not_load_is_told_with_its_place(self, call: Call, tmp_path: Path) -> None:
+    def test_an_app_that_does_not_load_is_reported_with_file_and_line(self, call: Call, tmp_path: Path) -> None:
         (tmp_path / "clumsy.py").write_text("1 / 0\n")
         (tmp_path / "typo.py").write_text("def :\n")
         code, _, err = call("worker", "clumsy:app")
@@ -240,7 +240,7 @@ class TestWhatIsWrong:
 
 
 class TestStopping:
-    async def test_work_that_waits_ends_when_somebody_asks(self) -> None:
+    async def test_a_wait_ends_on_request(self) -> None:
         stop, began = asyncio.Event(), asyncio.Event()
         ended = []
 
@@ -258,7 +258,7 @@ class TestStopping:
             await waiting
         assert ended
 
-    async def test_the_first_to_end_takes_the_others_along(self) -> None:
+    async def test_when_one_service_ends_the_others_are_stopped(self) -> None:
         stop, ended = asyncio.Event(), []
 
         async def patient() -> None:
@@ -272,10 +272,8 @@ class TestStopping:
             await together(stop, patient(), failing(), patient())
         assert ended == ["patient", "patient"]
 
-    async def test_ctrl_c_between_the_first_sign_of_life_and_the_last_ends_it(
-        self, database_url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Nobody may wait for a worker that was told not to join."""
+    async def test_ctrl_c_during_the_start_ends_it(self, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It must not wait for a worker that was stopped before it joined."""
         stop = asyncio.Event()
 
         async def asked_before_it_joined(*_parts: object) -> None:
@@ -316,13 +314,13 @@ print(app.submit_sync("work", key="once").created)
 
 
 def test_a_script_starts_the_embedded_server_and_the_next_finds_its_job(tmp_path: Path) -> None:
-    """D1: nothing else runs, and nobody stops anything."""
+    """D1: no other process runs, and the server is not stopped."""
     folder = tempfile.mkdtemp(prefix="sexton-test-")
     try:
         environment = {**os.environ, "SEXTON_DATA_DIR": folder}
         command = [sys.executable, "-W", "error", "-c", textwrap.dedent(SCRIPT)]
-        said = [subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30) for _ in range(2)]
-        assert [(answer.stdout, answer.stderr) for answer in said] == [("True\n", ""), ("False\n", "")]
+        answers = [subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30) for _ in range(2)]
+        assert [(answer.stdout, answer.stderr) for answer in answers] == [("True\n", ""), ("False\n", "")]
     finally:
         EmbeddedPostgres.start(Path(folder)).stop("immediate")
         subprocess.run(["rm", "-rf", folder], check=True)

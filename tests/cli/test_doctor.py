@@ -1,4 +1,4 @@
-"""`sexton doctor`: each check on facts that are right and facts that are wrong, and the whole on a server that really is."""
+"""`sexton doctor`: each check on good and bad facts, and the whole command on a server with faults."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -19,7 +20,9 @@ from sexton.cli.doctor import command as doctor
 from sexton.cli.doctor.checks import Facts, Finding, Process
 from sexton.settings import Settings
 from sexton.store.database import Postgres
-from sexton.store.views.diagnosis import Prepared, SchemaFacts, ServerFacts, Slot, Table, Transaction
+from sexton.store.views.diagnosis import LastHeartbeat, Prepared, SchemaFacts, ServerFacts, Slot, Table, Transaction
+from sexton.store.views.locked_rows import Holder, LockedRow
+from sexton.store.work import retention
 
 SERVER = ServerFacts(
     now=datetime(2026, 3, 4, tzinfo=UTC),
@@ -48,25 +51,26 @@ SERVER = ServerFacts(
     prepared=[],
     slots=[],
 )
+LIVE, SILENT = LastHeartbeat(["default"], 0.5, True), LastHeartbeat(["default"], 60.0, False)
 SCHEMA = SchemaFacts(
     tables=[Table("runs", 100, 10, False)],
     days_ahead={"executions": 15.0, "jobs": 18.0},
     is_foreign=False,
-    node_silences_s=[1.0],
-    worker_silences_s=[0.5],
-    served={"default": 0.5},
+    nodes=[LastHeartbeat([], 1.0, True)],
+    workers=[LIVE],
     ready_queues=["default"],
 )
 PROCESS = Process(
     pool_size=4,
     transaction_pool_size=8,
-    lease_s=6.0,
     is_embedded=False,
     is_direct=True,
     has_direct_url=False,
     hears=True,
     tzdata="2025b",
 )
+HELD = LockedRow("schedule", "report", UUID(int=7), None, Holder("700", 7, None, "psql", "ada", "10.0.0.7", 90.0))
+OTHER = LockedRow("limit", "stripe", None, None, Holder("800", None, "two-phase", None, "ada", None, 900.0))
 HEALTHY = Facts(PROCESS, SERVER, None, SCHEMA)
 POOLED = {"is_direct": False, "hears": None}
 
@@ -74,7 +78,7 @@ POOLED = {"is_direct": False, "hears": None}
 def facts(
     *, process: dict[str, Any] | None = None, server: dict[str, Any] | None = None, schema: dict[str, Any] | None = None
 ) -> Facts:
-    """The healthy ones, but for these."""
+    """Healthy facts, with these changes."""
     server = dict(server or {})
     settings = {**SERVER.settings, **{name: value for name, value in server.items() if name in SERVER.settings}}
     server = {name: value for name, value in server.items() if name not in SERVER.settings}
@@ -95,7 +99,7 @@ def test_a_healthy_cluster_is_all_ok() -> None:
     """E7."""
     findings = checks.judge(HEALTHY)
     assert {finding.level for finding in findings} == {"ok"}
-    assert len({finding.check for finding in findings}) == len(findings) == 20
+    assert len({finding.check for finding in findings}) == len(findings) == 21
 
 
 @pytest.mark.parametrize(
@@ -112,12 +116,12 @@ def test_a_healthy_cluster_is_all_ok() -> None:
         ("listen", "ok", facts(process={"hears": None})),
         ("clock", "warn", facts(process={"skew_s": -30.0, "skew_unsure_s": 0.1})),
         ("clock", "ok", facts(process={"skew_s": 3.0, "skew_unsure_s": 2.0})),
-        ("connections", "fail", facts(schema={"worker_silences_s": [1.0] * 7})),
-        ("connections", "warn", facts(schema={"worker_silences_s": [1.0] * 5})),
-        ("connections", "ok", facts(schema={"worker_silences_s": [100.0] * 50})),
+        ("connections", "fail", facts(schema={"workers": [LIVE] * 7})),
+        ("connections", "warn", facts(schema={"workers": [LIVE] * 5})),
+        ("connections", "ok", facts(schema={"workers": [SILENT] * 50})),
         ("connections", "fail", facts(server={"max_connections": "20"})),
         ("connections", "warn", facts(server={"connection_count": 95})),
-        ("connections", "ok", facts(process=POOLED, schema={"worker_silences_s": [1.0] * 50})),
+        ("connections", "ok", facts(process=POOLED, schema={"workers": [LIVE] * 50})),
         ("durability", "fail", facts(server={"fsync": "off"})),
         ("durability", "fail", facts(server={"full_page_writes": "off"})),
         ("durability", "warn", facts(server={"synchronous_commit": "off"})),
@@ -139,7 +143,7 @@ def test_a_healthy_cluster_is_all_ok() -> None:
         ("slots", "ok", facts(server={"slots": [Slot("used", True, 5)]})),
         ("timeouts", "warn", facts(server={"idle_session_timeout": "60000"})),
         ("timeouts", "warn", facts(server={"transaction_timeout": "5000"})),
-        ("timeouts", "ok", facts(server={"idle_in_transaction_session_timeout": "1000"})),  # our own sessions override it
+        ("timeouts", "ok", facts(server={"idle_in_transaction_session_timeout": "1000"})),  # Sexton's own sessions override it
         ("timeouts", "warn", facts(process=POOLED, server={"idle_in_transaction_session_timeout": "1000"})),
         ("tzdata", "warn", facts(process={"tzdata": "2023c"})),
         ("tzdata", "warn", facts(schema={"tzdata": "2025c"})),
@@ -148,25 +152,26 @@ def test_a_healthy_cluster_is_all_ok() -> None:
         ("partitions", "warn", facts(schema={"days_ahead": {"executions": 3.0, "jobs": 18.0}})),
         ("partitions", "fail", facts(schema={"days_ahead": {"executions": -0.5, "jobs": 18.0}})),
         ("partitions", "fail", facts(schema={"days_ahead": {}})),
-        ("scheduler", "warn", facts(schema={"node_silences_s": []})),
-        ("scheduler", "warn", facts(schema={"node_silences_s": [60.0]})),
+        ("scheduler", "warn", facts(schema={"nodes": []})),
+        ("scheduler", "warn", facts(schema={"nodes": [LastHeartbeat([], 60.0, False)]})),
         ("workers", "warn", facts(schema={"ready_queues": ["default", "mail"]})),
-        ("workers", "fail", facts(schema={"worker_silences_s": [60.0], "served": {"default": 60.0}})),
-        ("workers", "warn", facts(schema={"worker_silences_s": [], "served": {}, "ready_queues": []})),
+        ("workers", "fail", facts(schema={"workers": [SILENT]})),
+        ("workers", "warn", facts(schema={"workers": [], "ready_queues": []})),
+        ("locks", "warn", facts(schema={"locked": [HELD, OTHER]})),
         ("dead rows", "warn", facts(schema={"tables": [Table("runs", 100, 1_000_000, False)]})),
         ("dead rows", "ok", facts(schema={"tables": [Table("runs", 1_000_000, 60_000, False)]})),
     ],
 )
-def test_what_is_wrong_is_found_and_nothing_else_is(check: str, level: str, wrong: Facts) -> None:
-    """E7: and every complaint says what to do."""
+def test_each_fault_is_found_and_nothing_else(check: str, level: str, wrong: Facts) -> None:
+    """E7: and every finding has advice."""
     finding = found(wrong, check)
     assert finding.level == level
     assert (finding.fix is None) == (level == "ok")
     others = {other.check for other in checks.judge(wrong) if other.level != "ok"} - {check}
-    assert others <= {"connection", "workers", "connections", "scheduler"}  # a dead worker shows in more than one place
+    assert others <= {"connection", "workers", "connections", "scheduler"}  # a dead worker affects more than one check
 
 
-def test_without_a_schema_only_the_server_is_judged() -> None:
+def test_without_a_schema_only_the_server_is_checked() -> None:
     """E7."""
     findings = checks.judge(Facts(PROCESS, SERVER, "no schema yet; run: sexton migrate", None))
     assert [finding.check for finding in findings if finding.level == "fail"] == ["migrations"]
@@ -183,8 +188,17 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return called
 
 
-async def test_a_server_that_is_really_wrong_is_found_out(database_url: str, connection: asyncpg.Connection[Any]) -> None:
-    """E7: settings of the database, a forgotten transaction, a queue that nobody serves, a table that is never vacuumed."""
+def test_a_locked_row_is_named_with_the_session_that_holds_it_and_how_to_end_it() -> None:
+    """E7, rule "never wait inside a batch"."""
+    finding = found(facts(schema={"locked": [HELD]}), "locks")
+    row = "schedule 'report' (00000000-0000-0000-0000-000000000007)"
+    assert finding.detail == f"session 7 (psql, user ada, from 10.0.0.7) has held {row} for up to 90 s"
+    assert "SELECT pg_terminate_backend(7)" in str(finding.fix)
+    assert "ROLLBACK PREPARED 'two-phase'" in str(found(facts(schema={"locked": [OTHER]}), "locks").fix)
+
+
+async def test_faults_of_a_real_server_are_found(database_url: str, connection: asyncpg.Connection[Any]) -> None:
+    """E7: settings of the database, an open transaction, a queue without workers, a table that is never vacuumed."""
     name = await connection.fetchval("SELECT current_database()")
     for setting in (
         "idle_session_timeout = '30s'",
@@ -196,6 +210,8 @@ async def test_a_server_that_is_really_wrong_is_found_out(database_url: str, con
     await connection.execute("SELECT sexton.submit('nobody', '{}', queue => 'lonely')")
     database = await Postgres.open(database_url)
     try:
+        async with database.connection() as own:
+            await retention.make_partitions(own)  # a test's database begins with those of today only
         findings = {finding.check: finding for finding in checks.judge(await doctor.facts_of(database, Settings()))}
     finally:
         await database.close()
@@ -209,7 +225,7 @@ async def test_a_server_that_is_really_wrong_is_found_out(database_url: str, con
         assert findings[check].level == "ok", findings[check]
 
 
-async def test_behind_a_pooler_it_says_so(pooled_url: str, database_url: str) -> None:
+async def test_a_pooler_is_reported(pooled_url: str, database_url: str) -> None:
     """E7, rule "session state only on direct connections"."""
     database = await Postgres.open(pooled_url)
     try:
@@ -222,7 +238,7 @@ async def test_behind_a_pooler_it_says_so(pooled_url: str, database_url: str) ->
     assert (alone.process.hears, beside.process.hears, astray.process.hears) == (None, True, None)
 
 
-def test_the_command_answers_for_people_and_programs(
+def test_the_command_has_output_for_people_and_programs(
     call: Callable[..., tuple[int, str, str]], empty_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E6, E7."""
@@ -235,7 +251,7 @@ def test_the_command_answers_for_people_and_programs(
     assert (code, levels["api"], levels["reachable"], levels["migrations"]) == (1, "fail", "ok", "fail")
 
 
-def test_a_database_that_is_away_is_one_finding_without_its_password(
+def test_an_unreachable_database_is_one_finding_without_its_password(
     call: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E7, F5."""
@@ -247,7 +263,7 @@ def test_a_database_that_is_away_is_one_finding_without_its_password(
         assert "hunter2" not in out + err
 
 
-async def test_a_role_that_may_not_look_is_told_what_it_lacks(
+async def test_a_role_without_rights_is_told_which_it_lacks(
     database_url: str, connection: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E7."""
@@ -262,8 +278,8 @@ async def test_a_role_that_may_not_look_is_told_what_it_lacks(
     assert "permission denied" in finding.detail
 
 
-async def test_looking_changes_nothing(database_url: str, connection: asyncpg.Connection[Any]) -> None:
-    """E7: not even the mark of whom a new database belongs to."""
+async def test_the_check_changes_nothing(database_url: str, connection: asyncpg.Connection[Any]) -> None:
+    """E7: not even the mark that identifies the owner of a new database."""
     await connection.execute("DELETE FROM sexton.cluster")
     database = await Postgres.open(database_url)
     await doctor.facts_of(database, Settings())

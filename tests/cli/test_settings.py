@@ -1,4 +1,4 @@
-"""Settings: from the environment or a file, checked, frozen, and silent about what is secret."""
+"""Settings: from the environment or a file, validated, frozen, and without showing secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sexton.settings import Settings
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory, where `sexton.toml` is looked for."""
+    """The current directory, which is searched for `sexton.toml`."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -34,13 +34,13 @@ def test_every_setting_has_a_default() -> None:
         (" mail , default ,", ("mail", "default")),
     ],
 )
-def test_queues_come_as_a_list_with_commas(monkeypatch: pytest.MonkeyPatch, text: str, queues: tuple[str, ...]) -> None:
+def test_queues_are_a_list_separated_by_commas(monkeypatch: pytest.MonkeyPatch, text: str, queues: tuple[str, ...]) -> None:
     """C11."""
     monkeypatch.setenv("SEXTON_WORKER_QUEUES", text)
     assert Settings().worker_queues == queues
 
 
-def test_numbers_and_switches_come_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_and_switches_are_parsed_from_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEXTON_WORKER_CONCURRENCY", "7")
     monkeypatch.setenv("SEXTON_LEASE_S", "12.5")
     monkeypatch.setenv("SEXTON_NOTIFY", "off")
@@ -48,7 +48,7 @@ def test_numbers_and_switches_come_as_text(monkeypatch: pytest.MonkeyPatch) -> N
     assert (settings.worker_concurrency, settings.lease_s, settings.notify) == (7, 12.5, False)
 
 
-def test_the_environment_beats_the_file_and_code_beats_both(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_overrides_the_file_and_code_overrides_both(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "sexton.toml").write_text('worker_queues = ["mail", "print"]\npool_size = 5\nlease_s = 9\nbeat_s = 2.5\n')
     monkeypatch.setenv("SEXTON_POOL_SIZE", "6")
     monkeypatch.setenv("SEXTON_LEASE_S", "10")
@@ -72,7 +72,7 @@ def test_the_environment_beats_the_file_and_code_beats_both(folder: Path, monkey
         ("HISTORY_DAYS", "36500"),  # before 1970, all partitions would look old
     ],
 )
-def test_a_value_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_an_invalid_value_is_rejected(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     """F2, F4."""
     monkeypatch.setenv(f"SEXTON_{name}", value)
     with pytest.raises(ValidationError) as raised:
@@ -91,17 +91,19 @@ def test_a_connection_string_is_never_shown() -> None:
     assert settings.database_url.get_secret_value().endswith("hunter2@host/db")
 
 
-def test_they_do_not_change_once_read() -> None:
+def test_they_are_immutable() -> None:
     with pytest.raises(ValidationError):
         Settings().pool_size = 9
 
 
-def test_a_misspelt_setting_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """F2: it would have no effect, and nobody would know."""
+def test_a_misspelt_setting_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F2: it would have no effect without notice."""
     monkeypatch.setenv("SEXTON_WORKER_CONCURENCY", "10")
     read_settings()
-    said = "sexton: SEXTON_WORKER_CONCURENCY is not a setting and has no effect; did you mean SEXTON_WORKER_CONCURRENCY?\n"
-    assert capsys.readouterr().err == said
+    message = "sexton: SEXTON_WORKER_CONCURENCY is not a setting and has no effect; did you mean SEXTON_WORKER_CONCURRENCY?\n"
+    assert capsys.readouterr().err == message
     (folder / "sexton.toml").write_text("worker_concurency = 5\n")
     with pytest.raises(ValidationError, match="worker_concurency"):
         read_settings()
@@ -111,7 +113,7 @@ def test_variables_of_tests_and_tools_are_not_taken_for_settings() -> None:
     assert unknown_variables(["SEXTON_TEST_SEED", "SEXTON_POOL_SIZE", "HOME", "SEXTON_POOLSIZE"]) == ["SEXTON_POOLSIZE"]
 
 
-def test_a_file_given_as_an_app_is_told_how_to_be_written(folder: Path) -> None:
+def test_a_file_name_given_as_an_app_gets_advice(folder: Path) -> None:
     with pytest.raises(SextonError, match="write jobs:app"):
         load_registry("jobs.py")
     with pytest.raises(SextonError, match=r"write shop\.jobs:app"):
@@ -126,13 +128,13 @@ def test_a_file_given_as_an_app_is_told_how_to_be_written(folder: Path) -> None:
         ("mail>default", (("mail", "default"), (1, 1), True)),
     ],
 )
-def test_queues_come_with_weights_or_in_strict_order(monkeypatch: pytest.MonkeyPatch, text: str, order: Any) -> None:
+def test_queues_have_weights_or_a_strict_order(monkeypatch: pytest.MonkeyPatch, text: str, order: Any) -> None:
     """C11."""
     monkeypatch.setenv("SEXTON_WORKER_QUEUES", text)
     assert Settings().queue_order == order
 
 
-def test_queues_may_be_weighed_apart_and_the_file_may_list_them(folder: Path) -> None:
+def test_queues_may_be_weighted_in_their_own_setting_and_the_file_may_list_them(folder: Path) -> None:
     """C11."""
     (folder / "sexton.toml").write_text('worker_queues = ["mail:3", "print"]\n')
     assert Settings().queue_order == (("mail", "print"), (3, 1), False)
@@ -146,7 +148,7 @@ def test_queues_may_be_weighed_apart_and_the_file_may_list_them(folder: Path) ->
 
 
 @pytest.mark.parametrize("text", [",", "a>b,c", "a:0", "a,a"])
-def test_an_order_of_queues_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_an_invalid_order_of_queues_is_rejected(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """C11, F2."""
     monkeypatch.setenv("SEXTON_WORKER_QUEUES", text)
     with pytest.raises(ValidationError) as raised:

@@ -1,4 +1,4 @@
-"""`sexton tenants`, `queues` and `limits`, the SDK's own words for the same, and the remote client's."""
+"""`sexton tenants`, `queues` and `limits`, and the same functions of the SDK and the remote client."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], database_url: str) -> Call:
-    """The command with these arguments: its exit code, what it answered and what it said beside."""
+    """Runs the command with these arguments. Returns its exit code, output and error output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SEXTON_DATABASE_URL", database_url)
 
@@ -56,7 +56,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 class TestCommands:
     def test_tenants_are_listed_set_paused_and_forgotten(self, call: Call) -> None:
-        """C8, C9, E6: `set` changes only what it names."""
+        """C8, C9, E6: `set` changes only the given fields."""
         assert call("tenants")[::2] == (0, "no tenant has live work or settings\n")
         code, out, _ = call("tenants", "set", "acme", "--weight", "3", "--running-max", "50", "--submit-rate", "2.5")
         assert code == 0
@@ -132,14 +132,14 @@ class TestCommands:
             (["submit", "a", "--limit", "nobody-set-it"], "/limit/key"),
         ],
     )
-    def test_wrong_input_is_two_and_one_line(self, call: Call, arguments: list[str], words: str) -> None:
+    def test_invalid_input_exits_with_2_and_one_line(self, call: Call, arguments: list[str], words: str) -> None:
         """E6, F2."""
         code, out, err = call(*arguments)
         assert (code, out) == (2, "")
         assert words in err
         assert len(err.splitlines()) == 1
 
-    def test_a_tenant_over_its_limit_is_five_and_told_why(self, call: Call) -> None:
+    def test_a_tenant_over_its_limit_exits_with_5_and_the_reason(self, call: Call) -> None:
         """C9, E6."""
         call("tenants", "set", "acme", "--waiting-max", "1")
         assert call("submit", "a", "--tenant", "acme")[0] == 0
@@ -151,7 +151,7 @@ class TestCommands:
 
 
 class TestApp:
-    async def test_an_app_sets_what_others_keep_to(self, database_url: str) -> None:
+    async def test_an_app_sets_limits_for_others(self, database_url: str) -> None:
         """C8-C11."""
         async with App(database_url) as app:
             await app.set_tenant("acme", weight=3, waiting_max=2, jitter="5s")
@@ -190,7 +190,7 @@ class TestApp:
                     await wrong
 
     async def test_a_task_names_its_limit_and_a_job_may_name_another(self, database_url: str) -> None:
-        """C10: at submission, and for jobs submitted in plain SQL by what workers registered."""
+        """C10: at submission; for jobs submitted in plain SQL, by the options that workers registered."""
         async with App(database_url) as app:
 
             @app.task(limit={"key": "mail:{payload.to}", "running": 1})
@@ -216,8 +216,8 @@ class TestApp:
             assert options is not None
             assert options.options["limit"] == {"key": "mail:{payload.to}", "running": 1}
 
-    async def test_a_limit_is_told_through_a_connection_of_the_callers(self, database_url: str) -> None:
-        """C9: whichever driver brings the news."""
+    async def test_a_limit_is_reported_through_a_connection_of_the_caller(self, database_url: str) -> None:
+        """C9: with any driver."""
         async with App(database_url) as app:
             await app.set_tenant("acme", submit_rate=0.01)
             await app.submit("a", tenant="acme")
@@ -233,9 +233,9 @@ class TestApp:
 
 
 class TestRemote:
-    async def test_both_faces_set_the_same(self, database: Postgres) -> None:
+    async def test_both_clients_set_the_same(self, database: Postgres) -> None:
         """C8-C11."""
-        api = create(database, Settings(), clock=SystemClock(), emit=lambda _: None, dice=entropy())
+        api = create(database, Settings(), clock=SystemClock(), emit=lambda _: None, rng=entropy())
         async with AsyncClient("http://x", transport=httpx.ASGITransport(api)) as client:  # type: ignore[arg-type]
             assert (await client.set_tenant("a/b", weight=2, jitter=timedelta(seconds=5))).jitter_s == 5
             assert (await client.pause_tenant("a/b", note="n")).status == "paused"
@@ -263,12 +263,12 @@ class TestRemote:
         faces = [{name for name in dir(face) if not name.startswith("_")} for face in (Client, AsyncClient)]
         assert faces[0] ^ faces[1] <= {"aclose", "close"}
 
-    async def test_a_short_wait_is_waited_and_a_long_one_is_told(
+    async def test_a_short_wait_is_made_and_a_long_one_is_an_error(
         self, database: Postgres, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """C9: the caller knows better what to do for an hour."""
+        """C9: the caller decides what to do for an hour."""
         monkeypatch.setattr(persistence, "PAUSE_S_MAX", 2.0)
-        api = create(database, Settings(), clock=SystemClock(), emit=lambda _: None, dice=entropy())
+        api = create(database, Settings(), clock=SystemClock(), emit=lambda _: None, rng=entropy())
         sent: list[int] = []
 
         async def count(response: httpx.Response) -> None:

@@ -79,7 +79,7 @@ async def _inside() -> AsyncIterator[AsyncClient]:
     database = await open_database(None, settings)
     try:
         logs.configure(level="ERROR")
-        app = create(database, settings, clock=SystemClock(), emit=Events(logs.write), dice=entropy())
+        app = create(database, settings, clock=SystemClock(), emit=Events(logs.write), rng=entropy())
         # No request can be lost inside a process, so no retries and no key are needed.
         try:
             async with AsyncClient(INSIDE, retries=0, transport=httpx.ASGITransport(app)) as client:  # type: ignore[arg-type]

@@ -7,15 +7,12 @@ import difflib
 import gc
 import importlib
 import os
-import signal
 import sys
 import tomllib
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-
-import uvloop
 
 from sexton.client.app import App
 from sexton.client.location import address
@@ -26,11 +23,15 @@ from sexton.registry import Registry
 from sexton.service import AskedToStop, insist, unless_stopped
 from sexton.settings import Settings
 from sexton.store import migrations
-from sexton.store.database import Postgres, is_direct
+from sexton.store.database import PATIENT, LockTimeouts, Postgres, is_direct
 from sexton.store.fleet import cluster
 from sexton.store.postgres.server_version import require_supported
 from sexton.telemetry import logs
 from sexton.telemetry.events import Emit, Events
+
+from . import service_loop
+
+STOP_S = 20.0  # to stop: last reports, connections, the embedded server; usually well below a second
 
 
 class BrokenApp(SextonError):
@@ -46,7 +47,7 @@ class Ground:
     direct_url: str | None
     clock: Clock
     emit: Emit
-    dice: Rng
+    rng: Rng
 
 
 def database_url(settings: Settings) -> str:
@@ -94,10 +95,10 @@ def listening_on(settings: Settings, host: str | None, port: int | None) -> Sett
     return settings.model_copy(update={name: value for name, value in overrides.items() if value is not None})
 
 
-async def open_database(settings: Settings, *, size: int) -> Postgres:
+async def open_database(settings: Settings, *, size: int, timeouts: LockTimeouts = PATIENT) -> Postgres:
     """A supported server, with any schema."""
     with address("SEXTON_DATABASE_URL"):
-        database = await Postgres.open(database_url(settings), size=size)
+        database = await Postgres.open(database_url(settings), size=size, timeouts=timeouts)
     try:
         await require_supported(database)
     except BaseException:
@@ -108,21 +109,26 @@ async def open_database(settings: Settings, *, size: int) -> Postgres:
 
 @asynccontextmanager
 async def ground(
-    settings: Settings, *, adopt: bool, stop: asyncio.Event | None = None, hear: Sequence[Emit] = ()
+    settings: Settings,
+    *,
+    adopt: bool,
+    stop: asyncio.Event | None = None,
+    hear: Sequence[Emit] = (),
+    timeouts: LockTimeouts = PATIENT,
 ) -> AsyncIterator[Ground]:
     """Waits for a database that is not available, because a service may start before it; `AskedToStop` if `stop` comes first.
     Other problems (no schema, a clone, a server that is too old) raise an error at once."""
-    clock, emit, dice = SystemClock(), Events(logs.write, *hear), entropy()
-    opening = insist("database", lambda: _open_ours(settings, adopt=adopt), clock=clock, emit=emit, dice=dice)
+    clock, emit, rng = SystemClock(), Events(logs.write, *hear), entropy()
+    opening = insist("database", lambda: _open_ours(settings, timeouts, adopt=adopt), clock=clock, emit=emit, rng=rng)
     database, direct_url = await (opening if stop is None else unless_stopped(stop, opening))
     try:
-        yield Ground(settings, database, direct_url, clock, emit, dice)
+        yield Ground(settings, database, direct_url, clock, emit, rng)
     finally:
         await database.close()
 
 
-async def _open_ours(settings: Settings, *, adopt: bool) -> tuple[Postgres, str | None]:
-    database = await open_database(settings, size=settings.pool_size)
+async def _open_ours(settings: Settings, timeouts: LockTimeouts, *, adopt: bool) -> tuple[Postgres, str | None]:
+    database = await open_database(settings, size=settings.pool_size, timeouts=timeouts)
     try:
         await migrations.require_current(database)
         if adopt:
@@ -205,20 +211,15 @@ async def together(stop: asyncio.Event, *runs: Awaitable[None]) -> None:
         raise min(errors, key=lambda error: isinstance(error, AskedToStop))  # the others raise it because they were stopped
 
 
-def serve(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+def stop_limit_s(settings: Settings) -> float:
+    """How long a process with a worker may take to stop."""
+    return settings.worker_drain_s + settings.worker_grace_s / 4 + STOP_S
+
+
+def serve(run: Callable[[asyncio.Event], Awaitable[None]], *, stop_limit_s: float = STOP_S) -> None:
     """Runs until a signal asks to stop. A second signal ends the process at once; no job is lost."""
 
-    async def main() -> None:
-        stop = asyncio.Event()
-
-        def asked() -> None:
-            if stop.is_set():
-                os._exit(1)
-            stop.set()
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, asked)
+    async def main(stop: asyncio.Event) -> None:
         with suppress(AskedToStop):
             await run(stop)
 
@@ -226,4 +227,4 @@ def serve(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     # frequency of the garbage collector would cost microseconds for each.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
-    uvloop.run(main())
+    service_loop.run(main, stop_limit_s=stop_limit_s)

@@ -29,7 +29,7 @@ def with_flags(command: F, flags: Mapping[str, Any]) -> F:
     return command
 
 
-def is_said(value: Any) -> bool:
+def is_given(value: Any) -> bool:
     """Whether a flag was named on the command line."""
     return value is not None and value is not False and value != []
 

@@ -1,9 +1,10 @@
-"""The flags of `sexton submit` and `sexton jobs edit`, and the options that `sexton jobs show` prints: all from
+"""The flags of `sexton submit` and `sexton jobs edit`, and what `sexton jobs show` prints of the options: all from
 `sexton.domain.job_options`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from sexton.domain.job_options import BY_NAME, OPTIONS, Option
 from sexton.errors import InvalidSubmission
 
-from .flags import F, is_said, with_flags
+from .flags import F, is_given, with_flags
 from .inputs import instant
 from .printing import as_json_text
 
@@ -43,9 +44,9 @@ def takes_job_options(*, edits: bool = False) -> Callable[[F], F]:
     return taking
 
 
-def said(given: Mapping[str, Any]) -> dict[str, Any]:
+def given_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options given on the command line, in the form of the SDK, by their names."""
-    return {name: _value(BY_NAME[name], value) for name, value in given.items() if is_said(value)}
+    return {name: _value(BY_NAME[name], value) for name, value in given.items() if is_given(value)}
 
 
 def of_jobs(given: Mapping[str, Any], jobs: str) -> dict[str, Any]:
@@ -57,11 +58,13 @@ def in_sdk(given: Mapping[str, Any]) -> dict[str, Any]:
     return {BY_NAME[name].in_sdk: value for name, value in given.items()}
 
 
-def policies(job: Job) -> Iterator[tuple[str, Any]]:
-    """The options that a job sets itself, one fact each; defaults are left out."""
+def options_of(job: Job) -> Iterator[tuple[str, Any]]:
+    """Every option that the answer shows, one fact each; null where the job has none."""
     for option in OPTIONS:
-        if option.has_own_field and (option.in_policy is not None or option.kind == "span"):
-            yield option.name.replace("_", " "), _shown(getattr(job, str(option.field)))
+        if option.has_own_field:
+            yield option.name.replace("_", " "), _shown(option, getattr(job, str(option.field)))
+        elif option.in_schedule:
+            yield option.name.replace("_", " "), _shown(option, getattr(job.schedule, option.name, None))
 
 
 def _annotation(option: Option, flag: str | None) -> Any:
@@ -90,11 +93,21 @@ def _retry(max_attempts: int) -> Any:
         raise InvalidSubmission("--max-attempts", fault.message) from None
 
 
-def _shown(value: Any) -> Any:
-    match value:
-        case float():
+def _shown(option: Option, value: Any) -> Any:
+    match option.kind, value:
+        case _, None:
+            return None
+        case "handler", _:
+            from sexton.wire import words_of
+
+            return words_of(value)
+        case "payload", _:
+            return bytes(value)
+        case "span", int() | float():
             return f"{value:g} s"
-        case None | int():
+        case _, str() | int() | datetime():
             return value
+        case (("tags" | "exclude"), _):
+            return [one if isinstance(one, str) else as_json_text(one) for one in value]
         case _:
             return as_json_text(value)

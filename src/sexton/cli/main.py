@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from . import departure
 from .exits import NotUnderstood, report
 
 _MISTAKE: Any = typer.BadParameter.__base__  # click's UsageError, wherever this version of typer has it
@@ -122,7 +124,22 @@ def options(debug: Debug = False, version: Version = False) -> None:
     """
 
 
-def main() -> None:
+def entry_point() -> None:
+    """The command in a process of its own: if it is a service, the process ends within a bounded time."""
+    departure.own_process()
+    try:
+        main()
+    except SystemExit as left:
+        departure.leave(left.code)
+        raise
+    except BaseException:
+        if departure.is_expected():
+            traceback.print_exc()
+            departure.leave(1)
+        raise
+
+
+def main() -> NoReturn:
     """Exit codes: `EXIT_CODES`."""
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]

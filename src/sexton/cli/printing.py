@@ -39,6 +39,13 @@ ELASTIC = frozenset({"why"})  # sentences: shortened on a narrow terminal
 ELASTIC_WIDTH = 20
 
 
+class Warned(Protocol):
+    """An answer of the API that may carry warnings."""
+
+    @property
+    def warnings(self) -> Sequence[str]: ...
+
+
 class Progress(Protocol):
     def __call__(self, done: int) -> None: ...
 
@@ -48,6 +55,17 @@ def print_json(document: Any) -> None:
 
     encoded = msgspec.json.encode(document)
     typer.echo(msgspec.json.format(encoded, indent=2 if sys.stdout.isatty() else 0).decode())
+
+
+def print_as_json(answered: Warned, *, as_json: bool) -> bool:
+    """Prints the answer as JSON if that was asked for; otherwise only its warnings, to standard error. Returns whether it
+    printed JSON."""
+    if as_json:
+        print_json(answered)
+        return True
+    for warning in answered.warnings:
+        warn(warning)
+    return False
 
 
 def as_json_text(value: Any) -> str:

@@ -43,7 +43,7 @@ async def pipeline(app: App, *, start: datetime = START) -> AsyncIterator[Pipeli
 class Pipeline:
     def __init__(self, app: App, database: Postgres, clock: ManualClock) -> None:
         self._app, self._database, self._clock = app, database, clock
-        self._dice: Rng = entropy()
+        self._rng: Rng = entropy()
 
     @property
     def now(self) -> datetime:
@@ -102,7 +102,7 @@ class Pipeline:
         promoter = Promoter(self._database, lambda: partition.ALL, limit=1000, clock=clock, emit=emit)
         while await promoter.run_once() == 0.0:
             pass
-        await Sweeper(self._database, lease_s=3600, sweep_s=1, clock=clock, emit=emit, dice=self._dice).run_once()
+        await Sweeper(self._database, lease_s=3600, sweep_s=1, clock=clock, emit=emit, rng=self._rng).run_once()
         async with self._database.connection() as connection:
             queues = await runs.ready_queues(connection)
         if not queues:
@@ -114,7 +114,7 @@ class Pipeline:
             timers=asyncio.get_running_loop(),
             clock=clock,
             emit=emit,
-            dice=self._dice,
+            rng=self._rng,
             poll_s=0.0,
         )
         async with self._database.connection() as connection:

@@ -9,7 +9,7 @@ import typer
 
 from sexton.cli.api_access import AsJson
 from sexton.cli.inputs import instant
-from sexton.cli.printing import print_json
+from sexton.cli.printing import print_as_json
 from sexton.errors import InvalidSubmission
 
 from .explain import changes, print_fires
@@ -30,7 +30,10 @@ def explain(
     tz: Annotated[str | None, typer.Option(help="The time zone: America/New_York. UTC by default.")] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=1, max=1000, help="How many fires to print.")] = 10,
     after: Annotated[str | None, typer.Option(help="From this instant on: 2026-03-01T09:00:00Z. Now by default.")] = None,
-    dialect: Annotated[str, typer.Option(help="cron, or quartz: weekdays count from Sunday = 1.")] = "cron",
+    dialect: Annotated[
+        str | None,
+        typer.Option(help="cron; quartz: weekdays count from Sunday = 1; strict: refuse what other programs read differently."),
+    ] = None,
     name: Annotated[str, typer.Option(help="The name of the schedule, which decides the value of H.")] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -40,7 +43,7 @@ def explain(
     """
     from sexton.clock import host_now
     from sexton.domain.fault import Invalid
-    from sexton.domain.schedule import describe, fires, schedule
+    from sexton.domain.schedule import describe, dialects, fires, schedule
     from sexton.domain.schedule.zone import zone
     from sexton.wire import Preview
 
@@ -52,9 +55,8 @@ def explain(
         option = {"timezone": "--tz", "dialect": "--dialect"}.get(fault.field, repr(rule))
         raise InvalidSubmission(option, fault.message) from None
     found = list(islice(fires(made, after=now, seed=seed), count))
-    words = describe(made, seed)
-    if as_json:
-        print_json(Preview(description=words, timezone=made.timezone, fires=found))
+    words, doubts = describe(made, seed), dialects.warnings(made, after=now, seed=seed)
+    if print_as_json(Preview(description=words, timezone=made.timezone, fires=found, warnings=doubts), as_json=as_json):
         return
     typer.echo(words)
     where = zone(made.timezone)

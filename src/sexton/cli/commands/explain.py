@@ -11,7 +11,7 @@ import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.exits import NotUnderstood
-from sexton.cli.printing import print_json, print_table, say
+from sexton.cli.printing import print_as_json, print_json, print_table, say
 
 if TYPE_CHECKING:
     from sexton.client.remote.async_client import AsyncClient
@@ -62,6 +62,8 @@ def preview(
 
     Example: sexton jobs preview f199a1b2-0000-7000-8000-000000000000 --days 400 --dst
     """
+    import msgspec
+
     from sexton.clock import host_now
     from sexton.domain.schedule.zone import zone
 
@@ -76,10 +78,7 @@ def preview(
         return first, await _walked(client, job_id, until, count), turns
 
     told, fires, turns = with_client(url, found)
-    if as_json:
-        import msgspec
-
-        print_json(msgspec.structs.replace(told, fires=fires))
+    if print_as_json(msgspec.structs.replace(told, fires=fires), as_json=as_json):
         return
     typer.echo(told.description)
     where = zone(told.timezone)
@@ -155,10 +154,10 @@ def _local(at: datetime, where: ZoneInfo) -> str:
 def rule_of(cron: str | None, rrule: str | None, every: str | None, **others: Any) -> dict[str, Any]:
     """The given schedule fields; empty without a rule."""
     rules = {name: value for name, value in (("cron", cron), ("rrule", rrule), ("every", every)) if value is not None}
-    said = {name: value for name, value in others.items() if value is not None}
+    given = {name: value for name, value in others.items() if value is not None}
     if len(rules) > 1:
         raise NotUnderstood("give one of --cron, --rrule and --every")
-    if said and not rules:
-        first = next(iter(said)).replace("timezone", "tz").replace("_", "-")
+    if given and not rules:
+        first = next(iter(given)).replace("timezone", "tz").replace("_", "-")
         raise NotUnderstood(f"--{first} is for recurring jobs; give --cron, --rrule or --every")
-    return {**rules, **said}
+    return {**rules, **given}

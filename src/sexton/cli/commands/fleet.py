@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sexton import wire
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.printing import print_list, print_one, up_to
 
@@ -15,8 +16,8 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
     rows = (
         (
             w.id,
-            w.status,
-            f"{w.running_count}/{w.concurrency}",
+            f"{w.status}, in quarantine" if w.quarantine else w.status,
+            _running(w),
             f"{w.silent_s:.1f} s",
             w.queues,
             w.name,
@@ -27,6 +28,12 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
     )
     columns = ("id", "status", "running", "silent", "queues", "name", "tasks", "started")
     print_list(found, columns, rows, none="no workers; start one: sexton worker module:app", as_json=as_json)
+
+
+def _running(worker: wire.Worker) -> str:
+    """Runs in child processes have slots of their own."""
+    own = f"{worker.running_count - worker.process_running_count}/{worker.concurrency - worker.process_slots}"
+    return own + (f" + {worker.process_running_count}/{worker.process_slots}" if worker.process_slots else "")
 
 
 def nodes(url: Url = None, as_json: AsJson = False) -> None:
@@ -50,14 +57,23 @@ def stats(url: Url = None, as_json: AsJson = False) -> None:
         found,
         [
             ("ready", up_to(found.ready_count)),
-            ("running", f"{up_to(found.running_count)} of {found.slot_count:,} slots"),
+            (
+                "running",
+                f"{up_to(found.running_count)} of {found.slot_count:,} slots and {found.process_slot_count:,} in processes",
+            ),
             ("waiting", up_to(found.waiting_count)),
             ("parked", up_to(found.parked_count)),
+            ("quarantined", up_to(found.quarantined_count)),
             ("paused", up_to(found.paused_count)),
             ("oldest ready", None if found.oldest_ready_s is None else f"{found.oldest_ready_s:.1f} s"),
             ("next due", found.next_due_at),
             ("dead letters", up_to(found.dead_letter_count)),
-            ("workers", found.worker_count),
+            (
+                "workers",
+                f"{found.worker_count}, {found.silent_worker_count} silent"
+                if found.silent_worker_count
+                else found.worker_count,
+            ),
             ("schedulers", found.node_count),
             (
                 "last minute",

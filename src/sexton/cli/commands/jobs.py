@@ -10,8 +10,8 @@ import typer
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.exits import Exit, NotUnderstood, exit_code, report
 from sexton.cli.inputs import instant, payload_of
-from sexton.cli.job_options import policies, said, takes_job_options
-from sexton.cli.printing import as_json_text, print_fields, print_json, print_list, print_one, print_table, shown
+from sexton.cli.job_options import given_options, options_of, takes_job_options
+from sexton.cli.printing import as_json_text, print_as_json, print_fields, print_json, print_list, print_one, print_table, shown
 
 from .backfill import backfill
 from .explain import preview, rule_of, why
@@ -78,7 +78,7 @@ def show(job_id: Id, url: Url = None, as_json: AsJson = False) -> None:
     Example: sexton jobs show 0199a1b2-0000-7000-8000-000000000000
     """
     job = with_client(url, lambda client: client.job(job_id))
-    print_one(job, fields(job), as_json=as_json)
+    print_one(job, [*fields(job), ("warning", "\n".join(job.warnings) or None)], as_json=as_json)
 
 
 @app.command()
@@ -215,7 +215,7 @@ def edit(
 
     Example: sexton jobs edit 0199a1b2-0000-7000-8000-000000000000 --run-at 2026-03-01T09:00:00Z
     """
-    changes = said(given)
+    changes = given_options(given)
     rule_of(changes.get("cron"), changes.get("rrule"), changes.get("every"))
     if payload is not None:
         changes["payload"] = payload_of(payload, [])
@@ -225,15 +225,12 @@ def edit(
         _tell_edit(with_client(url, lambda client: client.preview_edit(job_id, **changes)), as_json)
         return
     job = with_client(url, lambda client: client.edit(job_id, version=version, **changes))
-    if as_json:
-        print_json(job)
-    else:
+    if not print_as_json(job, as_json=as_json):
         print_fields(fields(job))
 
 
 def _tell_edit(told: EditPreview, as_json: bool) -> None:
-    if as_json:
-        print_json(told)
+    if print_as_json(told, as_json=as_json):
         return
     typer.echo(told.description)
     rows = sorted([(at, "added") for at in told.added] + [(at, "removed") for at in told.removed])
@@ -271,26 +268,13 @@ def row(job: Job) -> tuple[Any, ...]:
 
 
 def fields(job: Job) -> list[tuple[str, Any]]:
-    from sexton.wire import words_of
-
     last = job.last_execution
     facts: list[tuple[str, Any]] = [
         ("id", job.id),
         ("status", job.status),
-        ("handler", words_of(job.handler)),
-        ("payload", bytes(job.payload)),
-        ("name", job.name),
-        ("tags", list(job.tags)),
-        ("tenant", job.tenant),
-        ("queue", job.queue),
-        ("priority", job.priority),
         ("schedule", job.schedule_words),
-        ("overlap", None if job.overlap is None else job.overlap.policy),
-        ("catch-up", None if job.catch_up is None else job.catch_up.policy),
+        *options_of(job),
         ("version", job.version),
-        ("delivery", job.delivery),
-        *policies(job),
-        ("key", job.idempotency_key),
         ("submitted", job.submitted_at),
         ("by", job.submitted_by),
         ("next", job.next_fire_at),

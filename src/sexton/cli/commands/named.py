@@ -10,11 +10,11 @@ import typer
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.printing import print_json, print_list, up_to
 
-from .set_options import said, takes_settings, with_present
+from .set_options import given_settings, takes_settings, with_present
 
 if TYPE_CHECKING:
     from sexton.client.remote.async_client import AsyncClient
-    from sexton.wire import QueueView, TenantView
+    from sexton.wire import QueueView, Stats, TenantView
 
 
 class List(Protocol):
@@ -57,7 +57,7 @@ class NamedCommands:
         @self._command("set", about, f" {example}")
         @takes_settings(options, keeps=self._keeps)
         def set_(name: str = self._name, url: Url = None, as_json: AsJson = False, **given: Any) -> None:
-            named = said(given)
+            named = given_settings(given)
 
             async def work(client: AsyncClient) -> Any:
                 settings = await with_present(self._read(client, name), named, options) if self._keeps else named
@@ -93,7 +93,7 @@ class ShareCommands(NamedCommands):
     ) -> None:
         def list_(url: Url = None, as_json: AsJson = False) -> None:
             found = with_client(url, lambda client: getattr(client, f"{noun}s")())
-            rows = [{noun: one.name, **_load(one), **row(one), "status": _pause(one)} for one in found]
+            rows = [{noun: one.name, **load(one), **row(one), "status": _pause(one)} for one in found]
             none = f"no {noun} has live work or settings"
             print_list(found, tuple(rows[0]) if rows else (), [tuple(one.values()) for one in rows], none=none, as_json=as_json)
 
@@ -121,7 +121,7 @@ class ShareCommands(NamedCommands):
             _tell(with_client(url, lambda client: self._call(client, "pause", name, note=note)), f"{name} paused", as_json)
 
 
-def standing(noun: str, view: QueueView | TenantView) -> list[tuple[str, Any]]:
+def status_fields(noun: str, view: QueueView | TenantView) -> list[tuple[str, Any]]:
     """The first fields of a queue or a tenant, for people."""
     return [
         (noun, view.name),
@@ -132,7 +132,8 @@ def standing(noun: str, view: QueueView | TenantView) -> list[tuple[str, Any]]:
     ]
 
 
-def _load(view: QueueView | TenantView) -> dict[str, Any]:
+def load(view: QueueView | TenantView | Stats) -> dict[str, Any]:
+    """How many runs are in each state."""
     return {state: up_to(getattr(view, f"{state}_count")) for state in ("ready", "running", "waiting", "parked")}
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sexton.cli.printing import print_one, up_to
+from sexton.cli.printing import print_one
 from sexton.domain.sharing import QueueOptions
 
-from .named import ShareCommands, standing
+from .named import ShareCommands, load, status_fields
 
 if TYPE_CHECKING:
     from sexton.wire import QueueView
@@ -22,11 +22,8 @@ def _print(queue: QueueView, as_json: bool) -> None:
     print_one(
         queue,
         [
-            *standing("queue", queue),
-            ("ready", up_to(queue.ready_count)),
-            ("running", up_to(queue.running_count)),
-            ("parked", up_to(queue.parked_count)),
-            ("waiting", up_to(queue.waiting_count)),
+            *status_fields("queue", queue),
+            *load(queue).items(),
             ("oldest ready", None if queue.oldest_ready_s is None else f"{queue.oldest_ready_s:.1f} s"),
             ("workers", queue.worker_count),
             ("release rate", None if queue.release_rate is None else f"{queue.release_rate:g}/s"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from sexton.cli.exits import NotUnderstood
-from sexton.cli.flags import F, is_said, with_flags
+from sexton.cli.flags import F, is_given, with_flags
 from sexton.domain.duration import Duration
 from sexton.domain.retry import Retry
 
@@ -28,9 +28,9 @@ def takes_settings(options: type, *, keeps: bool) -> Callable[[F], F]:
     return taking
 
 
-def said(given: dict[str, Any]) -> dict[str, Any]:
+def given_settings(given: dict[str, Any]) -> dict[str, Any]:
     """The settings given on the command line, at least one of them."""
-    named = {name: value for name, value in given.items() if is_said(value)}
+    named = {name: value for name, value in given.items() if is_given(value)}
     if not named:
         raise NotUnderstood(f"give at least one setting: {', '.join(map(_option, given))}")
     return named

@@ -9,8 +9,8 @@ import typer
 from sexton.cli.api_access import AsJson, Url, with_client
 from sexton.cli.exits import Exit, NotUnderstood
 from sexton.cli.inputs import called_by, file_bytes, payload_of, read
-from sexton.cli.job_options import in_sdk, of_jobs, said, takes_job_options
-from sexton.cli.printing import as_json_text, print_json, progress, say, shown, warn
+from sexton.cli.job_options import given_options, in_sdk, of_jobs, takes_job_options
+from sexton.cli.printing import as_json_text, print_as_json, print_json, progress, say, shown, warn
 from sexton.domain.job_options import BY_NAME
 from sexton.errors import ApiUnavailable, DatabaseUnavailable, InvalidSubmission, JobFailed, SextonError
 
@@ -66,7 +66,7 @@ def submit(
         raise typer.Exit(code)
     if handler is None:
         raise NotUnderstood("name the task to run, or give --file")
-    called, body, options = called_by(handler), payload_of(payload, pairs or []), said(given)
+    called, body, options = called_by(handler), payload_of(payload, pairs or []), given_options(given)
     if _is_recurring(options):
         misfits = [BY_NAME[name].option for name in of_jobs(options, "one-time")]
         if wait or misfits:
@@ -91,11 +91,8 @@ async def _schedule(
     client: AsyncClient, handler: str | Target, payload: Any, options: dict[str, Any], *, update: bool, as_json: bool
 ) -> None:
     job = await client.schedule(handler, payload, on_name="update" if update else "refuse", **options)
-    if as_json:
-        print_json(job)
+    if print_as_json(job, as_json=as_json):
         return
-    for warning in job.warnings:
-        warn(warning)
     typer.echo(job.id)
     say(f"{job.schedule_words}; next {shown(job.next_fire_at)}")
 
@@ -166,6 +163,9 @@ async def _submit_file(
         typer.echo(
             f"submitted {batch.created_count:,}, already existed {batch.existing_count:,}, refused {batch.refused_count:,}"
         )
+        for item in items:
+            for warning in item.warnings:
+                warn(f"job {item.index + 1:,}: {warning}")
         for item in refused:
             warn(f"job {item.index + 1:,}: {item.problem.detail if item.problem else ''}")
     return Exit.FAILED if refused else Exit.DONE

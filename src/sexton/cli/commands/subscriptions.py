@@ -101,10 +101,10 @@ def add(
 
     Example: sexton subscriptions add orders https://hooks.example/sexton --kind dead_lettered --signed-with hooks
     """
-    said: dict[str, Any] = {"tenant": tenant, "run_queue": run_queue, "job_id": job, "queue": queue, "priority": priority}
-    said |= {"timeout": timeout, "paused": paused, "kinds": kind or None, "signed_with": signed_with or None}
-    said |= {"headers": _headers(header or ()), "retry": _retry(max_attempts)}
-    _print(with_client(url, lambda client: client.set_subscription(name, to, **said)), as_json)
+    fields: dict[str, Any] = {"tenant": tenant, "run_queue": run_queue, "job_id": job, "queue": queue, "priority": priority}
+    fields |= {"timeout": timeout, "paused": paused, "kinds": kind or None, "signed_with": signed_with or None}
+    fields |= {"headers": _headers(header or ()), "retry": _retry(max_attempts)}
+    _print(with_client(url, lambda client: client.set_subscription(name, to, **fields)), as_json)
 
 
 @app.command()

@@ -18,6 +18,8 @@ from sexton.store.fleet import cluster
 _WORDS = {
     "created": "created",
     "updated": "updated",
+    "overwritten": "was edited by hand; the changed declaration replaces that",
+    "kept": "not changed, because it was edited by hand and its declaration is the same",
     "pruned": "ended, because the code no longer declares it",
     "ended": "not changed, because it has ended; --revive starts it again",
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sexton.cli.printing import print_one, up_to
 from sexton.domain.sharing import TenantOptions
 
-from .named import ShareCommands, standing
+from .named import ShareCommands, status_fields
 
 if TYPE_CHECKING:
     from sexton.wire import TenantView
@@ -26,7 +26,7 @@ def _print(tenant: TenantView, as_json: bool) -> None:
     print_one(
         tenant,
         [
-            *standing("tenant", tenant),
+            *status_fields("tenant", tenant),
             ("weight", tenant.weight),
             ("running", f"{up_to(tenant.running_count)}{f' of {tenant.running_max:,}' if tenant.running_max else ''}"),
             ("ready", up_to(tenant.ready_count)),

@@ -80,14 +80,14 @@ class _Lines:
     """Prints what has changed since the last poll."""
 
     def __init__(self) -> None:
-        self._said: dict[Any, str] = {}
+        self._printed: dict[Any, str] = {}
 
     def __call__(self, jobs: list[Job]) -> None:
         for job in reversed(jobs):
             line = _line(job)
-            if self._said.get(job.id) != line:
+            if self._printed.get(job.id) != line:
                 typer.echo(line)
-        self._said = {job.id: _line(job) for job in jobs}
+        self._printed = {job.id: _line(job) for job in jobs}
 
 
 def _line(job: Job) -> str:

@@ -19,6 +19,7 @@ from sexton.cli.composition import (
     open_database,
     read_settings,
     serve,
+    stop_limit_s,
     together,
 )
 from sexton.cli.exits import report
@@ -28,6 +29,7 @@ from sexton.registry import Registry
 from sexton.service import Wake, repeat, unless_stopped
 from sexton.settings import Settings
 from sexton.store import migrations
+from sexton.store.database import SHARED
 from sexton.store.embedded.server import EmbeddedPostgres
 from sexton.telemetry import logs
 from sexton.telemetry.events import Event, WorkerJoined
@@ -77,7 +79,8 @@ def dev(
             raise
         report(error, as_json=False)
         raise typer.Exit(reload.BROKEN) from None
-    serve(lambda stop: run(stop, _in_haste(settings), registry, adopt=adopt, again=again))
+    settings = _in_haste(settings)
+    serve(lambda stop: run(stop, settings, registry, adopt=adopt, again=again), stop_limit_s=stop_limit_s(settings))
 
 
 async def run(stop: asyncio.Event, settings: Settings, registry: Registry, *, adopt: bool, again: bool = False) -> None:
@@ -96,7 +99,7 @@ async def run(stop: asyncio.Event, settings: Settings, registry: Registry, *, ad
             if isinstance(event, WorkerJoined):
                 joined.set()
 
-        async with ground(settings, adopt=adopt, stop=stop, hear=[hear, tell_ended]) as on:
+        async with ground(settings, adopt=adopt, stop=stop, hear=[hear, tell_ended], timeouts=SHARED) as on:
             await together(
                 stop,
                 _run_all(stop, on, registry, joined, greeting, again=again),
@@ -126,8 +129,8 @@ async def _run_all(
 
 
 async def _revive(stop: asyncio.Event, on: Ground, server: EmbeddedPostgres) -> None:
-    revival = EmbeddedRestart(server, emit=on.emit)
-    await unless_stopped(stop, repeat(revival, Wake(), clock=on.clock, emit=on.emit, dice=on.dice))
+    restart = EmbeddedRestart(server, emit=on.emit)
+    await unless_stopped(stop, repeat(restart, Wake(), clock=on.clock, emit=on.emit, rng=on.rng))
 
 
 async def _migrate(settings: Settings) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from sexton.domain.schedule.zone import tzdata_order
+from sexton.store.postgres.waiting_pool import WAITING_POOL_SIZE
 from sexton.store.views.diagnosis import SchemaFacts, ServerFacts
 
 Level = Literal["ok", "warn", "fail"]
@@ -15,7 +16,6 @@ Level = Literal["ok", "warn", "fail"]
 OLDEST_SERVER = 150_000
 SKEW_S = 2.0
 DAYS_AHEAD = 7.0
-NODE_ALIVE_S = 6.0
 NAPTIME_S = 300
 DEAD_ROWS = 50_000
 TZDATA_YEARS = 2
@@ -34,7 +34,6 @@ class Process(msgspec.Struct, frozen=True):
 
     pool_size: int
     transaction_pool_size: int
-    lease_s: float
     is_embedded: bool
     is_direct: bool
     has_direct_url: bool
@@ -133,9 +132,9 @@ def clock(facts: Facts) -> Finding:
 def connections(facts: Facts) -> Finding:
     """The most connections that the live processes may open, by the settings here, against the server's limit."""
     process, settings, schema = facts.process, facts.server.settings, facts.schema
-    nodes = 0 if schema is None else sum(s < NODE_ALIVE_S for s in schema.node_silences_s)
-    workers = 0 if schema is None else sum(s < process.lease_s for s in schema.worker_silences_s)
-    api = process.pool_size
+    nodes = 0 if schema is None else sum(one.is_alive for one in schema.nodes)
+    workers = 0 if schema is None else sum(one.is_alive for one in schema.workers)
+    api = process.pool_size + WAITING_POOL_SIZE
     wanted = (
         workers * (process.pool_size + process.transaction_pool_size + 2)  # + heartbeat, listener
         + nodes * (process.pool_size + 2)  # + advisory locks, listener
@@ -246,7 +245,7 @@ def tzdata(facts: Facts) -> Finding:
     known, newest = facts.process.tzdata, None if facts.schema is None else facts.schema.tzdata
     if newest is not None and tzdata_order(newest) > tzdata_order(known):
         detail = f"time zone data is {known} here and {newest} elsewhere: a scheduler here does not plan for a while"
-        return Finding("tzdata", "warn", detail, "upgrade the tzdata package here")
+        return Finding("tzdata", "warn", detail, "upgrade Sexton and its tzdata package here")
     if facts.server.now.year - int(known[:4]) >= TZDATA_YEARS:
         detail = f"time zone data {known} is old: schedules may fire at the wrong hour"
         return Finding("tzdata", "warn", detail, "upgrade the tzdata package")
@@ -274,24 +273,26 @@ def partitions(facts: Facts, schema: SchemaFacts) -> Finding:
 
 
 def scheduler(facts: Facts, schema: SchemaFacts) -> Finding:
-    live = sum(silent_s < NODE_ALIVE_S for silent_s in schema.node_silences_s)
+    live = sum(one.is_alive for one in schema.nodes)
     if live == 0:
-        detail = "none is alive: delayed jobs start late, and the runs of dead workers are not recovered"
+        silence = f", the last heartbeat was {min(one.silent_s for one in schema.nodes):.0f} s ago" if schema.nodes else ""
+        detail = f"none is alive{silence}: delayed jobs start late, and the runs of dead workers are not recovered"
         return Finding("scheduler", "warn", detail, f"start one: {_starts(facts, 'sexton scheduler')}")
     return Finding("scheduler", "ok", f"{live} alive")
 
 
 def workers(facts: Facts, schema: SchemaFacts) -> Finding:
-    lease_s = facts.process.lease_s
-    live = sum(silent_s < lease_s for silent_s in schema.worker_silences_s)
-    unserved = [queue for queue in schema.ready_queues if schema.served.get(queue, float("inf")) >= lease_s]
+    live = sum(one.is_alive for one in schema.workers)
+    silent = f"; {len(schema.workers) - live} silent" if live < len(schema.workers) else ""
+    served = {queue for one in schema.workers if one.is_alive for queue in one.queues}
+    unserved = [queue for queue in schema.ready_queues if queue not in served]
     if unserved:
-        detail = f"ready runs in {', '.join(unserved[:5])}, but no live worker serves them"
+        detail = f"ready runs in {', '.join(unserved[:5])}, but no live worker serves them{silent}"
         fix = f"start one: {_starts(facts, f'SEXTON_WORKER_QUEUES={unserved[0]} sexton worker module:app')}"
         return Finding("workers", "fail" if live == 0 else "warn", detail, fix)
     if live == 0:
-        return Finding("workers", "warn", "none is alive", f"start one: {_starts(facts, 'sexton worker module:app')}")
-    return Finding("workers", "ok", f"{live} alive; every queue with ready runs is served")
+        return Finding("workers", "warn", f"none is alive{silent}", f"start one: {_starts(facts, 'sexton worker module:app')}")
+    return Finding("workers", "ok", f"{live} alive{silent}; every queue with ready runs is served")
 
 
 def _starts(facts: Facts, command: str) -> str:
@@ -307,6 +308,24 @@ def dead_rows(facts: Facts, schema: SchemaFacts) -> Finding:
         fix = "find what holds an old snapshot (transactions, slots); then VACUUM sexton.runs"
         return Finding("dead rows", "warn", detail, fix)
     return Finding("dead rows", "ok", detail)
+
+
+def locks(facts: Facts, schema: SchemaFacts) -> Finding:
+    """Rule "never wait inside a batch": the services pass over these rows. Rule "no lock that others may take": any
+    role can hold these advisory locks."""
+    if not schema.locked and schema.keys:
+        key = schema.keys[0]
+        more = f" and {len(schema.keys) - 1:,} more" if len(schema.keys) > 1 else ""
+        return Finding("locks", "warn", f"{key.holder.words} holds {key.words}{more}", key.advice)
+    if not schema.locked:
+        return Finding("locks", "ok", "no row is held by a transaction that has been open for long")
+    first = schema.locked[0].holder
+    held = [row for row in schema.locked if row.holder == first]
+    named = ", ".join(row.words for row in held[:3]) + (f" and {len(held) - 3:,} more" if len(held) > 3 else "")
+    others = len({row.holder.xid for row in schema.locked}) - 1
+    besides = f"; {others:,} other transactions hold rows as well" if others else ""
+    detail = f"{first.words} has held {named} for up to {first.age_s or 0:,.0f} s{besides}"
+    return Finding("locks", "warn", detail, first.advice)
 
 
 _SERVER: Sequence[Callable[[Facts], Finding]] = (
@@ -326,4 +345,4 @@ _SERVER: Sequence[Callable[[Facts], Finding]] = (
     timeouts,
     tzdata,
 )
-_SCHEMA: Sequence[Callable[[Facts, SchemaFacts], Finding]] = (home, partitions, scheduler, workers, dead_rows)
+_SCHEMA: Sequence[Callable[[Facts, SchemaFacts], Finding]] = (home, partitions, scheduler, workers, locks, dead_rows)

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from .checks import Facts, Finding, Process
 
 
-INSUFFICIENT_PRIVILEGE = "42501"
-
-
 def doctor(url: Url = None, as_json: AsJson = False) -> None:
     """Check the database and the cluster for problems. Changes nothing; exit code 1 if a check fails.
 
@@ -41,7 +38,7 @@ def doctor(url: Url = None, as_json: AsJson = False) -> None:
 
 async def examine(api_url: str | None) -> list[Finding]:
     from sexton.cli.composition import read_settings
-    from sexton.errors import SextonError
+    from sexton.errors import DatabaseRefused, SextonError
 
     from .checks import Finding, judge
 
@@ -51,14 +48,11 @@ async def examine(api_url: str | None) -> list[Finding]:
     findings = [] if api_url is None else [await _api(api_url)]
     try:
         facts = await _gather(settings)
+    except DatabaseRefused as error:
+        return [*findings, Finding("privileges", "fail", error.refusal, error.fix)]
     except SextonError as error:
         fix = "check SEXTON_DATABASE_URL, the network, and that PostgreSQL runs and accepts this role"
         return [*findings, Finding("reachable", "fail", str(error), fix)]
-    except Exception as error:
-        if getattr(error, "sqlstate", None) != INSUFFICIENT_PRIVILEGE:
-            raise
-        fix = "grant it to the role of SEXTON_DATABASE_URL, or use the role that migrated"
-        return [*findings, Finding("privileges", "fail", str(error), fix)]
     return [*findings, Finding("reachable", "ok", "the database answers"), *judge(facts)]
 
 
@@ -132,7 +126,6 @@ async def _process(database: Postgres, settings: Settings, skew_s: float, unsure
     return Process(
         pool_size=settings.pool_size,
         transaction_pool_size=settings.transaction_pool_size,
-        lease_s=settings.lease_s,
         is_embedded=settings.database_url is None,
         is_direct=database.direct,
         has_direct_url=direct_url is not None,
