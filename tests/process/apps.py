@@ -1,8 +1,11 @@
-"""The tasks that the workers of these tests run. Each writes to the journal what it does."""
+"""The tasks that the workers of these tests run. Each task writes what it does to the journal."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
+import signal
 import subprocess
 import time
 
@@ -13,21 +16,21 @@ from .journal import jot, note, note_sync
 
 
 async def tick(ctx: Context, seconds: float) -> None:
-    """A nap that does not wait for the disk, for tests that measure how soon the next one begins."""
+    """A nap whose journal line does not wait for the disk, for tests that measure how soon the next one begins."""
     jot("start", ctx)
     await asyncio.sleep(seconds)
     jot("end", ctx)
 
 
 async def increment(ctx: Context) -> None:
-    """The effect and the end of the run commit together."""
+    """The effect and the end of the run are committed together."""
     await note("start", ctx)
     async with ctx.transaction() as connection:
         await connection.execute("UPDATE public.counter SET value = value + 1")
 
 
 def busy(ctx: Context, seconds: float) -> int:
-    """Pure Python that never lets go of the interpreter by itself."""
+    """Pure Python code that blocks its thread and never awaits."""
     note_sync("start", ctx)
     count, until = 0, time.monotonic() + seconds
     while time.monotonic() < until:
@@ -37,13 +40,44 @@ def busy(ctx: Context, seconds: float) -> int:
 
 
 async def hang(ctx: Context, seconds: float, mark: str) -> str:
-    """Blocks the event loop, but only the first time: `mark` is a file that it leaves then."""
+    """Blocks the event loop, but only the first time: it creates the file `mark` then."""
     await note("start", ctx)
     is_first = _leave(mark)
     if is_first:
         time.sleep(seconds)  # noqa: ASYNC251  (that is the point)
     await note("end", ctx)
     return "hung" if is_first else "did not hang"
+
+
+async def block(ctx: Context, seconds: float) -> None:
+    """Blocks the event loop every time."""
+    jot("block", ctx)
+    time.sleep(seconds)  # noqa: ASYNC251  (that is the point)
+
+
+def leave(ctx: Context) -> None:
+    """Ends the process of its worker, as a library that calls `exit()` in C does."""
+    jot("poison", ctx)
+    os._exit(3)
+
+
+def crash(ctx: Context) -> None:
+    """A segmentation fault in a thread."""
+    jot("poison", ctx)
+    ctypes.string_at(0)
+
+
+def devour(ctx: Context) -> None:
+    """As a handler that takes all memory: the kernel kills the process by the same signal."""
+    jot("poison", ctx)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def freeze(ctx: Context, seconds: int, mark: str) -> None:
+    """Blocks all Python threads, but only the first time: the C function keeps the GIL."""
+    jot("freeze", ctx)
+    if _leave(mark):
+        ctypes.PyDLL(None).sleep(seconds)
 
 
 def _leave(mark: str) -> bool:
@@ -69,7 +103,7 @@ def deaf(ctx: Context, seconds: float) -> None:
 
 
 def child(ctx: Context, seconds: float = 60.0) -> None:
-    """In a process of its own, with one that it starts itself, and deaf."""
+    """In a process of its own that starts a child process, and ignores the request to stop."""
     with subprocess.Popen(["sleep", str(seconds)]) as offspring:
         note_sync("start", ctx, str(offspring.pid))
     note_sync("end", ctx)
@@ -82,6 +116,11 @@ _TASKS: list[Defined] = [
     (flaky, {"retry": Retry.after("200ms")}),
     (busy, {"timeout": 0}),
     (hang, {"timeout": 0}),
+    (block, {"timeout": 0}),
+    (leave, {}),
+    (crash, {}),
+    (devour, {}),
+    (freeze, {"timeout": 0}),
     (polite, {"timeout": 0}),
     (deaf, {"timeout": 0}),
     (child, {"timeout": 0, "process": True}),

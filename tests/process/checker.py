@@ -1,7 +1,7 @@
-"""Reads what the database recorded and what the handlers journalled, and says whether the two tell a possible story.
+"""Compares what the database recorded with what the handlers journalled, and judges whether both can be true.
 
-Sound means: no job is lost; no run was ever under two live leases; every repetition has a reason in the history; and nothing
-ran that the history does not know."""
+Sound means: no job is lost; no run was ever under two live leases; every repetition has a reason in the history; and no handler
+ran without an execution in the history."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 from . import journal
 
-# A worker that lost its lease may still be at it while the next one works; any other end is the end.
+# A handler of a worker that lost its lease may still run while the next one works. Any other end of an execution ends the
+# handler.
 MAY_OVERLAP = frozenset({"lost", "timed_out", "released"})
-GOES_ON = MAY_OVERLAP | {"failed", "snoozed"}  # why there may be another execution of the same run
-# History computes the start from the claim's sending, so it may show it (and the end) later than it was by a claim's way.
+GOES_ON = MAY_OVERLAP | {"failed", "snoozed"}  # reasons for another execution of the same run
+# The history computes the start from the time when the claim was sent, so start and end may be late by the duration of a claim.
 HISTORY_SLACK_S = 2.0
 
 
@@ -50,7 +51,7 @@ class History(NamedTuple):
     live: Collection[UUID]  # jobs with a run that has not ended
     tries: Sequence[Try]
     lines: Sequence[journal.Line]
-    transactional: Collection[UUID] = ()  # jobs whose end commits before their handler could journal it
+    transactional: Collection[UUID] = ()  # jobs that may end before their handler wrote the line
 
 
 @dataclass
@@ -60,7 +61,8 @@ class Findings:
     lost: list[UUID] = field(default_factory=list)
     double_leases: list[str] = field(default_factory=list)
     unexplained: list[str] = field(default_factory=list)
-    repeated_because: Counter[str] = field(default_factory=Counter)  # runs executed more than once, by what came before
+    # runs executed more than once, by the end of the execution before
+    repeated_because: Counter[str] = field(default_factory=Counter)
 
     @property
     def is_sound(self) -> bool:
@@ -161,7 +163,7 @@ def _judge_repetitions(run_id: UUID, claims: list[Try], findings: Findings) -> N
 
 
 class _Work(NamedTuple):
-    """What the journal says of one try."""
+    """What the journal has about one try."""
 
     attempt: int
     began_at: float
@@ -184,7 +186,7 @@ def _works(lines: list[journal.Line]) -> list[_Work]:
 
 
 def _judge_work(run_id: UUID, claims: list[Try], works: list[_Work], history: History, findings: Findings) -> None:
-    told = _match(claims, works, spare=run_id in history.live)  # a one-time job's run has the job's id
+    told = _match(claims, works, spare=run_id in history.live)  # a one-time job's run has the id of the job
     if told is None:
         findings.unexplained.append(
             f"{run_id}: {len(works)} starts in the journal do not fit its {len(claims)} executions "
@@ -209,9 +211,10 @@ Told = list[tuple[Try, _Work]]
 
 
 def _match(claims: list[Try], works: list[_Work], *, spare: bool) -> Told | None:
-    """Gives every start in the journal an execution of its own. An execution may have none (handed back or lost before the
-    handler began), and of a run that still goes on one start may be left over (`spare`); a start without any is a run that
-    history does not know. Among the possible stories it takes the one in which most successes have been worked for."""
+    """Assigns every start in the journal to a different execution. An execution may have no start (handed back or lost before
+    the handler began). If the run is still live, one start may have no execution (`spare`). Any other start without an
+    execution is an error. Of the possible assignments it takes the one in which the most successes have a handler that
+    ended."""
     if not works:
         return []
     work, rest = works[0], works[1:]
@@ -240,12 +243,13 @@ def _fits(claim: Try, work: _Work) -> bool:
         return False
     if work.began_wall < claim.started_at.timestamp() - HISTORY_SLACK_S:
         return False
-    # Who has lost a lease without noticing (paused) may begin even after that.
+    # A paused worker that lost its lease unnoticed may begin even after that.
     return claim.status in MAY_OVERLAP or work.began_wall <= claim.ended_at.timestamp() + HISTORY_SLACK_S
 
 
 async def check_fires(connection: Connection, directory: Path, job_ids: Collection[UUID]) -> FireFindings:
-    """Matches every fire that the schedules promise to exactly one run that was executed, or to a row that says why not."""
+    """Matches every fire that the schedules promise to exactly one executed run, or to a row with the reason why there is
+    none."""
     ends = Counter(line.run_id for line in journal.read(directory) if line.what == "end")
     return judge_fires(
         await promised(connection, job_ids),

@@ -1,7 +1,7 @@
-"""Workers and schedulers as real processes, under names, with all that can happen to a process.
+"""Workers and schedulers as real, named processes, and everything that can happen to a process.
 
-Whatever becomes of the test, none of them outlives it: each leads a session of its own, is killed when the cluster closes,
-and by the kernel if pytest itself is killed."""
+No process outlives the test: each leads a session of its own, is killed when the cluster closes, and by the kernel if pytest
+itself is killed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,8 @@ SEXTON = [sys.executable, "-m", "sexton"]
 POLL_S = 0.02
 PATIENCE_S = 30.0
 
-# Everything about leases faster than by default, so that a test may wait for one to run out.
+# All times of leases are shorter than by default, so that a test can wait until one expires.
 SHORT = {"lease_s": 3.0, "beat_s": 0.4, "loop_stall_s": 1.2, "sweep_s": 0.25}
-
-
-def size(name: str, default: int) -> int:
-    """How much of something: in the suite enough to fail, by an environment variable (SEXTON_TEST_…) as much as one likes."""
-    return int(os.environ.get(f"SEXTON_TEST_{name}", default))
 
 
 class StartCluster(Protocol):
@@ -67,8 +62,8 @@ class Cluster:
         *,
         fork_server: ForkServer | None = None,
     ) -> None:
-        """`settings` by the names of `Settings`; what a member is started with comes on top. Without a fork server, members
-        are started by exec."""
+        """`settings` by the names of `Settings`; each member may get more when it starts. Without a fork server, members are
+        started by exec."""
         self._fork_server = fork_server
         self.journal_directory = directory / "journal"
         self._log_directory = directory / "log"
@@ -89,7 +84,7 @@ class Cluster:
     def worker(
         self, name: str, *arguments: str, app: str = APP, python: str | Path = sys.executable, **settings: object
     ) -> Member:
-        """`python`: of another release, where it is not to be this tree's."""
+        """`python`: the interpreter of another release, instead of this tree's."""
         return self._start(name, ["worker", app, *arguments], settings, python)
 
     def scheduler(self, name: str, *arguments: str, python: str | Path = sys.executable, **settings: object) -> Member:
@@ -100,12 +95,12 @@ class Cluster:
         return self._start(name, ["api", "--port", "0", *arguments], settings)
 
     def kill(self, name: str) -> None:
-        """SIGKILL, and gone when this returns."""
+        """Sends SIGKILL and waits for the end of the process."""
         os.kill(self[name].pid, signal.SIGKILL)
         self[name].process.wait()
 
     def restart(self, name: str) -> Member:
-        """A new process under the old name and log, as a supervisor would."""
+        """Starts a new process under the old name and log, as a supervisor would."""
         member = self[name]
         assert member.process.poll() is not None, f"{name} still runs"
         return self._launch(name, member.command, member.environment, member.log_path)
@@ -124,7 +119,7 @@ class Cluster:
         return self[name].process.wait()
 
     async def until(self, holds: Callable[[], Any | Awaitable[Any]], what: str, *, within_s: float = PATIENCE_S) -> float:
-        """Waits for a condition and answers with how long that took. If it never holds, the logs tell what happened instead."""
+        """Waits for a condition and returns how long that took. On a timeout, the error contains the logs."""
         began = time.monotonic()
         while True:
             answer = holds()
@@ -137,7 +132,7 @@ class Cluster:
             await asyncio.sleep(POLL_S)
 
     async def until_ready(self, *names: str) -> None:
-        """Until each of them (all, if none is named) has said that it has joined."""
+        """Waits until each of them (all, if none is named) has logged that it has joined."""
         for name in names or self._members:
             word = "worker joined" if self[name].command[3] == "worker" else "leadership changed"
             await self.until(lambda name=name, word=word: word in self[name].log, f"{name} to join")  # type: ignore[misc]
@@ -146,7 +141,7 @@ class Cluster:
         return [line for line in journal.read(self.journal_directory) if line.what == what]
 
     def logs(self) -> str:
-        """The last words of everybody."""
+        """The last log lines of every member."""
         return "\n".join(f"--- {name}\n{member.log[-2500:]}" for name, member in self._members.items())
 
     def _start(

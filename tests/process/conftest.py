@@ -1,4 +1,4 @@
-"""A cluster of real processes per test, and the way the test talks to it."""
+"""A cluster of real processes per test, and the test's connection to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was measured, whether it passed or not."""
+    """Shows the measured values, also of failed tests."""
     reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
     for text in (text for report in reports for name, text in report.user_properties if name == "figure"):
         terminalreporter.write_line(f"measured: {text}")
@@ -39,7 +39,7 @@ def fork_server() -> Iterator[ForkServer | None]:
 
 @pytest.fixture
 def start_cluster(tmp_path: Path, database_url: str, fork_server: ForkServer | None) -> Iterator[StartCluster]:
-    """Makes clusters on the test's database, or on another; their processes end with the test."""
+    """Creates clusters on the test's database or on another one; their processes end with the test."""
     started: list[Cluster] = []
 
     def start(url: str = database_url, /, **settings: object) -> Cluster:

@@ -1,9 +1,9 @@
-"""Starts members of a cluster by fork from a process that has imported Sexton already: the imports are most of what a start
-costs, and these tests start hundreds of members. Each member is a process of its own, with its own session, environment and
-log, and is killed by the kernel when the server ends. The server ends when the process that started it does.
+"""Starts members of a cluster by fork from a process that has already imported Sexton: imports are most of the time of a start,
+and these tests start hundreds of members. Each member is a separate process, with its own session, environment and log, and the
+kernel kills it when the server ends. The server ends with the process that started it.
 
-`tests/process/test_dev.py`, `tests/process/test_depth.py`, `tests/docs`, `tests/abuse` and `python -m chaos` start members by
-exec, as users do."""
+`tests/process/test_dev.py`, `tests/process/test_depth.py`, `tests/docs` and `python -m chaos` start members by exec, as users
+do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import sexton
-from sexton.cli.main import main as run
+from sexton.cli.main import entry_point as run
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
@@ -35,7 +35,7 @@ class ForkServer:
         with theirs:
             self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], start_new_session=True)
         self._socket, self._unread = ours, b""
-        self._codes: dict[int, int] = {}  # of members that have ended, by pid
+        self._codes: dict[int, int] = {}  # exit codes of ended members, by pid
 
     def close(self) -> None:
         self._socket.close()
@@ -57,7 +57,7 @@ class ForkServer:
         return b"\n" in self._unread or bool(select.select([self._socket], [], [], 0)[0])
 
     def _hear(self) -> int | None:
-        """The pid of a member, if that is what the server says: it has just started."""
+        """The pid of a member, if the server reports that it has just started."""
         while b"\n" not in self._unread:
             received = self._socket.recv(65536)
             if not received:
@@ -72,7 +72,7 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """As much of `subprocess.Popen` as a cluster needs."""
+    """The part of `subprocess.Popen` that a cluster needs."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self._server, self.pid = server, pid
@@ -91,7 +91,7 @@ class ForkedProcess:
 
 
 def _serve(connection: socket.socket) -> dict[str, Any] | None:
-    """In the server: `None`, when nothing more will be asked. In a member: what it shall run."""
+    """In the server: returns `None` when there are no more requests. In a member: returns what it runs."""
     wakes, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -114,7 +114,7 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
                     os.close(end)
                 return {**json.loads(line), "server_pid": server_pid, "set_up": set_up}
             os.close(set_up)
-            os.read(is_set_up, 1)  # it leads its session and has its log when the caller hears of it
+            os.read(is_set_up, 1)  # when the caller gets the answer, the member leads its session and has its log
             os.close(is_set_up)
             connection.sendall(json.dumps({"pid": pid}).encode() + b"\n")
         for pid, status in iter(_ended, None):
@@ -133,7 +133,7 @@ def _become_member(request: dict[str, Any]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != request["server_pid"]:  # it ended before the kernel was asked
+    if os.getppid() != request["server_pid"]:  # the server ended before prctl was called
         os._exit(1)
     os.setsid()
     log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -149,7 +149,7 @@ def _become_member(request: dict[str, Any]) -> None:
 
 
 def _import_everything() -> None:
-    """All modules of the product, whatever their names are."""
+    """Imports all modules of the product."""
     for module in pkgutil.walk_packages(sexton.__path__, "sexton."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -159,7 +159,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     _import_everything()
     gc.collect()
-    gc.freeze()  # a collection in a member would copy every page
+    gc.freeze()  # otherwise a collection in a member would copy every page
     request = _serve(connection)
     connection.close()
     if request is not None:

@@ -1,5 +1,6 @@
-"""What handlers really did, written outside the database: one append-only file per process, every line on disk before the
-handler goes on. Lines of handlers that wait at the same moment share one write and one fsync; none goes on without its own."""
+"""Records what handlers really did, outside the database: one append-only file per process. Every line is on disk before the
+handler continues. Lines that wait at the same moment share one write and one fsync; no handler continues before its line is
+written."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ DIRECTORY_VARIABLE = "JOURNAL_DIRECTORY"
 
 
 class Attempt(Protocol):
-    """What the journal needs of a handler's context."""
+    """What the journal needs from a handler's context."""
 
     @property
     def job_id(self) -> UUID: ...
@@ -31,14 +32,14 @@ class Attempt(Protocol):
 
 
 class Line(NamedTuple):
-    what: str  # start, end, or whatever else a handler wants known
+    what: str  # start, end, or another event of a handler
     job_id: UUID
     run_id: UUID
     attempt: int
     pid: int
-    at: float  # monotonic: one clock for all processes of a machine
+    at: float  # monotonic: the same clock for all processes of a machine
     wall: float
-    context: int  # tells apart two tries of one run in one process
+    context: int  # identifies a try among several of one run in one process
     note: str = ""
 
 
@@ -50,11 +51,11 @@ class Journal:
         threading.Thread(target=self._serve, name="journal", daemon=True).start()
 
     def write(self, what: str, ctx: Attempt, note: str = "") -> Future[None]:
-        """Done once the line is on disk. The times are those of the call, not of the disk."""
+        """Completes once the line is on disk. The times are those of the call, not of the write."""
         times = time.monotonic(), time.time()
         line = [what, str(ctx.job_id), str(ctx.run_id), ctx.attempt, os.getpid(), *times, id(ctx), note]
         written: Future[None] = Future()
-        written.set_running_or_notify_cancel()  # a handler that is cancelled while it waits cannot take its line back
+        written.set_running_or_notify_cancel()  # a handler that is cancelled while it waits cannot take back its line
         self._waiting.put((json.dumps(line).encode() + b"\n", written))
         return written
 
@@ -83,7 +84,7 @@ def _open() -> Journal:
 
 
 def jot(what: str, ctx: Attempt, text: str = "") -> None:
-    """A line that nobody waits for: a kill may lose it."""
+    """A line that the handler does not wait for: a kill may lose it."""
     _open().write(what, ctx, text)
 
 
@@ -96,9 +97,9 @@ def note_sync(what: str, ctx: Attempt, text: str = "") -> None:
 
 
 def read(directory: Path) -> list[Line]:
-    """All lines of all processes up to now, in the order of time. A line torn by kill -9 was never waited for, so it does not
-    count. What is written while the files are read, one after the other, is left out: the last file would tell of starts, and
-    the first not yet of the ends that made room for them."""
+    """All lines of all processes up to now, ordered by time. A line cut off by kill -9 does not count, because no handler
+    continued after it. Lines written during the reading are left out: the files are read one after the other, so the last would
+    have starts for which the first does not yet have the ends."""
     lines, now = [], time.monotonic()
     for path in directory.glob("*.journal"):
         for text in path.read_bytes().split(b"\n")[:-1]:

@@ -1,4 +1,4 @@
-"""The checker accepts what can happen and rejects histories that were falsified."""
+"""The checker accepts possible histories and rejects falsified ones."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def story(*parts: Try | journal.Line, ending: str | None = "completed", live: bo
     )
 
 
-def test_once_and_done() -> None:
+def test_a_run_that_is_executed_once_is_sound() -> None:
     found = story(tried(1, "succeeded", 0, 1), wrote("start", 0), wrote("end", 1))
     assert found.all_completed
     assert found.repeated_because == {}
 
 
-def test_a_lost_one_may_still_be_at_it_while_the_next_one_works() -> None:
+def test_a_handler_that_lost_its_lease_may_still_run_while_the_next_one_works() -> None:
     found = story(
         tried(1, "lost", 0, 6),
         tried(2, "succeeded", 6.5, 20, worker=TWO),
@@ -57,8 +57,8 @@ def test_a_lost_one_may_still_be_at_it_while_the_next_one_works() -> None:
     assert found.repeated_because == {"lost": 1}
 
 
-def test_one_that_stood_still_may_begin_while_the_next_one_works() -> None:
-    """Found by chaos: both starts fit both executions, and only one of them came to its end."""
+def test_a_paused_worker_may_begin_while_the_next_one_works() -> None:
+    """Found by chaos: both starts match both executions, and only one of the handlers ended."""
     found = story(
         tried(1, "lost", 0, 4),
         tried(2, "succeeded", 5, 9, worker=TWO),
@@ -69,20 +69,20 @@ def test_one_that_stood_still_may_begin_while_the_next_one_works() -> None:
     assert found.all_completed, str(found)
 
 
-def test_one_that_was_handed_back_may_never_have_begun() -> None:
+def test_a_run_that_was_handed_back_may_never_have_begun() -> None:
     found = story(tried(1, "released", 0, 0.1), tried(2, "succeeded", 0.2, 1), wrote("start", 0.2), wrote("end", 1))
     assert found.all_completed, str(found)
     assert found.repeated_because == {"released": 1}
 
 
-def test_a_process_that_tries_a_run_twice_ends_each_try_by_itself() -> None:
+def test_a_process_that_tries_a_run_twice_ends_each_try_separately() -> None:
     found = story(
         tried(1, "released", 0, 1), tried(2, "succeeded", 9, 10), wrote("start", 0), wrote("start", 9), wrote("end", 10)
     )
     assert found.all_completed, str(found)
 
 
-def test_a_run_that_goes_on_has_a_start_that_history_does_not_show_yet() -> None:
+def test_a_live_run_has_a_start_that_history_does_not_show_yet() -> None:
     assert story(tried(1, "lost", 0, 6), wrote("start", 0), wrote("start", 7), ending=None, live=True).is_sound
     assert story(wrote("start", 0), ending=None, live=True).is_sound
 
@@ -132,7 +132,7 @@ FALSIFIED = {
         "unexplained",
     ),
     "work though nothing is recorded": (story(wrote("start", 0)), "unexplained"),
-    "a success that nobody worked for": (story(tried(1, "succeeded", 0, 1)), "unexplained"),
+    "a success that no worker executed": (story(tried(1, "succeeded", 0, 1)), "unexplained"),
     "a success whose handler did not come to its end": (story(tried(1, "succeeded", 0, 1), wrote("start", 0)), "unexplained"),
 }
 

@@ -1,5 +1,5 @@
-"""Issue 8, point 5: a worker that is killed between a call and its report. The call is made again under the same key, and a
-target that knows the key applies the effect once."""
+"""A worker is killed between a call and its report. The call is made again under the same key, and a target that checks the key
+applies the effect once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from sexton.domain.targets import HttpTarget
-from sexton.handlers.http.hosts import FIRST_SEATS
+from sexton.handlers.http.hosts import FIRST_PERMITS
 from tests.handlers.http_target import Received, answer, serving
 
 from .cluster import SHORT, StartCluster
@@ -30,7 +30,7 @@ async def test_a_worker_killed_between_the_call_and_its_report_costs_no_second_e
             if len(target.received) > 1:
                 writer.write(answer(200, b'"done"', Content_Type="application/json"))
                 return
-            cluster.pause("first")  # it will never see the answer, though it has been given
+            cluster.pause("first")  # it will never see the answer, though the target has sent it
             writer.write(answer(200))
             await writer.drain()
             cluster.kill("first")
@@ -50,17 +50,17 @@ async def test_a_worker_killed_between_the_call_and_its_report_costs_no_second_e
     assert list(effects.values()) == [b'{"amount": 7}']
 
 
-async def test_a_target_that_is_back_gets_all_it_missed_long_before_their_appointments(
+async def test_a_target_that_is_back_gets_all_missed_calls_long_before_their_retry_times(
     app: App, start_cluster: StartCluster, connection: Conn
 ) -> None:
-    """C10: at 10 a second the last of them would come back a minute after it was sent away."""
+    """C10: at 10 calls a second, the last of them had been postponed by a minute."""
     cluster = start_cluster(**SHORT, outbound_allow="127.0.0.1:*", http_host_rest_s=1.0)
 
     async def all_are_away() -> bool:
         return bool(await connection.fetchval("SELECT count(*) = 600 FROM sexton.runs WHERE state = 'waiting'"))
 
     async def only_those_who_failed_are_left() -> bool:
-        return bool(await connection.fetchval("SELECT count(*) <= $1 FROM sexton.runs", FIRST_SEATS))
+        return bool(await connection.fetchval("SELECT count(*) <= $1 FROM sexton.runs", FIRST_PERMITS))
 
     async with serving() as target:
         target.says(answer(503))

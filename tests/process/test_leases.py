@@ -1,4 +1,4 @@
-"""A lease that runs out while its worker stands still or hangs: the next one finishes the work, the late result is refused."""
+"""A lease expires while its worker is paused or hangs: another worker finishes the run, and the late result is rejected."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from sexton.settings import Settings
 from sexton.store.work import jobs, runs
 from sexton.telemetry.events import Ended, Event, LeaseLost, Reconciled, unheard
 from sexton.worker.worker import Worker
+from tests.sizes import size
 
 from . import checker
-from .cluster import SHORT, StartCluster, size
+from .cluster import SHORT, StartCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -37,7 +38,7 @@ BUSY_S = size("BUSY_S", 7)
 HANG_S = SHORT["loop_stall_s"] + SHORT["lease_s"] + 3
 
 
-async def test_the_late_result_of_a_worker_that_stood_still_is_refused_and_counted(
+async def test_the_late_result_of_a_paused_worker_is_rejected_and_counted(
     app: App, connection: Conn, start_cluster: StartCluster
 ) -> None:
     cluster = start_cluster(**SHORT)
@@ -93,16 +94,16 @@ async def test_an_async_handler_that_hangs_the_event_loop_loses_its_run_and_its_
     await cluster.until(lambda: hung.log.count("lease lost") == 1, "the late result to be refused")
     assert [each.status for each in await app.executions(job.id)] == ["lost", "succeeded"]
     await cluster.until(lambda: refused_count(connection, hung.pid), "the refusal to be counted")
-    # And it goes on as a worker, under a new id.
+    # It continues as a worker, under a new id.
     await cluster.until(lambda: is_member(connection, hung.pid), "it to join again")
 
 
 async def test_the_fence_is_the_token_even_for_the_same_worker_and_the_same_attempt(app: App, database: Postgres) -> None:
-    """A run handed back behind the handler's back (a claim thought lost) and claimed again by the very same worker: worker id
-    and attempt are equal, only the token tells the two apart."""
+    """A run is handed back while its handler works (its claim was believed lost) and claimed again by the same worker: worker
+    id and attempt are equal, only the token differs."""
     heard: list[Event] = []
     handler = ByHand()
-    clock, dice = SystemClock(), Random(1)
+    clock, rng = SystemClock(), Random(1)
     worker = Worker(
         database,
         app.registry,
@@ -110,7 +111,7 @@ async def test_the_fence_is_the_token_even_for_the_same_worker_and_the_same_atte
         timers=asyncio.get_running_loop(),
         clock=clock,
         emit=heard.append,
-        dice=dice,
+        rng=rng,
         poll_s=1.0,
         handlers=dict.fromkeys(app.registry.names, handler),
     )
@@ -120,7 +121,7 @@ async def test_the_fence_is_the_token_even_for_the_same_worker_and_the_same_atte
         intake = next(each for each in worker.intakes if "nap" in each.tasks)
         await intake.run_once()
         (first,) = worker.holdings.all()
-        await runs.finish(connection, [report(first.claimed.lease, Released("thought lost"), dice)])
+        await runs.finish(connection, [report(first.claimed.lease, Released("thought lost"), rng)])
         await intake.run_once()
         (second,) = [execution for execution in worker.holdings.all() if execution is not first]
         assert second.claimed.lease.worker_id == first.claimed.lease.worker_id
@@ -142,10 +143,10 @@ async def test_the_fence_is_the_token_even_for_the_same_worker_and_the_same_atte
         assert [each.status for each in await app.executions(job.id)] == ["released", "succeeded"]
 
 
-async def test_a_claim_that_begins_while_a_beat_is_on_its_way_is_not_taken_for_lost(app: App, database: Postgres) -> None:
-    """The beat sees the lease, and the claim's reply has not been read yet: it is late, not lost."""
+async def test_a_claim_that_begins_during_a_heartbeat_is_not_taken_for_lost(app: App, database: Postgres) -> None:
+    """The heartbeat sees the lease before the worker has read the claim's reply: the reply is late, not lost."""
     heard: list[Event] = []
-    clock, dice = SystemClock(), Random(1)
+    clock, rng = SystemClock(), Random(1)
     worker = Worker(
         database,
         app.registry,
@@ -153,7 +154,7 @@ async def test_a_claim_that_begins_while_a_beat_is_on_its_way_is_not_taken_for_l
         timers=asyncio.get_running_loop(),
         clock=clock,
         emit=heard.append,
-        dice=dice,
+        rng=rng,
         poll_s=1.0,
     )
     job = await app.submit("nap")
@@ -173,16 +174,16 @@ async def test_a_claim_that_begins_while_a_beat_is_on_its_way_is_not_taken_for_l
         assert (await app.job(job.id)).status == "running"
         assert await app.executions(job.id) == []
 
-    await heartbeat.run_once()  # that claim is over, and brought nothing: now the lease goes back
+    await heartbeat.run_once()  # that claim has ended without a run: now the lease is handed back
     assert [each.status for each in await app.executions(job.id)] == ["released"]
     assert [event.count for event in heard if isinstance(event, Reconciled)] == [1]
 
 
-async def test_a_worker_cut_off_asks_before_it_forces_and_is_not_exhausted_by_its_own_haste(
+async def test_a_worker_that_was_cut_off_asks_handlers_before_it_forces_them_and_is_not_exhausted(
     app: App, database: Postgres
 ) -> None:
-    """Found by the outage test: work claimed just after an outage, before the first beat, was asked and forced in one breath;
-    for that moment it counted as zombies, and a healthy worker drained and left."""
+    """Found by the outage test: runs claimed just after an outage, before the first heartbeat, were asked to stop and forced at
+    the same moment; for that moment they counted as zombies, and a healthy worker drained and ended."""
     clock = ManualClock(datetime(2026, 3, 4, 12, tzinfo=UTC))
     worker = Worker(
         database,
@@ -191,7 +192,7 @@ async def test_a_worker_cut_off_asks_before_it_forces_and_is_not_exhausted_by_it
         timers=asyncio.get_running_loop(),
         clock=clock,
         emit=unheard,
-        dice=Random(1),
+        rng=Random(1),
         poll_s=1.0,
         handlers=dict.fromkeys(app.registry.names, AsyncFunction(sleep)),
     )
@@ -205,7 +206,7 @@ async def test_a_worker_cut_off_asks_before_it_forces_and_is_not_exhausted_by_it
     await intake.run_once()
     assert len(worker.holdings) == len(submissions)
     await asyncio.sleep(0)  # they begin
-    clock.move(timedelta(seconds=60))  # without a beat
+    clock.move(timedelta(seconds=60))  # without a heartbeat
 
     heartbeat.watch()
     assert not worker.exhausted.is_set()
@@ -217,7 +218,7 @@ async def test_a_worker_cut_off_asks_before_it_forces_and_is_not_exhausted_by_it
 
 
 class Interrupted:
-    """A database that does something else first, once, when a certain statement comes."""
+    """A database that does something else first, once, before a given statement."""
 
     def __init__(self, database: Postgres, statement: str, first: Callable[[Connection], Awaitable[None]]) -> None:
         self._database, self._statement, self._first = database, statement, first

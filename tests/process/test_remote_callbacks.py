@@ -1,4 +1,4 @@
-"""A long HTTP job across real processes: its target answers 202 and calls back, whoever dies meanwhile (F3)."""
+"""A long HTTP job across real processes: its target answers 202 and calls back, even if processes die in between (F3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .test_remote_examples import served
 
 
 class Target:
-    """Answers every call with 202 and keeps what it was sent."""
+    """Answers every call with 202 and keeps the requests."""
 
     def __init__(self) -> None:
         self.calls: list[dict[str, str]] = []
@@ -73,8 +73,8 @@ async def test_the_death_of_the_worker_that_called_costs_a_long_job_nothing(star
         assert call["sexton-callback"] == f"{service.address}/v1/runs/{job_id}"
         headers = {"Authorization": f"Bearer {call['sexton-callback-token']}"}
 
-        async def post(verb: str, **said: Any) -> int:
-            response = await service.http.post(f"{call['sexton-callback']}/{verb}", json=said, headers=headers)
+        async def post(verb: str, **body: Any) -> int:
+            response = await service.http.post(f"{call['sexton-callback']}/{verb}", json=body, headers=headers)
             return response.status_code
 
         assert await post("heartbeat", progress={"fraction": 0.5}) == 200

@@ -1,5 +1,5 @@
-"""The example workers in curl and Node, as somebody would run them: they drain a real cluster, report what fails, and when one
-is killed in the middle of a job, the next one does it (C6, F3)."""
+"""The example workers in curl and Node, as a user would run them: they drain a real cluster and report failures, and when one
+is killed during a job, the next one executes it (C6, F3)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_an_example_worker_drains_fails_dies_and_leaves(example: str, star
 
 
 def test_the_examples_are_short() -> None:
-    """C6: what the page shows is what is run."""
+    """C6: the page shows the code that is run."""
     for command, *_ in EXAMPLES.values():
         lines = (ROOT / command[1]).read_text().splitlines()
         assert len(lines) <= 60
@@ -104,7 +104,7 @@ def test_the_examples_are_short() -> None:
 
 
 def test_the_page_shows_the_examples_as_they_are() -> None:
-    """D8: nobody copies something that is not run."""
+    """D8: a reader copies only code that is run here."""
     page = (ROOT / "docs/how-to/remote-workers.md").read_text()
     for command, *_ in EXAMPLES.values():
         assert (ROOT / command[1]).read_text().rstrip() in page

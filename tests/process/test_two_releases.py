@@ -1,5 +1,5 @@
-"""The previous release and this tree on one database, while it is migrated under load. The long form is
-`python -m chaos.upgrade --seconds 120`."""
+"""The previous release and this tree on one database, while it is migrated under load. The long form is `python -m
+chaos.upgrade --seconds 120`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from chaos.upgrade.course import Course, Plan, settings
 from chaos.upgrade.locks import Seen, migrating_role, watched
 from chaos.upgrade.verdict import Verdict
 from tests.migration.previous_release import Release, ReleaseMissing, install
+from tests.sizes import size
 
 from .checker import Findings
-from .cluster import StartCluster, size
+from .cluster import StartCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ def previous_release() -> Release:
 async def test_two_releases_share_a_database_while_it_is_migrated(
     previous_release: Release, empty_database_url: str, start_cluster: StartCluster, figure: Callable[[str], None]
 ) -> None:
-    """D7: nothing is lost, nothing is leased twice; how long the migration kept others out is in the figures."""
+    """D7: no job is lost or leased twice; the figures show how long the migration blocked other sessions."""
     cluster = start_cluster(empty_database_url, **settings())
     connection = await asyncpg.connect(empty_database_url)
     course = Course(previous_release, cluster, connection, empty_database_url, Plan(JOBS, SECONDS), say=print)
@@ -71,7 +72,7 @@ FALSIFIED = {
     "2 jobs under 1 keys": replace(SOUND, shared={JOB, UUID(int=2)}),
     "a lock on sexton.runs held for 6.0 s": replace(SOUND, locks=Seen(samples=1, held_s=6, held_on="sexton.runs")),
     "a session waited 6.0 s for the migration": replace(SOUND, locks=Seen(samples=1, waited_s=6)),
-    "the locks were never looked at": replace(SOUND, locks=Seen()),
+    "the locks were never sampled": replace(SOUND, locks=Seen()),
     "one of the releases executed nothing": replace(SOUND, executed_by={"previous": 1, "current": 0}),
 }
 
@@ -85,7 +86,7 @@ def test_a_falsified_upgrade_is_rejected(fault: str) -> None:
     assert fault in FALSIFIED[fault].faults
 
 
-async def test_a_lock_that_keeps_others_out_is_seen_and_one_that_does_not_is_not(database_url: str, connection: Conn) -> None:
+async def test_a_lock_that_blocks_others_is_seen_and_one_that_does_not_is_ignored(database_url: str, connection: Conn) -> None:
     async with migrating_role(connection, database_url) as (role, url):
         migrating = await asyncpg.connect(url)
         async with watched(database_url, role) as harmless, migrating.transaction():
@@ -105,7 +106,7 @@ async def test_a_lock_that_keeps_others_out_is_seen_and_one_that_does_not_is_not
 
 
 async def _sampled(seen: Seen) -> None:
-    """Until the lock has been there for some looks."""
+    """Waits until the lock has been sampled a few times."""
     enough = seen.samples + 10
-    while seen.samples < enough:  # noqa: ASYNC110  (the sampler has nobody to tell)
+    while seen.samples < enough:  # noqa: ASYNC110  (the sampler sends no notification)
         await asyncio.sleep(0.01)

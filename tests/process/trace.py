@@ -1,7 +1,7 @@
-"""Who was at work when, from the journal that handlers keep: the spans in which they ran, and what limits say of them.
+"""Computes from the handlers' journal which handlers ran when, and checks that against limits.
 
-All times are of one monotonic clock. A handler that was killed with its worker ended when that process was gone; one that never
-said that it ended is taken to run on to the last, so that in doubt there are too many at once, never too few."""
+All times are from one monotonic clock. A handler that was killed with its worker ended when that process ended. One without an
+end in the journal counts as running to the last line, so that an error shows too many at once, never too few."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import time
 from bisect import bisect_left
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,29 +33,34 @@ class Span(NamedTuple):
 
 
 class Reaper:
-    """Kills workers and remembers when each process was gone."""
+    """Kills workers and records when each process ended."""
 
-    def __init__(self, cluster: Cluster, dice: Random) -> None:
-        self._cluster, self._dice = cluster, dice
+    def __init__(self, cluster: Cluster, rng: Random) -> None:
+        self._cluster, self._rng = cluster, rng
         self.deaths: dict[int, float] = {}
 
     def kill_one(self, names: Sequence[str], *, preferred: int | None = None) -> None:
-        """Any of them, or the one with that process id; a new one takes its place."""
-        name = next((name for name in names if self._cluster[name].pid == preferred), None) or self._dice.choice(names)
-        pid = self._cluster[name].pid
+        """Kills any of them, or the one to which that process belongs; a new one replaces it. Its child processes, which
+        execute runs in quarantine, die with it."""
+        members = {name: self._members(name) for name in names}
+        name = next((name for name, pids in members.items() if preferred in pids), None) or self._rng.choice(names)
         self._cluster.kill(name)
-        self.deaths[pid] = time.monotonic()
+        self.deaths |= dict.fromkeys(members[name], time.monotonic())
         self._cluster.restart(name)
+
+    def _members(self, name: str) -> list[int]:
+        pid = self._cluster[name].pid
+        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
 
 
 def spans(lines: Sequence[Line], deaths: Mapping[int, float], jobs: Collection[UUID]) -> list[Span]:
-    """In the order they began; `lines` in the order of time."""
+    """Spans in the order of their starts; `lines` is ordered by time."""
     found: list[Span] = []
     going_on: dict[tuple[int, int], Line] = {}
     for line in (line for line in lines if line.job_id in jobs):
         who = (line.pid, line.context)
         if line.what == "start":
-            if (earlier := going_on.get(who)) is not None:  # never ended, and its context's address is in use again
+            if (earlier := going_on.get(who)) is not None:  # it never ended, and another context has its address now
                 found.append(_unfinished(earlier, deaths))
             going_on[who] = line
         elif line.what == "end":
@@ -68,7 +75,7 @@ def _unfinished(start: Line, deaths: Mapping[int, float]) -> Span:
 
 
 def _steps(spans: Sequence[Span]) -> list[tuple[float, int]]:
-    """When the number at work changed, and to what. Who ends at the instant another begins makes room for it."""
+    """When the number of running handlers changed, and to what. An end counts before a start at the same instant."""
     changes = sorted([(span.began_at, 1) for span in spans] + [(span.ended_at, -1) for span in spans])
     return list(zip((at for at, _ in changes), accumulate(change for _, change in changes), strict=True))
 
@@ -86,11 +93,11 @@ def full_again_s(spans: Sequence[Span], slots: int, since: float) -> float:
 
 
 def use(spans: Sequence[Span], slots: int, begin: float, end: float) -> float:
-    """The part of the slots' time that handlers filled."""
+    """The share of the slots' time that handlers used."""
     busy_s = sum(max(0.0, min(span.ended_at, end) - max(span.began_at, begin)) for span in spans)
     return busy_s / slots / (end - begin)
 
 
 def most_in_a_window(starts: Sequence[float], window_s: float) -> int:
-    """Wherever the window begins: the fullest begins at some start."""
+    """The largest number of starts in any window; the fullest window begins at a start."""
     return max(bisect_left(starts, start + window_s) - index for index, start in enumerate(starts))

@@ -1,5 +1,5 @@
-"""`python -m tests.simulation URL SEED` lives one life in a freshly migrated database and prints its history; the last line, on
-stderr, says what it saw. `make simulate SEEDS=17-17` makes the database, too."""
+"""`python -m tests.simulation URL SEED` runs one simulation in a freshly migrated database and prints its history; the last
+line, on stderr, is the summary. `make simulate SEEDS=17-17` also creates the database."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Watches runs and limits from inside the database, and judges what it is told: claims whose reply is lost are claims as well.
+"""Watches runs and limits from inside the database, by triggers: claims whose reply is lost are claims as well.
 
-Every claim is told with the numbers of its limits at that moment and how many held them then, so that a limit which was lowered
-counts from then on and no sooner. A rate is judged by a bucket of our own, which was full at first."""
+Every claim is recorded with the numbers of its limits and the slots in use at that moment, so that a lowered limit counts from
+then on and not earlier. A rate is checked by a separate bucket, which is full at first."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class LimitSet(msgspec.Struct, frozen=True):
-    """Without numbers: it is gone."""
+    """Without numbers: the limit was removed."""
 
     key: str
     held: int
@@ -58,7 +58,7 @@ class Parked(msgspec.Struct, frozen=True):
 
 @dataclass
 class Bucket:
-    """Tokens, filling as the database's clock goes. One that nobody has drawn from is full, whatever its numbers become."""
+    """Tokens that refill by the database's clock. A bucket that was never used is full, even if its numbers change."""
 
     tokens: float
     rate: float
@@ -68,7 +68,7 @@ class Bucket:
 
     def move(self, at: datetime) -> None:
         span_s = (at - self.at).total_seconds()
-        # A clock that was set back finds it full, not closed for an hour.
+        # When the clock is set back, the bucket is full, not closed for an hour.
         self.tokens = float(self.burst) if span_s < 0 else min(self.burst, self.tokens + span_s * self.rate)
         self.at = at
 
@@ -77,7 +77,7 @@ class Bucket:
         self.rate, self.burst = rate, burst
 
     def draw(self) -> bool:
-        """False: there was none."""
+        """False if there was no token."""
         self.drawn = True
         self.tokens -= 1
         return self.tokens >= -SLACK
@@ -92,7 +92,7 @@ class ClaimMonitor:
         self.last_n = 0
 
     def hear(self, n: int, what: str, told: str, acting: str) -> None:
-        """In the order of `n`; `acting` is whose step it was."""
+        """In the order of `n`; `acting` is the actor of the step."""
         self.last_n = n
         match what:
             case "claimed":

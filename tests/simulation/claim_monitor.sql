@@ -3,7 +3,8 @@ CREATE SEQUENCE public.moments;
 CREATE TABLE public.told (n bigint PRIMARY KEY DEFAULT nextval('public.moments'), what text NOT NULL, told jsonb NOT NULL);
 -- Of every live run: since when it stands where it stands in line, when it was let through, and whether it stepped out of line.
 CREATE TABLE public.lives (run_id uuid PRIMARY KEY, born_n bigint NOT NULL, let_n bigint, stepped_out boolean NOT NULL DEFAULT false);
-CREATE TABLE public.gone (run_id uuid PRIMARY KEY, job_id uuid NOT NULL, token bigint NOT NULL, origin text NOT NULL);
+CREATE TABLE public.gone (run_id uuid PRIMARY KEY, job_id uuid NOT NULL, token bigint NOT NULL, origin text NOT NULL,
+                          fire_at timestamptz NOT NULL, due_at timestamptz NOT NULL, job_version int NOT NULL);
 
 CREATE FUNCTION public.watch_runs() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -14,7 +15,7 @@ BEGIN
     INSERT INTO public.lives (run_id, born_n) VALUES (NEW.id, nextval('public.moments'));
   ELSIF TG_OP = 'DELETE' THEN
     DELETE FROM public.lives WHERE run_id = OLD.id;
-    INSERT INTO public.gone VALUES (OLD.id, OLD.job_id, OLD.token, OLD.origin);
+    INSERT INTO public.gone VALUES (OLD.id, OLD.job_id, OLD.token, OLD.origin, OLD.fire_at, OLD.due_at, OLD.job_version);
     IF OLD.slot IS NOT NULL OR OLD.tenant_slot IS NOT NULL THEN
       INSERT INTO public.told (what, told) VALUES ('freed', '{}');
     END IF;

@@ -1,4 +1,4 @@
-"""Time in a simulated cluster: one that the database decides by, and one per process that nobody may believe."""
+"""Time in a simulated cluster: the database's clock, which decides, and one clock per process, which no service may trust."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from sexton.clock import Clock, ManualClock
 
 class UnsteadyClock(ManualClock):
     def step(self, span: timedelta) -> None:
-        """The database's clock is set; nobody's monotonic clock notices."""
+        """Sets the database's clock; the monotonic clocks do not change."""
         self._now += span
 
 
 class NodeClock:
-    """Of one process: its monotonic clock began at some point of its own, and its wall clock may be set at any time."""
+    """The clocks of one process: its monotonic clock began at some value of its own, and its wall clock may be set at any
+    time."""
 
     def __init__(self, world: Clock, booted_s: float) -> None:
         self._world, self._booted_s = world, booted_s

@@ -1,4 +1,4 @@
-"""Replays one seed alone, and says at the end what the seeds went through."""
+"""Replays a single seed, and prints a summary of all seeds at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _tells_what_it_caught(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A single seed is being replayed: what does not depend on it stays out."""
+    """A single seed is replayed: tests that do not depend on it are skipped."""
     first, _, last = config.getoption("seeds").partition("-")
     if first == (last or first):
         here = [item for item in items if item.path.parent == Path(__file__).parent]

@@ -1,4 +1,4 @@
-"""A database that breaks where the world tells it to: at every statement boundary, and only there."""
+"""A database that fails when the simulation says so: at every statement boundary, and only there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import asyncpg
 
 from sexton.errors import Contention, DatabaseUnavailable
-from sexton.store.database import Connection, Postgres, translate
+from sexton.store.database import ClientEnd, Connection, Postgres
+from sexton.store.postgres.driver_errors import translate
 
 
 class Fault(StrEnum):
@@ -23,7 +24,7 @@ class Fault(StrEnum):
     SERIALIZATION = "serialization failure"
 
 
-# A lost reply is the one that deceives.
+# A lost reply is drawn twice as often, because the service does not know that the statement was executed.
 FLAWS_OF_THE_LINE = (Fault.REFUSED, Fault.REPLY_LOST, Fault.REPLY_LOST, Fault.DEADLOCK, Fault.SERIALIZATION)
 ALL_FAULTS = (
     Fault.REFUSED,
@@ -39,13 +40,13 @@ Draw = Callable[[bool], Fault]
 
 
 class Crash(BaseException):
-    """The process is gone, with everything it had in memory."""
+    """The process has ended, and lost all its memory."""
 
 
 class FaultyDatabase:
-    """Stands between a service and PostgreSQL; `draw` says what happens to the next statement (true: inside a transaction),
-    `answered` hears of the query whose reply came through. At `breathe` the process may stand still between two statements,
-    while others go on; not inside a transaction, whose locks would stop the others as well."""
+    """Sits between a service and PostgreSQL. `draw` decides the fate of the next statement (true: inside a transaction),
+    `answered` is called with the query whose reply arrived. At `breathe` the process may pause between two statements while
+    others continue; not inside a transaction, whose locks would stop the others as well."""
 
     def __init__(
         self,
@@ -53,13 +54,15 @@ class FaultyDatabase:
         draw: Draw,
         answered: Callable[[str], None],
         breathe: Callable[[str], Awaitable[None]],
+        end: Callable[[], ClientEnd | None],
     ) -> None:
-        self._real, self._draw, self._answered, self._breathe = real, draw, answered, breathe
+        """`end` is the client's end of the session that the statements go over."""
+        self._real, self._draw, self._answered, self._breathe, self._end = real, draw, answered, breathe, end
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         async with self._real.connection() as connection:
-            yield FaultyConnection(connection, self._draw, self._answered, self._breathe)
+            yield FaultyConnection(connection, self._draw, self._answered, self._breathe, self._end())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -69,11 +72,12 @@ class FaultyDatabase:
             try:
                 await faulty.execute("BEGIN")
                 yield faulty
-                if faulty.failed:  # as PostgreSQL answers: with ROLLBACK
+                if faulty.failed:  # PostgreSQL answers a COMMIT with ROLLBACK then
                     raise Contention("a statement of this transaction failed, so the whole transaction was rolled back")
                 await faulty.execute("COMMIT")
             finally:
-                if faulty.begun:  # what has not committed by now never does: the server rolls back when a connection breaks
+                # a transaction that has not committed never will: the server rolls back when a connection breaks
+                if faulty.begun:
                     await connection.execute("ROLLBACK")
 
 
@@ -84,10 +88,12 @@ class FaultyConnection:
         draw: Draw,
         answered: Callable[[str], None],
         breathe: Callable[[str], Awaitable[None]] | None = None,
+        client_end: ClientEnd | None = None,
     ) -> None:
+        self.client_end = client_end
         self._real, self._draw, self._answered, self._breathe = real, draw, answered, breathe
         self.begun = False
-        self.failed = False  # a statement of the transaction did, so that PostgreSQL takes no more of it
+        self.failed = False  # a statement of the transaction failed, so PostgreSQL accepts no more of it
 
     async def fetch(self, query: str, *args: Any) -> list[Any]:
         if self._breathe is not None:
@@ -116,7 +122,7 @@ class FaultyConnection:
         if fault in _IN_THE_WAY:
             self.failed = self.begun
             error = translate(_IN_THE_WAY[fault](fault))
-            assert error is not None, "whoever is in the way is told so in our words"
+            assert error is not None, "a blocked caller gets an error of Sexton"
             raise error
         return fault
 

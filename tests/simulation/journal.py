@@ -1,4 +1,4 @@
-"""What the actors saw themselves, kept outside the database."""
+"""What the actors saw, kept outside the database."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 from uuid import UUID
+
+from sexton.telemetry.events import SESSIONS_ENDED
 
 from .actors import SETTINGS
 
@@ -37,11 +39,12 @@ class Journal:
         self.acknowledged: set[UUID] = set()
         self.submitted_count = 0
         self.replayed_count = 0
-        self.last_progress_s = 0.0  # when something started or ended
-        # Run, worker, token (and status) of the reports that a worker takes for recorded, and of the results that it dropped.
+        self.last_progress_s = 0.0  # when a run last started or ended
+        # Run, worker, token (and status) of the reports that a worker believes to be recorded, and of the results that it
+        # dropped.
         self.accepted: list[tuple[UUID, UUID | None, int, str]] = []
         self.refused: list[tuple[UUID, UUID, int]] = []
-        self.told_dead: set[UUID] = set()  # workers that have heard it themselves
+        self.told_dead: set[UUID] = set()  # workers that know that they were declared dead
         self.violations: list[str] = []
         self.seen: Counter[str] = Counter()
 
@@ -56,9 +59,9 @@ class Journal:
         if job.at_most_once and (answer.created or job.unique is None):
             self._at_most_once.add(answer.id)
 
-    def any_job(self, dice: Random, *, newest: int = 0) -> UUID | None:
-        """Of the `newest` ones, if so many are asked for."""
-        return dice.choice(sorted(self.acknowledged)[-newest:]) if self.acknowledged else None
+    def any_job(self, rng: Random, *, newest: int = 0) -> UUID | None:
+        """Of the `newest` executions, if given."""
+        return rng.choice(sorted(self.acknowledged)[-newest:]) if self.acknowledged else None
 
     def cancelled(self, job_id: UUID, asked_count: int) -> None:
         if asked_count == 0:
@@ -71,21 +74,27 @@ class Journal:
         if worker_id in self._declared_dead:
             self.violations.append(f"a worker that was declared dead claims nothing: {worker_id}")
 
-    def worker_lost(self, worker_id: UUID) -> None:
-        """A live worker that nothing ailed may not be declared dead, and an outage that hit all alike ails nobody."""
+    def worker_lost(self, worker_id: UUID, reason: str) -> None:
+        """A live worker without a fault may not be declared dead. An outage that hit all processes does not count as a fault of
+        one."""
+        self.seen[f"worker lost: {reason}"] += 1
         self._declared_dead.add(worker_id)
         for actor in self._world.live_workers():
             ailed = actor.was_cut_off_since(actor.beaten_s) or actor.stood_still_since(actor.beaten_s)
+            # A fault of its heartbeat may cost the second in which it announces a new session.
+            ailed = ailed or (reason == SESSIONS_ENDED and actor.hindered_s >= actor.beaten_s)
             if actor.worker.worker_id == worker_id and not ailed:
-                self.violations.append(f"no worker is taken for dead because of an outage: {actor.name}")
+                self.violations.append(f"no worker is declared dead because of an outage: {actor.name}")
 
     def refused_by(self, worker_id: UUID, run_id: UUID, token: int) -> None:
-        """One that was told it is dead lets go of everything, even of a run with a longer lease that nobody has taken yet."""
+        """A worker that learns that it was declared dead stops everything, even a run with a longer lease that was not swept
+        yet."""
         if worker_id not in self.told_dead:
             self.refused.append((run_id, worker_id, token))
 
     def look_at_the_silent(self) -> None:
-        """A worker that cannot beat stops its work before others may take it; one that stands still does so when it wakes."""
+        """A worker that cannot send heartbeats stops its work before others may take it; a paused worker does so when it
+        continues."""
         now = self._world.clock.monotonic()
         for actor in self._world.live_workers():
             if actor.is_paused or self._world.is_rushing(actor):
@@ -109,8 +118,9 @@ class Journal:
             self.violations.append(f"an at-most-once job starts once: {lease.job_id}")
         if any(start.handle.lease.token >= lease.token for start in before):
             self.violations.append(f"a token grows with every claim: {lease.run_id}")
-        # Two at once is only possible while the first stands still and cannot know, and for the grace it then gives its
-        # handler: a partition is no excuse. And where a sweeper believed a clock that was set forward (docs/operations.md).
+        # Two executions at once are only possible while the first worker is paused and cannot know, and for the grace that it
+        # then gives its handler: a partition is no excuse. Also if a sweeper believed a clock that was set forward
+        # (docs/operations.md).
         now = self._world.clock.monotonic()
         for start in before:
             excused = start.worker.stood_still_since(max(start.started_s, now - SETTINGS.worker_grace_s))

@@ -1,4 +1,4 @@
-"""Session locks of the schedulers: held by whoever has a session that lives, also while its process stands still."""
+"""Advisory session locks of the schedulers: they belong to a live session, also while its process is paused."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .faults import Crash, Fault
 if TYPE_CHECKING:
     from .actors import Actor
 
-KEEPALIVE_S = 6.0  # until the server gives up a session whose host it cannot reach any more
+KEEPALIVE_S = 6.0  # after this time the server closes a session whose host it cannot reach
 
 
 class LockTable:
-    """What the server knows: who holds which partition."""
+    """The server's view: which session holds which partition."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.now_s = now_s
@@ -26,7 +26,7 @@ class LockTable:
         return frozenset(partition for partition, holder in self._holders.items() if holder is actor)
 
     def drop(self, actor: Actor) -> None:
-        """Its session is gone."""
+        """The session has ended."""
         self._holders = {partition: holder for partition, holder in self._holders.items() if holder is not actor}
 
     def hold(self, actor: Actor, wanted: frozenset[int]) -> frozenset[int]:
@@ -41,7 +41,7 @@ class LockTable:
 
 
 class SimulatedLocks:
-    """The `Locks` of one scheduler, on a connection of its own that breaks like any other."""
+    """The `Locks` of one scheduler, on a connection of its own that can break like any other."""
 
     def __init__(self, table: LockTable, actor: Actor, session: int, draw: Callable[[bool], Fault]) -> None:
         self._table, self._actor, self._session, self._draw = table, actor, session, draw
@@ -56,7 +56,7 @@ class SimulatedLocks:
         if fault is not Fault.NONE:
             if not self._actor.cut_off_for_s(
                 self._table.now_s()
-            ):  # never guess what is held: the session is given up, if the server hears of it
+            ):  # the state of the locks is unknown: close the session, if the server can be reached
                 self._table.drop(self._actor)
             raise DatabaseUnavailable(fault)
         return self._table.hold(self._actor, wanted)

@@ -1,5 +1,5 @@
-"""What each acknowledged one-time job may have become, by what clients asked and handlers did: a few sets, compared at the end
-with what the database says. It knows nothing of tables, leases or retries."""
+"""The possible outcomes of each acknowledged one-time job, by what clients requested and handlers did: a few sets, compared at
+the end with the database. It knows nothing of tables, leases or retries."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Cancel = Literal["none", "asked", "done"]
 
 @dataclass
 class _Deeds:
-    """What is known of a job, be it that nobody has heard yet that there is one."""
+    """What is known of a job. It may not have been acknowledged yet."""
 
-    success_count: int = 0  # handlers that returned
-    failure_count: int = 0  # handlers that raised
-    gave_up: bool = False  # for good
+    success_count: int = 0  # number of handlers that returned
+    failure_count: int = 0  # number of handlers that raised
+    gave_up: bool = False  # failed permanently
     cancel: Cancel = "none"
 
 
 @dataclass(frozen=True)
 class _Job:
     max_attempts: int
-    may_fail_unseen: bool  # by its time running out, or by one start lost
+    may_fail_unseen: bool  # because its time is over, or one start was lost
 
     def allowed(self, deeds: _Deeds) -> set[str]:
         if deeds.cancel == "done" and not deeds.success_count:
@@ -47,7 +47,7 @@ class Model:
     _deeds: dict[UUID, _Deeds] = field(default_factory=lambda: defaultdict(_Deeds))
 
     def submitted(self, job_id: UUID, job: Submission, *, created: bool) -> None:
-        """An equal job that stood already keeps what was said of it first, if anybody heard that."""
+        """An equal job that already exists keeps its first expectations, if a client knows it."""
         if not created and job.unique is not None:
             return
         policy = job.policy
@@ -57,7 +57,8 @@ class Model:
         self._jobs.setdefault(job_id, _Job(policy.retry.max_attempts, may_fail_unseen))
 
     def cancel(self, job_id: UUID, answer: Cancel) -> None:
-        """Asked: whether it was heard, who knows. Done: it ends as cancelled, unless it was quicker. None: it was over."""
+        """Asked: a client asked for it, and may not have got a reply. Done: the job ends as cancelled, unless it ended before.
+        None: it had already ended."""
         if self._deeds[job_id].cancel != "done":
             self._deeds[job_id].cancel = answer
 

@@ -1,4 +1,4 @@
-"""What all seeds of one session saw, in one line; the tests tell it by their properties."""
+"""A summary line of all seeds of one session; the tests pass their results as properties."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Report(Protocol):
-    """Of one test; a part of pytest's."""
+    """The report of one test; a part of pytest's."""
 
     nodeid: str
     user_properties: list[tuple[str, Any]]
@@ -23,8 +23,8 @@ class Summary:
     seeds: list[int] = field(default_factory=list)
     step_count: int = 0
     violation_count: int = 0
-    ablation_count: int = 0  # safeguards taken away
-    caught: list[str] = field(default_factory=list)  # the test, the invariant that was broken, the seed
+    ablation_count: int = 0  # number of removed safeguards
+    caught: list[str] = field(default_factory=list)  # the test, the broken invariant, the seed
     reached: Counter[str] = field(default_factory=Counter)
 
     @classmethod
@@ -55,7 +55,7 @@ class Summary:
                 pass
 
     def line(self) -> str | None:
-        """None if nothing was simulated."""
+        """None if no seed was simulated."""
         parts = []
         if self.seeds:
             parts.append(f"{len(self.seeds)} seeds ({min(self.seeds)} to {max(self.seeds)})")

@@ -1,27 +1,27 @@
-"""Take away what decides how a run ends, who may take it and what is kept of it; see `test_ablations.py` for the others.
+"""Removes safeguards of the end of a run, its history, its claim and its replay; see `test_ablations.py` for the others.
 
 Rule "losses have their own budget":
-- losses spend no attempt: `test_without_a_budget_of_losses_…`, every job becomes what it may
+- losses spend no attempt: `test_without_a_budget_of_losses_…`, every job has an allowed outcome
 - the budget has an end: `test_without_an_end_of_losses_…`, no job takes down more workers than it may
-- a hand-back spends nothing: `test_without_sparing_…`, every job becomes what it may
+- a hand-back spends nothing: `test_without_sparing_…`, every job has an allowed outcome
 
 Rule "one clock reading per statement":
 - no high-water marks: `test_without_looking_behind_the_mark_…`, every job ends
 
 Rule "one path in, one path out":
-- history is fed by what ends a run: `test_without_feeding_history_…`, an ending points to its execution
+- the statement that ends a run writes its history: `test_without_feeding_history_…`, an ending points to its execution
 
 Rule "bisect bad batches":
-- a report that is refused holds back no other: `test_without_bisecting_…`, every job ends
+- a rejected report does not hold back others: `test_without_bisecting_…`, every job ends
 
 Rule "lock in id order":
-- the statement that misses a partition makes it: `test_without_making_partitions_…`, nothing can be submitted
+- a statement creates a missing partition: `test_without_making_partitions_…`, submissions succeed
 
 Rule "a replay consumes its letter":
-- the letter goes with the replay: `test_without_consuming_…`, a dead letter belongs to a job that failed
+- the statement of the replay deletes the dead letter: `test_without_consuming_…`, a dead letter belongs to a job that failed
 
 Rule "claim only known tasks":
-- a claim asks what the worker knows: `test_without_asking_what_it_knows_…`, a worker claims only tasks it knows
+- a claim returns only tasks of the worker: `test_without_asking_what_it_knows_…`, a worker claims only tasks it knows
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import pytest
 
 from sexton.domain import retry, run
 from sexton.domain.claim_cursors import Look
-from sexton.domain.outcome import Outcome, Released
+from sexton.domain.outcome import Lost, Outcome, Released
 from sexton.errors import Contention, DataRefused
 from sexton.scheduler.look_around import LookAround
 from sexton.scheduler.promoter import Promoter
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 async def workers_stand_still(world: World) -> None:
-    """While they execute something; when they go on, it is another's."""
+    """They are paused while they execute something; when they continue, another worker has the run."""
     calm = replace(world.fault_profile, fault_rate=0.0, process_fault_rate=0.1, aim=1.0, handler_s=(1.0, 8.0))
     world.fault_profile = replace(calm, process_fault_s=(LONG_S / 2,), only="pause", clock_is_set=False)
 
@@ -58,8 +58,16 @@ async def workers_stand_still(world: World) -> None:
 PATIENT = {"timeout": 0, "deadline": None, "start_within": None, "delivery": None, "max_lost": 1000, "limit": None}
 
 
+async def poisoned(world: World) -> None:
+    """The only fault is that some handlers end their workers, which hold many other runs."""
+    calm = replace(world.fault_profile, fault_rate=0.0, process_fault_rate=0.0, handler_s=(5.0, 15.0), clock_is_set=False)
+    world.fault_profile = calm
+    world.client.insisted = lambda: PATIENT | {"max_lost": 3, "tenant": None}
+    world.client.poison_count, world.client.poison_rate = 3, 0.3
+
+
 async def patient(world: World) -> None:
-    """Every job has all the time there is, and two attempts: nothing but its own failures may end it."""
+    """Every job has unlimited time, and two attempts: only its own failures may end it."""
     await workers_stand_still(world)
     world.client.insisted = lambda: PATIENT | {"retry": retry.Retry.immediate(max_attempts=2)}
 
@@ -67,22 +75,21 @@ async def patient(world: World) -> None:
 async def test_without_a_budget_of_losses_a_job_fails_for_the_deaths_of_its_workers(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spend_an_attempt(reason: str, standing: retry.Standing) -> retry.Next:
-        return retry._after_failure(standing.retry, reason, 0.0, standing, Random(0))
+    def spend_an_attempt(lost: Lost, state: retry.RetryState) -> retry.Next:
+        return retry._after_failure(state.retry, lost.reason, 0.0, state, Random(0))
 
     monkeypatch.setattr(retry, "_after_loss", spend_an_attempt)
-    assert await found("every job becomes what it may", fresh_databases, patient, first_seed=1003)
+    assert await found("every job has an allowed outcome", fresh_databases, patient, first_seed=1003)
 
 
 async def test_without_an_end_of_losses_a_job_takes_down_one_worker_after_the_other(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def poisonous(world: World) -> None:
-        await workers_stand_still(world)
-        world.client.insisted = lambda: PATIENT | {"max_lost": 1}
+    def charge_for_ever(lost: Lost, _standing: retry.RetryState) -> retry.Next:
+        return retry.RetryIn(0.0, "nothing" if lost.held > 1 else "loss")
 
-    monkeypatch.setattr(retry, "_after_loss", lambda _reason, _standing: retry.RetryIn(0.0, "loss"))
-    assert await found("no job takes down more workers than it may", fresh_databases, poisonous, first_seed=1007)
+    monkeypatch.setattr(retry, "_after_loss", charge_for_ever)
+    assert await found("no job takes down more workers than it may", fresh_databases, poisoned)
 
 
 async def test_without_sparing_what_was_handed_back_a_drain_fails_a_job(
@@ -90,8 +97,8 @@ async def test_without_sparing_what_was_handed_back_a_drain_fails_a_job(
 ) -> None:
     decide = retry.decide
 
-    def spend_an_attempt(outcome: Outcome, standing: retry.Standing, dice: Random) -> retry.Next:
-        following = decide(outcome, standing, dice)
+    def spend_an_attempt(outcome: Outcome, state: retry.RetryState, rng: Random) -> retry.Next:
+        following = decide(outcome, state, rng)
         is_hand_back = isinstance(outcome, Released) and isinstance(following, retry.RetryIn)
         return retry.RetryIn(0.0, "attempt") if is_hand_back else following
 
@@ -100,13 +107,13 @@ async def test_without_sparing_what_was_handed_back_a_drain_fails_a_job(
         world.fault_profile = replace(world.fault_profile, handler_s=(5.0, 30.0), only="drain")
 
     monkeypatch.setattr(run, "decide", spend_an_attempt)
-    assert await found("every job becomes what it may", fresh_databases, drained)
+    assert await found("every job has an allowed outcome", fresh_databases, drained)
 
 
 async def test_without_looking_behind_the_mark_what_became_due_there_waits_for_ever(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does anybody look around."""
+    """And no helper promotes."""
 
     async def see_to_nothing(_self: OverdueWork) -> int:
         return 0
@@ -124,9 +131,10 @@ async def test_without_looking_behind_the_mark_what_became_due_there_waits_for_e
 
 async def test_without_feeding_history_an_ending_points_nowhere(fresh_databases: FreshDatabases) -> None:
     async def write_none(world: World) -> None:
-        await rewrite(
-            world, "finish_runs", ("FROM tries\n  ), job_endings AS (", "FROM tries WHERE false\n  ), job_endings AS (")
-        )
+        for function, source in (("finish_runs", "FROM tries\n  "), ("finish_batch", "FROM ended e\n    ")):
+            await rewrite(
+                world, function, (f"{source}), job_endings AS (", f"{source.rstrip()} WHERE false), job_endings AS (")
+            )
 
     assert await found("an ending points to the execution that made it", fresh_databases, write_none)
 
@@ -144,7 +152,7 @@ async def test_without_bisecting_one_report_holds_back_all(
 async def test_without_making_partitions_on_the_spot_a_missed_one_stops_everything(
     fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The janitor, who makes them ahead, has not been there yet; here it never is."""
+    """The janitor, which creates partitions ahead, has not run yet; here it never does."""
 
     async def none(*_: object, **__: object) -> None: ...
 

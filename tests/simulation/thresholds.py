@@ -1,5 +1,5 @@
-"""Lowers thresholds that only many runs would reach, so that a small cluster gets there: claims that begin at a mark, or look
-at nothing behind it because that has become dear, and a second claim beside the first."""
+"""Lowers thresholds that only many runs would reach, so that a small cluster reaches them: claims that begin at a cursor, or
+that do not look behind it because that costs too much, and a second claim at the same time."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sexton.domain import claim_cursors
 from sexton.domain.fairness import Turns
 from sexton.worker import intake
 
-MARK_AFTER, LOOK_AGAIN_S, SECOND_HAND_MIN, CLAIM_LIMIT = 1, 2.0, 1, 3
+CURSOR_AFTER, LOOK_AGAIN_S, SECOND_HAND_MIN, CLAIM_LIMIT = 1, 2.0, 1, 3
 ALWAYS_DEAR_S = -1.0
 
 
 @contextmanager
 def lowered_thresholds(seen: Counter[str], *, is_dear: bool) -> Iterator[None]:
-    """`is_dear`: whoever looked from the beginning once looks only ahead of its marks for a while (`Look.AHEAD`)."""
+    """`is_dear`: a worker that looked from the beginning once looks only ahead of its cursors for a while (`Look.AHEAD`)."""
     as_json = Turns.as_json
 
     def watched(turns: Turns, *args: Any, **options: Any) -> str:
         text = as_json(turns, *args, **options)
-        seen["claim ahead of its marks only"] += text.count(",true]")
+        seen["claim ahead of its cursors only"] += text.count(",true]")
         return text
 
     dear_s = ALWAYS_DEAR_S if is_dear else claim_cursors.DEAR_S
     with (
-        patch.multiple(claim_cursors, MARK_AFTER=MARK_AFTER, LOOK_AGAIN_S=LOOK_AGAIN_S, DEAR_S=dear_s),
+        patch.multiple(claim_cursors, CURSOR_AFTER=CURSOR_AFTER, LOOK_AGAIN_S=LOOK_AGAIN_S, DEAR_S=dear_s),
         patch.multiple(intake, SECOND_HAND_MIN=SECOND_HAND_MIN, CLAIM_LIMIT=CLAIM_LIMIT),
         patch.object(Turns, "as_json", watched),
     ):

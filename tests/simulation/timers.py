@@ -1,4 +1,4 @@
-"""Timeouts that come due when the world moves its clock."""
+"""Timeouts that expire when the simulation moves its clock."""
 
 from __future__ import annotations
 

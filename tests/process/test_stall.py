@@ -1,0 +1,102 @@
+"""One handler that blocks the event loop, or all of Python, beside harmless ones: the worker logs its name, and only its run is
+charged."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from . import apps
+from .cluster import SHORT, Member, StartCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import asyncpg
+
+    from sexton import App
+
+    Conn = asyncpg.Connection[asyncpg.Record]
+
+pytestmark = pytest.mark.timeout(180)  # they wait for leases of real processes, whatever else the machine runs
+INNOCENTS = 20
+BLOCK_S = SHORT["loop_stall_s"] + SHORT["lease_s"] + 1.0
+
+
+async def test_one_that_blocks_the_loop_is_named_and_buried_alone(
+    app: App, connection: Conn, start_cluster: StartCluster, figure: Callable[[str], None]
+) -> None:
+    """It blocks a worker's loop three times. Without the name, all runs of the worker would be lost with it three times."""
+    cluster = start_cluster(**SHORT)
+    workers = [cluster.worker(f"worker-{n}") for n in range(2)]
+    cluster.scheduler("scheduler")
+    await cluster.until_ready()
+    culprit = await app.submit("block", {"seconds": BLOCK_S}, max_lost=3)
+    innocents = await app.submit_many(app.request("tick", {"seconds": 1.5}) for _ in range(INNOCENTS))
+
+    async def is_over() -> bool:
+        ended: int = await connection.fetchval("SELECT count(*) FROM sexton.endings")
+        return ended == INNOCENTS + 1
+
+    took_s = await cluster.until(is_over, "all to end", within_s=90)
+    figure(f"stalled loop: {INNOCENTS} innocents beside 1 blocker, all over after {took_s:.1f} s")
+    assert [(await app.job(job.id)).status for job in innocents] == ["completed"] * INNOCENTS
+    for job in innocents:
+        assert {each.status for each in await app.executions(job.id)} <= {"released", "succeeded"}, "uncharged"
+    assert (await app.job(culprit.id)).status == "failed"
+    tries = await app.executions(culprit.id)
+    assert [each.status for each in tries] == ["lost"] * 3
+    place = f"{apps.__file__}:{line_of(apps.block, 'time.sleep')} in block"
+    assert place in (tries[0].reason or "")
+    lines = [line for member in workers for line in member.log.splitlines() if "loop stalled" in line]
+    named = [line for line in lines if "task=block" in line]
+    assert len(named) == len(lines) == 3
+    assert all(place in line and f"run_id={tries[0].run_id}" in line for line in named), named
+
+
+async def test_one_that_blocks_the_whole_interpreter_is_named_afterwards(
+    app: App, start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    """No thread of the worker runs then: it sends no heartbeat, and loses its runs once. `faulthandler` writes the stack."""
+    cluster = start_cluster(**SHORT)
+    workers = [cluster.worker(f"worker-{n}") for n in range(2)]
+    cluster.scheduler("scheduler")
+    await cluster.until_ready()
+    culprit = await app.submit("freeze", {"seconds": 6, "mark": str(tmp_path / "mark")})
+    innocents = await app.submit_many(app.request("tick", {"seconds": 1.0}) for _ in range(INNOCENTS))
+    for job in [culprit, *innocents]:
+        await job.result(timeout="60s")
+    await cluster.until(lambda: any(names(member) for member in workers), "the worker to name it")
+
+
+async def test_one_whose_worker_was_killed_is_named_by_the_next_process(
+    app: App, start_cluster: StartCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # otherwise a worker of another test might find the file first
+    cluster = start_cluster(**SHORT)
+    worker = cluster.worker("worker")
+    await cluster.until_ready()
+    await app.submit("freeze", {"seconds": 60, "mark": str(tmp_path / "mark")})
+    dump = tmp_path / f"sexton-{os.getuid()}" / f"{worker.pid}.stack"
+    await cluster.until(lambda: dump.exists() and "in serve" in dump.read_text(), "the stack to be written")
+    cluster.kill("worker")
+    restarted = cluster.restart("worker")
+    await cluster.until(lambda: "stall found" in restarted.log, "the next process to find it")
+    (line,) = [line for line in restarted.log.splitlines() if "stall found" in line]
+    assert f"pid={worker.pid}" in line
+    assert "task=freeze" in line
+    assert f"{apps.__file__}:{line_of(apps.freeze, 'PyDLL')} in freeze" in line
+
+
+def names(member: Member) -> bool:
+    place = f"{apps.__file__}:{line_of(apps.freeze, 'PyDLL')} in freeze"
+    return any("loop stalled" in line and "task=freeze" in line and place in line for line in member.log.splitlines())
+
+
+def line_of(function: Callable[..., object], text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return first + next(n for n, line in enumerate(lines) if text in line)
