@@ -1,7 +1,7 @@
 """The import-linter contract type behind `[tool.importlinter]`: an allow-list per folder.
 
-The contract types that come with import-linter list what is forbidden, and fail on modules that do not exist yet. Ours
-lists what is allowed, as the table of CONTRIBUTING.md does, and so also catches a folder that has no line yet.
+The contract types of import-linter list what is forbidden, and fail on modules that do not exist yet. This one lists what is
+allowed, as the table of CONTRIBUTING.md does, and so also finds a folder that has no line yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AllowedImports(Contract):
-    """Judges every direct import between the top-level folders of the root package, type-checking ones included."""
+    """Checks every direct import between the top-level folders of the root package, including type-checking imports."""
 
     type_name = "allowed_imports"
 
@@ -52,7 +52,7 @@ class AllowedImports(Contract):
                     yield f"{importer} may not import {imported}"
 
     def _parse(self, names: str) -> frozenset[str] | None:
-        """The folders a right-hand side admits; None admits all."""
+        """The folders that a right-hand side allows; None allows all."""
         match names.split(maxsplit=1):
             case ["anything"]:
                 return None
@@ -74,6 +74,6 @@ def _names(listed: str) -> frozenset[str]:
 
 
 def _folder(module: str, root: str) -> str | None:
-    """`sexton.store.work.runs` lives in `store`; what is not below the root lives in no folder."""
+    """`sexton.store.work.runs` belongs to the folder `store`; a module outside the root package belongs to none."""
     package, _, path = module.partition(".")
     return path.partition(".")[0] or None if package == root else None

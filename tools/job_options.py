@@ -1,5 +1,5 @@
-"""Writes the modules that follow from `sexton.domain.job_options`: the structs and keywords that a type checker must see.
-`make docs` runs it; a test fails when a committed module is not what it would write."""
+"""Writes the modules derived from `sexton.domain.job_options`: structs and keywords that a type checker needs as code. `make
+docs` runs it; a test fails if a committed module differs from its output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sexton.domain.job_options import OPTIONS, Kind, Option
 SOURCE = Path(__file__).parents[1] / "src" / "sexton"
 MADE = "Made by `make docs` from `sexton.domain.job_options`; edit that instead."
 
-# One type of each kind per edge: in a request, in an answer, as a keyword of the SDK.
+# The type of each kind at each edge: in a request, in an answer, as a keyword of the SDK.
 REQUEST: dict[Kind, str] = {
     "catch_up": "CatchUpPolicy | CatchUpRule",
     "choice_of_catch_up": "CatchUpPolicy",
@@ -33,6 +33,7 @@ ANSWER: dict[Kind, str] = {
     "count": "int",
     "delivery": "Delivery",
     "handler": "str | TargetHandler",
+    "instant": "Moment",
     "limit": "LimitRule",
     "overlap": "OverlapRule",
     "payload": "msgspec.Raw",
@@ -46,7 +47,7 @@ KEYWORD: dict[Kind, str] = {
     "choice_of_catch_up": "CatchUpPolicy",
     "count": "int",
     "delivery": "Delivery",
-    "dialect": "Dialect",
+    "dialect": "NamedDialect",
     "dst": "DstRule | Mapping[str, Any]",
     "exclude": "Sequence[str | Window | Mapping[str, Any]]",
     "instant": "datetime",
@@ -64,7 +65,7 @@ KEYWORD: dict[Kind, str] = {
 _OVERLOAD = "@overload\n    def __call__(self, *args: Any, {}: {}, **more: Any) -> Answer: ..."
 _WORDS: dict[Kind, str] = {"choice_of_catch_up": "choice", "delivery": "choice", "dialect": "choice", "priority": "choice"}
 RULES = ("cron", "rrule", "every")
-# Of a single call of the SDK, and not of a request over HTTP: the API says who submits.
+# Options of a single SDK call that an HTTP request does not have: there the credentials say who submits.
 OF_A_CALL = {"connection": "object", "submitted_by": "str | None", "trace": "str | None"}
 
 
@@ -98,7 +99,7 @@ def wire() -> str:
         from sexton.domain.schedule.overlap import Policy as OverlapPolicy
 
         from .handlers import TargetHandler
-        from .kinds import Answer, Instant, JobStatus, Span, Word
+        from .kinds import Answer, Instant, JobStatus, Moment, Span, Word
         from .retrying import RetryPolicy
         from .schedules import CatchUpRule, OverlapRule, Schedule
         from .sharing import LimitRule
@@ -106,7 +107,7 @@ def wire() -> str:
 
 
         class JobOptions(Schedule, frozen=True, kw_only=True):
-            """What a request may say of a job, beside its handler and its payload."""
+            """What a request may set for a job, beside its handler and its payload."""
 
         '''
     requested = [one for one in OPTIONS if one.kind not in ("handler", "payload") and not one.in_schedule]
@@ -149,7 +150,7 @@ def keywords() -> str:
         from sexton.domain.retry import Retry
         from sexton.domain.schedule.catch_up import CatchUp
         from sexton.domain.schedule.catch_up import Policy as CatchUpPolicy
-        from sexton.domain.schedule.cron_text import Dialect
+        from sexton.domain.schedule.dialects import NamedDialect
         from sexton.domain.schedule.overlap import Overlap
         from sexton.domain.schedule.overlap import Policy as OverlapPolicy
         from sexton.domain.schedule.rule import DstRule, Jitter, Window
@@ -177,8 +178,8 @@ def keywords() -> str:
             """When a recurring job fires, besides the rule itself, and its policies: docs/schedules.md."""
 
         '''
-    said = [one for one in OPTIONS if one.kind not in ("handler", "payload") and one.name not in RULES]
-    once = [one for one in said if one.jobs != "recurring"]
+    options = [one for one in OPTIONS if one.kind not in ("handler", "payload") and one.name not in RULES]
+    once = [one for one in options if one.jobs != "recurring"]
     return "".join(
         [
             dedent(head),
@@ -188,7 +189,7 @@ def keywords() -> str:
             dedent(of_one_time),
             _lines(_keyword(one) for one in once if not one.by_task),
             dedent(of_rules),
-            _lines(_keyword(one) for one in said if one.jobs == "recurring"),
+            _lines(_keyword(one) for one in options if one.jobs == "recurring"),
         ]
     )
 
@@ -227,11 +228,11 @@ def calls() -> str:
 
 
 def page() -> list[str]:
-    """The reference of all of them."""
+    """The reference page of all options."""
     lines = [
-        "A job says an option in the request, the SDK, on the command line or in SQL; most can be changed by an edit. What a",
-        "job leaves out comes from its task's decorator, if that may say it, then from its queue, then from the default.\n",
-        "| option | SDK | jobs | kind | default | its task may say it | shown as | edit | command line | SQL argument |",
+        "The caller sets an option in the request, the SDK, on the command line or in SQL; most can be edited later. If the",
+        "caller leaves it out, it comes from the task's decorator, if that can set it, then the queue, then the default.\n",
+        "| option | SDK | jobs | kind | default | task may set it | shown as | edit | command line | SQL argument |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [f"| {' | '.join(_cells(one))} |" for one in OPTIONS]
@@ -243,7 +244,7 @@ def page() -> list[str]:
             ("not shown", one.unseen),
             ("fixed", one.fixed),
             ("no flag", one.no_flag),
-            ("not in SQL", one.no_sql),
+            ("of it not in SQL", one.sql_lacks),
         ):
             if why is not None:
                 reasons.setdefault(f"{edge} | {why}", []).append(f"`{one.name}`")

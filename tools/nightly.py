@@ -1,7 +1,7 @@
 """`python -m tools.nightly [PART…]`: everything that takes too long for `make test`, part by part.
 
-tests/nightly.toml records when, at which commit and how long each part last passed. A part that has passed on the code that
-is here now is not run again, so an interrupted run goes on where it stopped. Commit the file after a run."""
+tests/nightly.toml records when, at which commit and how long each part last passed. A part that has passed on the current code
+is not run again, so an interrupted run continues where it stopped. Commit the file after a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORD = Path("tests/nightly.toml")
 LOGS = Path(".cache/nightly")
 _ONCE = "--ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py"
 STORE = f"tests/store tests/operations tests/migration {_ONCE}"
-# What a part of `make test` does on a smaller scale there, at the size that the product promises.
+# Each does on a large scale, at the promised size, what a part of `make test` does on a small scale.
 PROCESS_SIZES = {
     "JOBS": "20000",
     "SPREAD_S": "12",
@@ -33,6 +33,7 @@ PROCESS_SIZES = {
     "RATE_S": "60",
     "SERIAL_RUNS": "1000",
 }
+STORE_SIZES = {"SEXTON_TEST_BACKLOG": "100000"}
 ABUSE_SIZES = {"EXAMPLES": "2000", "SEQUENCES": "100", "FLOOD_S": "20", "CONNECTIONS": "5000"}
 
 
@@ -52,9 +53,9 @@ PARTS = {
     part.name: part
     for part in (
         Part("marked", "tests that are marked nightly", "pytest -n 2 --dist=worksteal tests -m nightly --nightly"),
-        Part("store-15", "the store on PostgreSQL 15", f"pytest -n 2 --dist=worksteal {STORE} --postgres=15"),
-        Part("store-16", "the store on PostgreSQL 16", f"pytest -n 2 --dist=worksteal {STORE} --postgres=16"),
-        Part("store-18", "the store on PostgreSQL 18", f"pytest -n 2 --dist=worksteal {STORE} --postgres=18"),
+        Part("store-15", "the store on PostgreSQL 15", f"pytest -n 2 --dist=worksteal {STORE} --postgres=15", STORE_SIZES),
+        Part("store-16", "the store on PostgreSQL 16", f"pytest -n 2 --dist=worksteal {STORE} --postgres=16", STORE_SIZES),
+        Part("store-18", "the store on PostgreSQL 18", f"pytest -n 2 --dist=worksteal {STORE} --postgres=18", STORE_SIZES),
         Part(
             "zones",
             "every change of every time zone",
@@ -63,13 +64,13 @@ PARTS = {
         ),
         Part(
             "random",
-            "property tests with examples that no run had before",
+            "property tests with new random examples",
             "pytest -n 2 --dist=worksteal tests/unit tests/api tests/abuse/test_parsers.py tests/abuse/test_stateful.py",
             {"SEXTON_TEST_RANDOM": "1"},
         ),
         Part(
             "ablations",
-            "each safeguard taken away, without pinned seeds",
+            "each safeguard removed, without pinned seeds",
             "pytest -n 2 --dist=worksteal tests/simulation -k ablations --nightly --timeout=3600",
         ),
         Part(
@@ -95,6 +96,9 @@ PARTS = {
             "the upgrade of an older database, and two releases side by side under load",
             "pytest tests/process/test_two_releases.py tests/migration --timeout=900",
         ),
+        Part("mutants", "hand-written mutants, each against the tests that must catch it", "tools.mutants"),
+        # A new seed with each release: the draw can be repeated, and each release sees mutants that none saw before.
+        Part("generated", "100 generated mutants of the core", "tools.mutants --generated 100 --seed 20261119"),
         Part("upgrade", "two releases side by side for two minutes", "chaos.upgrade --seconds 120"),
         Part("chaos", "ten minutes of chaos", "chaos --minutes 10 --seed 11"),
         Part("failover", "kills of a replicated primary", "chaos.failover"),
@@ -104,6 +108,7 @@ PARTS = {
             "pytest tests/store/test_plans_at_depth.py --timeout=7200",
             {"SEXTON_TEST_DEPTH": "10000000"},
         ),
+        Part("neighbours", "the targets beside poison and other bad neighbours", "bench poison neighbours --judge"),
         Part("compare", "speed against the last release", "bench compare --base {previous} drain herd latency submit"),
         Part("soak", "an hour of steady load", "chaos.soak --hours 1"),
     )
@@ -112,7 +117,7 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Green:
-    """When a part last passed."""
+    """The last time a part passed."""
 
     at: str
     commit: str
@@ -122,18 +127,18 @@ class Green:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.nightly", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)} (default: all)")
-    parser.add_argument("--again", action="store_true", help="also run what has passed on this code")
-    parser.add_argument("--list", action="store_true", help="only say what has passed and what has not")
+    parser.add_argument("--again", action="store_true", help="also run parts that have passed on this code")
+    parser.add_argument("--list", action="store_true", help="only show which parts have passed")
     given = parser.parse_args()
     if unknown := [name for name in given.parts if name not in PARTS]:
-        parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown part {', '.join(unknown)}; known parts: {', '.join(PARTS)}")
     chosen = [PARTS[name] for name in given.parts or PARTS]
     if given.list:
         for part in chosen:
             print(f"{part.name:11} {_state(part)}")
         return
     if changed := _git("status", "--porcelain", "--", ".", f":!{RECORD}"):
-        parser.exit(2, f"Commit first: a part is recorded with the commit that it passed on.\n{changed}\n")
+        parser.exit(2, f"Commit first: a part is recorded with the commit on which it passed.\n{changed}\n")
     failed = [part.name for part in chosen if not _passes(part, again=given.again)]
     sys.exit(f"nightly: failed: {', '.join(failed)}; logs in {LOGS}" if failed else 0)
 
@@ -166,7 +171,7 @@ def _passes(part: Part, *, again: bool) -> bool:
             check=False,
         ).returncode
     took_s = round(time.monotonic() - began)
-    last = (log.read_text(errors="replace").strip().splitlines() or ["nothing was said"])[-1]
+    last = (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1]
     print(f"nightly: {part.name} {'passed' if code == 0 else f'FAILED with code {code}'} after {took_s} s: {last}", flush=True)
     if code == 0:
         at = f"{host_now():%Y-%m-%dT%H:%M:%SZ}"
@@ -190,7 +195,7 @@ def write(greens: Mapping[str, Green]) -> None:
 
 
 def _is_this_code(commit: str) -> bool:
-    """Whether nothing but the record itself has changed since."""
+    """Whether only the record itself has changed since then."""
     command = ["git", "diff", "--quiet", commit, "--", ".", f":!{RECORD}"]
     return subprocess.run(command, cwd=ROOT, check=False, capture_output=True).returncode == 0
 

@@ -1,6 +1,6 @@
 """Writes docs/reference/ from the code: the HTTP API from its OpenAPI document, the command line from Typer, settings and
-errors from their modules, the options of a job from their table, with the modules that follow from it. `make docs` runs it; a
-test fails when a committed page is not what it would write."""
+errors from their modules, job options and their modules from the table of options. `make docs` runs it; a test fails if a
+committed page differs from its output."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def api_page() -> str:
 
 
 def _openapi() -> dict[str, Any]:
-    """No call is made, so no database is needed."""
+    """Makes no call, so it needs no database."""
     nowhere = cast(Postgres, None)
-    made = create(nowhere, Settings.model_construct(), clock=SystemClock(), emit=lambda _event: None, dice=entropy())
+    made = create(nowhere, Settings.model_construct(), clock=SystemClock(), emit=lambda _event: None, rng=entropy())
     return openapi(made)
 
 
@@ -196,8 +196,8 @@ def cli_page() -> str:
         "| exit code | name | means |",
         "|---|---|---|",
     ]
-    said = dict(re.findall(r"(\d+) ([^,.]+)", " ".join(EXIT_CODES.split())))
-    lines += [f"| {int(code)} | `{code.name}` | {said[str(int(code))]}{_errors_of(code)} |" for code in Exit]
+    texts = dict(re.findall(r"(\d+) ([^,.]+)", " ".join(EXIT_CODES.split())))
+    lines += [f"| {int(code)} | `{code.name}` | {texts[str(int(code))]}{_errors_of(code)} |" for code in Exit]
     lines += ["", "| command | does |", "|---|---|"]
     lines += [f"| [`sexton {name}`](#{anchor(f'sexton {name}')}) | {command.about} |" for name, command in COMMANDS.items()]
     for name in COMMANDS:
@@ -252,7 +252,7 @@ def _parameter(parameter: Any) -> str:
 
 
 def settings_page() -> str:
-    said = _comments(settings)
+    texts = _comments(settings)
     lines = [
         "# Settings",
         MADE.format(source="`src/sexton/settings.py`"),
@@ -264,12 +264,12 @@ def settings_page() -> str:
     ]
     for name, field in Settings.model_fields.items():
         default = _setting_default(field.default)
-        lines.append(f"| `SEXTON_{name.upper()}` | {_setting_type(field)} | {default} | {_cell(said.get(name, ''))} |")
+        lines.append(f"| `SEXTON_{name.upper()}` | {_setting_type(field)} | {default} | {_cell(texts.get(name, ''))} |")
     return _page([*lines, "", LEASE_RULE])
 
 
 def _comments(module: Any) -> dict[str, str]:
-    """What stands beside each field."""
+    """The comment beside each field."""
     found = {}
     source = inspect.getsource(module)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -339,7 +339,7 @@ def _cell(text: str) -> str:
 
 
 def anchor(title: str) -> str:
-    """As GitHub makes them."""
+    """The anchor as GitHub generates it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
