@@ -1,2 +1,2 @@
-"""Faults that we choose, on real processes over a real PostgreSQL, and a checker that reads what became of every job:
-`python -m chaos --minutes 10 --seed 1`."""
+"""Injects chosen faults into real processes on a real PostgreSQL, then checks what happened to every job: `python -m chaos
+--minutes 10 --seed 1`."""

@@ -1,5 +1,5 @@
-"""`python -m chaos --minutes 10 --seed 1 [--report DIR]`: its last line says what it saw; it ends with 1 if anything was lost,
-leased twice or unexplained."""
+"""`python -m chaos --minutes 10 --seed 1 [--report DIR]`. The last line of the output is the summary. The exit code is 1 if a
+job was lost, leased twice or has no explanation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPORT = Path(__file__).parent / "report"
 
 def main() -> None:
     arguments = _parser().parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server and the processes end with us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends the server and the members
     began = time.monotonic()
 
     def say(what: str) -> None:
@@ -41,12 +41,16 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m chaos", description="Chaos on real processes, and a checker for it.")
-    parser.add_argument("--minutes", type=_positive, default=10.0, help="of load and faults (default: %(default)g)")
-    parser.add_argument("--seed", type=int, default=1, help="which faults hit whom and when (default: %(default)s)")
-    parser.add_argument("--report", type=Path, default=REPORT, help="where the report goes (default: chaos/report)")
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos", description="Inject faults into real processes and check every job."
+    )
+    parser.add_argument("--minutes", type=_positive, default=10.0, help="minutes of load and faults (default: %(default)g)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed that chooses the faults, their times and their targets (default: %(default)s)"
+    )
+    parser.add_argument("--report", type=Path, default=REPORT, help="folder for the report (default: chaos/report)")
     parser.add_argument("--rate", type=_positive, default=120.0, help="one-time jobs per second (default: %(default)g)")
-    parser.add_argument("--fault", action="append", choices=list(KINDS), help="only this kind; may be given several times")
+    parser.add_argument("--fault", action="append", choices=list(KINDS), help="inject only this kind of fault; may be repeated")
     return parser
 
 

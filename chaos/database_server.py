@@ -1,5 +1,5 @@
-"""The PostgreSQL under chaos: durable, on a small disk of its own where this machine lets us mount one, and with a log of every
-claim as the database itself saw it. Whatever becomes of the harness, neither server nor disk outlives it."""
+"""The PostgreSQL under chaos: durable, on a small disk of its own if this machine can mount one, with a table that logs every
+claim by the database's clock. A guard process removes the server and the disk even if the harness is killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import asyncpg
 
@@ -26,14 +26,15 @@ from sexton.store.fleet import cluster
 
 from .app import EFFECTS
 
-Conn: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # only a type checker may ask for its parameter
+Conn: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # only a type checker may subscript Connection
 
-OURS = "sexton chaos"  # the name of the harness's own connections, which the nemesis spares
+ROLE = "sexton_member"  # as which the members connect; it owns Sexton's tables, and has no other rights
+OURS = "sexton chaos"  # application_name of the harness's own connections, which the nemesis does not terminate
 CONNECT_S = 5.0
 START_S = 60.0
 FILL_STEPS = (2**26, 2**20, 2**12)  # bytes
 
-# Waits for the end of its input, that is for the end of the harness, be it by kill -9; then clears away what is left.
+# The guard: waits for the end of its standard input, which is the end of the harness even after kill -9, then cleans up.
 GUARD = """
 cat >/dev/null
 if pid=$(head -n 1 "$1/disk/data/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid" 2>/dev/null; then
@@ -47,20 +48,22 @@ done
 rm -rf "$1"
 """
 
-# The exact time of each claim. History knows it only as the worker does, which may be late by the way of a held packet.
+# The time at which the row of each claim was written. The worker's time in the history is late if a packet was delayed. The
+# run's own `claimed_at` is early: a claim reads the clock before it looks for runs, and may find one that was released since.
 LOG_CLAIMS = """
 CREATE TABLE public.claims (
   run_id uuid NOT NULL, token bigint NOT NULL, worker_id uuid NOT NULL, claimed_at timestamptz NOT NULL
 );
 CREATE FUNCTION public.log_claim() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO public.claims VALUES (NEW.id, NEW.token, NEW.worker_id, NEW.claimed_at);
+  INSERT INTO public.claims VALUES (NEW.id, NEW.token, NEW.worker_id, clock_timestamp());
   RETURN NULL;
 END
 $$;
 CREATE TRIGGER log_claim AFTER UPDATE OF state ON sexton.runs FOR EACH ROW
 WHEN (NEW.state = 'running') EXECUTE FUNCTION public.log_claim();
 """
+MAKE_ROLE = f"CREATE ROLE {ROLE} LOGIN; GRANT CREATE ON DATABASE sexton TO {ROLE}"
 
 
 class DatabaseServer:
@@ -77,8 +80,14 @@ class DatabaseServer:
 
     @property
     def url(self) -> str:
-        """Straight to the server, past the proxy."""
+        """A direct connection to the server, not through the proxy."""
         return self.server.url()
+
+    @property
+    def member_url(self) -> str:
+        """As `url`, with the role of the members."""
+        parts = urlsplit(self.url)
+        return urlunsplit(parts._replace(netloc=f"{ROLE}@{parts.netloc.rpartition('@')[2]}"))
 
     async def connect(self) -> Conn:
         return await asyncpg.connect(
@@ -89,12 +98,12 @@ class DatabaseServer:
         return await asyncio.to_thread(lambda: self.server.pid) is not None
 
     async def restart(self, *, crash: bool) -> None:
-        """`crash`: no checkpoint, recovery at the start; else as an administrator would."""
+        """`crash`: stop without a checkpoint, so that the start does recovery. Otherwise a fast shutdown."""
         await asyncio.to_thread(self.server.kill if crash else self.server.stop)
         await self.start()
 
     async def start(self) -> None:
-        """From whatever state it is in."""
+        """Starts the server, whatever state it is in."""
         for tries_left in reversed(range(20)):
             try:
                 await asyncio.to_thread(self.server.restart)
@@ -106,7 +115,7 @@ class DatabaseServer:
                 return
 
     async def until_up(self) -> None:
-        """Until it answers, by itself if it can; if it has stopped, it is started."""
+        """Waits until the server answers, and starts it if it has stopped."""
         ends_at = time.monotonic() + START_S
         while time.monotonic() < ends_at:
             try:
@@ -120,11 +129,11 @@ class DatabaseServer:
         raise TimeoutError(f"PostgreSQL does not answer {START_S:g} s after the fault")
 
     def fill(self) -> int:
-        """Takes all the room that is left on the disk; answers with how much that was."""
+        """Fills the disk. Returns the number of bytes it took."""
         taken = 0
         with (self._disk / "filler").open("ab") as filler:
             for step in FILL_STEPS:
-                with suppress(OSError):  # no room for another of that size
+                with suppress(OSError):  # no space for another block of this size
                     while True:
                         os.posix_fallocate(filler.fileno(), filler.seek(0, os.SEEK_END), step)
                         taken += step
@@ -136,7 +145,7 @@ class DatabaseServer:
 
 @asynccontextmanager
 async def fresh_server(*, disk_mib: int, connections: int) -> AsyncIterator[DatabaseServer]:
-    """A migrated, empty Sexton database that nobody else uses."""
+    """A migrated, empty Sexton database for this run only."""
     with _folder() as folder:
         disk = folder / "disk"
         disk.mkdir()
@@ -153,21 +162,31 @@ async def fresh_server(*, disk_mib: int, connections: int) -> AsyncIterator[Data
 
 
 async def _furnish(database_server: DatabaseServer) -> None:
-    database = await Postgres.open(database_server.url)
+    async with session(database_server) as connection:
+        await connection.execute(MAKE_ROLE)
+    database = await Postgres.open(database_server.member_url)
     await migrations.migrate(database)
     await cluster.require_home(database)
     await database.close()
-    connection = await database_server.connect()
-    try:
+    async with session(database_server) as connection:
         await connection.execute(LOG_CLAIMS)
         await connection.execute(EFFECTS)
+        await connection.execute(f"GRANT ALL ON public.claims, public.effects TO {ROLE}")
+
+
+@asynccontextmanager
+async def session(database_server: DatabaseServer) -> AsyncIterator[Conn]:
+    """A connection that ends with the block, and with it a transaction that is still open."""
+    connection = await database_server.connect()
+    try:
+        yield connection
     finally:
-        await connection.close()
+        connection.terminate()
 
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """Gone at the end, however that comes about."""
+    """Removes the server and the disk at the end, also after an error."""
     folder = Path(tempfile.mkdtemp(prefix="sexton-chaos-"))
     command = ["sh", "-c", GUARD, "guard", str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):

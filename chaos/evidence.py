@@ -1,5 +1,5 @@
-"""All that is known in the end, brought onto one clock: the database's history and its log of claims, the journal of the
-handlers, the harness's own list and the nemesis's log. It judges nothing."""
+"""Collects all that the checker judges, on one clock: the database's history and log of claims, the handlers' journal, the
+harness's submissions and the nemesis's log. It makes no judgement."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from .load import RECURRING
 from .members import End, Members
 from .submissions import Submissions
 
-_FAILURE = re.compile(r"service failed.*|Traceback \(most recent call last\)")
+_FAILURE = re.compile(r"service failed.*|Traceback \(most recent call last\):\n(?:[ \t|+].*\n)*.*")
+# libfaketime breaks `time.sleep`; only the thread that ends a process late calls it.
+_FAKED = re.compile(r"time\.sleep\(.*\n(?:[ \t].*\n)*OSError: \[Errno 22\]")
 
 
 class Tried(NamedTuple):
-    """One row of `sexton.executions` that was claimed. Times are monotonic, and as the database saw them."""
+    """One row of `sexton.executions` that was claimed. Times are monotonic, converted from the database's clock."""
 
     job_id: UUID
     run_id: UUID
@@ -37,6 +39,7 @@ class Tried(NamedTuple):
     claimed_at: float
     recorded_at: float
     reason: str | None = None
+    tenant: str = "default"
 
 
 @dataclass
@@ -47,20 +50,22 @@ class Evidence:
     faults: Sequence[Fault]
     lines: Sequence[journal.Line]
     tries: Sequence[Tried] = ()
-    one_time: Collection[UUID] = ()  # jobs that the database knows
+    one_time: Collection[UUID] = ()  # jobs that the database has
     endings: Mapping[UUID, str] = field(default_factory=dict)
     live: Collection[UUID] = ()
-    unrecorded: Sequence[str] = ()  # claims without an execution
+    unrecorded: Sequence[str] = ()  # claims that have no execution
     effects: Counter[UUID] = field(default_factory=Counter)
     doubled_keys: Sequence[str] = ()
     fire_rows: Sequence[FireRow] = ()
     expected_fires: Collection[Fire] = ()
+    queueing: Collection[UUID] = ()  # schedules whose fires wait for each other
     workers: Mapping[UUID, int] = field(default_factory=dict)  # worker id: process id
     pids: Mapping[int, str] = field(default_factory=dict)  # process id: member
+    main_pids: Collection[int] = ()  # of these, the processes that the harness started; the others are workers in quarantine
     deaths: Mapping[int, float] = field(default_factory=dict)
     own_ends: Sequence[End] = ()
-    failures: Mapping[str, int] = field(default_factory=dict)  # errors that nobody foresaw, in the members' logs
-    stalls: Sequence[Fault] = ()  # of the machine or of a process, without our doing
+    failures: Mapping[str, int] = field(default_factory=dict)  # unexpected errors in the members' logs
+    stalls: Sequence[Fault] = ()  # stalls of the machine or of a process that no fault caused
     wall_offset: float = 0.0  # wall clock minus monotonic
 
     def member_of(self, worker_id: UUID) -> str | None:
@@ -104,14 +109,21 @@ async def gather(
     ]
     recurring = list(submissions.ids(RECURRING))
     found.fire_rows, found.expected_fires = await recorded(connection, recurring), await promised(connection, recurring)
-    found.workers, found.pids, found.deaths = members.workers_by_id(), members.pids, members.deaths
+    found.queueing = {
+        row["id"]
+        for row in await connection.fetch(
+            "SELECT id FROM sexton.jobs_recurring WHERE recurrence->'overlap'->>'policy' = 'queue'"
+        )
+    }
+    found.workers, found.pids, found.deaths = members.workers_by_id(), members.all_pids(), members.deaths
+    found.main_pids = set(members.pids)
     found.own_ends, found.failures = members.own_ends, _failures(members)
     return found
 
 
 async def _tries(connection: Conn, offset: float) -> list[Tried]:
     rows = await connection.fetch(
-        """SELECT e.id, e.job_id, e.run_id, e.worker_id, e.token, e.attempt, e.status, e.task, e.due_at, e.reason,
+        """SELECT e.id, e.job_id, e.run_id, e.worker_id, e.token, e.attempt, e.status, e.task, e.due_at, e.reason, e.tenant,
              coalesce(c.claimed_at, e.started_at) AS claimed_at
            FROM sexton.executions e LEFT JOIN public.claims c ON c.run_id = e.run_id AND c.token = e.token
            WHERE e.worker_id IS NOT NULL"""
@@ -129,13 +141,15 @@ async def _tries(connection: Conn, offset: float) -> list[Tried]:
             row["claimed_at"].timestamp() - offset,
             made_at(row["id"]) - offset,
             row["reason"],
+            row["tenant"],
         )
         for row in rows
     ]
 
 
 def made_at(uuid7: UUID) -> float:
-    """The instant in an id that the database made: milliseconds, and their thousandths in the twelve bits after the version."""
+    """The time in an id that the database generated: milliseconds, plus thousandths of them in the twelve bits after the
+    version."""
     return (uuid7.int >> 80) / 1e3 + ((uuid7.int >> 64) & 0xFFF) / 4096 / 1e3
 
 
@@ -143,5 +157,7 @@ def _failures(members: Members) -> dict[str, int]:
     found: Counter[str] = Counter()
     for name in members.plan.members:
         for text in _FAILURE.findall(members.cluster[name].log):
-            found[f"{name}: {' '.join(text.split())[:120]}"] += 1
+            if name in members.skewed and _FAKED.search(text):
+                continue
+            found[f"{name}: {text.splitlines()[0][:120]} … {text.splitlines()[-1][:200]}"] += 1
     return dict(found)

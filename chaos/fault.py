@@ -1,8 +1,20 @@
-"""One entry of the nemesis's log, by which everything is explained later."""
+"""One entry of the nemesis's log. The checker explains repetitions and delays by it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+How = Literal["exit", "block"]
+
+
+class Poison(NamedTuple):
+    """A job that takes down its workers, and the innocent jobs that were submitted with it."""
+
+    culprit: UUID
+    beside: frozenset[UUID]
+    how: How
 
 
 @dataclass
@@ -15,8 +27,10 @@ class Fault:
     ended_at: float
     members: tuple[str, ...] = ()
     note: str = ""
-    counts_from: str = "end"  # from when on the others are expected to carry on
-    explains: bool = True  # a repetition
+    counts_from: str = "end"  # `end` or `begin`: from which moment the other processes must work normally
+    explains: bool = True  # whether it can explain a repetition
+    harmed: frozenset[UUID] = frozenset()  # jobs that it may delay while it lasts
+    poison: Poison | None = None
 
     @property
     def since(self) -> float:

@@ -1,4 +1,5 @@
-"""What the nemesis can do, one function each: it begins, waits as long as it is to last, and has ended when it returns."""
+"""The faults that the nemesis can inject, one function each. A function starts the fault, waits as long as it lasts, and
+returns after it has ended."""
 
 from __future__ import annotations
 
@@ -9,30 +10,30 @@ from typing import NamedTuple
 
 import asyncpg
 
-from . import skew
+from . import neighbours, poison, refusals, skew
 from .database_server import OURS, Conn
 from .fault_context import Applied, FaultContext
 
-CLIENT = "client"  # the harness's own way to the database, as a member of the network
+CLIENT = "client"  # the harness's own connection to the database, as a member of the network
 
 Do = Callable[[FaultContext, float], Awaitable[Applied]]
-Lacks = Callable[[FaultContext], str | None]  # why this machine cannot do it, and how it could
+Lacks = Callable[[FaultContext], str | None]  # why this machine cannot inject the fault, and how it could
 
 
 class Kind(NamedTuple):
     do: Do
     hold_s: tuple[float, float] = (0.0, 0.0)
-    counts_from: str = "end"  # of the recovery: `begin` where the others should carry on without the one who suffers
-    explains: bool = True  # whether it may cost a lease
+    counts_from: str = "end"  # from when recovery counts: `begin` if the other processes must carry on without the target
+    explains: bool = True  # whether it may cost a run its lease
     lacks: Lacks = lambda _: None
 
 
 async def kill_worker(context: FaultContext, hold_s: float) -> Applied:
-    return _kill(context, [context.dice.choice(context.plan.worker_names)])
+    return _kill(context, [context.rng.choice(context.plan.worker_names)])
 
 
 async def kill_scheduler(context: FaultContext, hold_s: float) -> Applied:
-    return _kill(context, [context.dice.choice(context.plan.scheduler_names)])
+    return _kill(context, [context.rng.choice(context.plan.scheduler_names)])
 
 
 async def kill_api(context: FaultContext, hold_s: float) -> Applied:
@@ -40,23 +41,23 @@ async def kill_api(context: FaultContext, hold_s: float) -> Applied:
 
 
 async def kill_several(context: FaultContext, hold_s: float) -> Applied:
-    return _kill(context, context.dice.sample(context.plan.members, k=min(4, len(context.plan.members) - 1)))
+    return _kill(context, context.rng.sample(context.plan.members, k=min(4, len(context.plan.members) - 1)))
 
 
 def _kill(context: FaultContext, names: Sequence[str]) -> Applied:
-    return Applied(tuple(names), ", ".join(name for name in names if context.members.kill(name)) or "was dead already")
+    return Applied(tuple(names), ", ".join(name for name in names if context.members.kill(name)) or "had already ended")
 
 
 async def pause_worker(context: FaultContext, hold_s: float) -> Applied:
-    return await _pause(context, context.dice.choice(context.plan.worker_names), hold_s)
+    return await _pause(context, context.rng.choice(context.plan.worker_names), hold_s)
 
 
 async def pause_scheduler(context: FaultContext, hold_s: float) -> Applied:
-    return await _pause(context, context.dice.choice(context.plan.scheduler_names), hold_s)
+    return await _pause(context, context.rng.choice(context.plan.scheduler_names), hold_s)
 
 
 async def _pause(context: FaultContext, name: str, hold_s: float) -> Applied:
-    """Past the lease, then it goes on as if nothing had been."""
+    """Stops the process for longer than its lease, then continues it."""
     cluster = context.members.cluster
     hold_s += context.plan.lease_s
     cluster.pause(name)
@@ -64,7 +65,7 @@ async def _pause(context: FaultContext, name: str, hold_s: float) -> Applied:
         await asyncio.sleep(hold_s)
     finally:
         cluster.resume(name)
-    return Applied((name,), f"{name} stood still for {hold_s:.1f} s")
+    return Applied((name,), f"{name} was stopped for {hold_s:.1f} s")
 
 
 async def restart_server(context: FaultContext, hold_s: float) -> Applied:
@@ -78,21 +79,21 @@ async def crash_server(context: FaultContext, hold_s: float) -> Applied:
 
 
 async def cut_connections(context: FaultContext, hold_s: float) -> Applied:
-    names = context.dice.sample(context.network.names, k=context.dice.randint(2, len(context.network.names)))
+    names = context.rng.sample(context.network.names, k=context.rng.randint(2, len(context.network.names)))
     count = await context.network.cut(names)
     return Applied(tuple(names), f"{count} connections cut")
 
 
 async def drop_connections(context: FaultContext, hold_s: float) -> Applied:
-    """What a firewall does that forgets: the connections of one member lead nowhere, and nobody tells it."""
-    name = context.dice.choice((*context.plan.worker_names, *context.plan.scheduler_names))
+    """As a firewall that drops its connection table: the packets of one member are discarded, and the member gets no error."""
+    name = context.rng.choice((*context.plan.worker_names, *context.plan.scheduler_names))
     count = await context.network.drop([name])
     return Applied((name,), f"{count} connections of {name} lead nowhere")
 
 
 async def delay_connections(context: FaultContext, hold_s: float) -> Applied:
     names = context.network.names
-    up_s, down_s = (round(context.dice.uniform(0.02, 0.25), 3) for _ in range(2))
+    up_s, down_s = (round(context.rng.uniform(0.02, 0.25), 3) for _ in range(2))
     await context.network.delay(names, up_s=up_s, down_s=down_s)
     try:
         await asyncio.sleep(hold_s)
@@ -102,9 +103,9 @@ async def delay_connections(context: FaultContext, hold_s: float) -> Applied:
 
 
 async def hold_member(context: FaultContext, hold_s: float) -> Applied:
-    """A partition: nothing arrives in one direction or in both, nobody is told, and then all of it arrives."""
-    name = context.dice.choice((*context.plan.worker_names, *context.plan.scheduler_names))
-    up, down = context.dice.choice(((True, True), (True, False), (False, True)))
+    """A partition: nothing arrives in one direction or in both, neither side gets an error, and later everything arrives."""
+    name = context.rng.choice((*context.plan.worker_names, *context.plan.scheduler_names))
+    up, down = context.rng.choice(((True, True), (True, False), (False, True)))
     hold_s += context.plan.lease_s
     await context.network.hold([name], up=up, down=down)
     try:
@@ -116,7 +117,7 @@ async def hold_member(context: FaultContext, hold_s: float) -> Applied:
 
 
 async def exhaust_connections(context: FaultContext, hold_s: float) -> Applied:
-    """Every connection that the server allows is taken, those that the members had included."""
+    """Takes every connection that the server allows, also those that the members had."""
     async with AsyncExitStack() as taken:
         count = await _take_all(context, taken)
         await context.network.cut(context.network.names)
@@ -149,7 +150,7 @@ async def kill_backends(context: FaultContext, hold_s: float) -> Applied:
 
 
 async def fill_disk(context: FaultContext, hold_s: float) -> Applied:
-    """First statements fail for want of room; then the log cannot grow, and the server stops."""
+    """First statements fail because the disk is full. Then the WAL cannot grow, and the server stops."""
     database_server = context.database_server
     room = database_server.fill()
     try:
@@ -164,9 +165,9 @@ async def fill_disk(context: FaultContext, hold_s: float) -> Applied:
         await asyncio.sleep(hold_s / 2)
     finally:
         database_server.free()
-    how = "had held out" if await database_server.is_up() else "had stopped and was started again"
+    how = "kept running" if await database_server.is_up() else "had stopped and was started again"
     await database_server.until_up()
-    return Applied((), f"no room for {hold_s:.1f} s ({room / 2**20:.0f} MiB taken); the server {how}")
+    return Applied((), f"disk full for {hold_s:.1f} s ({room / 2**20:.0f} MiB taken); the server {how}")
 
 
 async def _use_up_the_log(connection: Conn) -> None:
@@ -175,8 +176,8 @@ async def _use_up_the_log(connection: Conn) -> None:
 
 
 async def skew_clock(context: FaultContext, hold_s: float) -> Applied:
-    name = context.dice.choice(sorted(context.members.skewed))
-    seconds = context.dice.choice((-3600, -60, 90, 7200))
+    name = context.rng.choice(sorted(context.members.skewed))
+    seconds = context.rng.choice((-3600, -60, 90, 7200))
     skew.move(context.members.skewed[name], seconds)
     try:
         await asyncio.sleep(hold_s)
@@ -210,4 +211,28 @@ KINDS = {
     "kill backends": Kind(kill_backends),
     "fill disk": Kind(fill_disk, (4.0, 7.0), lacks=_no_small_disk),
     "skew clock": Kind(skew_clock, (4.0, 8.0), explains=False, lacks=_no_library),
+    "lock schedule": Kind(neighbours.lock_schedule, (8.0, 15.0), explains=False),
+    "lock run": Kind(neighbours.lock_run, (8.0, 15.0), explains=False),
+    "hold key": Kind(neighbours.hold_key, (8.0, 15.0), explains=False),
+    "poison": Kind(poison.poison),
+    "lock table": Kind(refusals.lock_table, (3.0, 8.0)),
+    "rename table": Kind(refusals.rename_table, (3.0, 8.0)),
+    "rewrite tables": Kind(refusals.rewrite_tables, (3.0, 8.0)),
+    "refuse writes": Kind(refusals.refuse_writes, (3.0, 8.0)),
+    "revoke rights": Kind(refusals.revoke_rights, (3.0, 8.0)),
+    "lock out role": Kind(refusals.lock_out_role, (3.0, 8.0)),
+    "limit statements": Kind(refusals.limit_statements, (3.0, 8.0)),
 }
+# Faults that must not affect other jobs, and whose effect must be over soon after their end.
+OF_A_NEIGHBOUR = frozenset({"lock schedule", "lock run", "hold key"})
+REFUSALS = frozenset(
+    {
+        "lock table",
+        "rename table",
+        "rewrite tables",
+        "refuse writes",
+        "revoke rights",
+        "lock out role",
+        "limit statements",
+    }
+)

@@ -1,6 +1,7 @@
-"""Recurring jobs, as in Jepsen's test of Chronos: every fire that the schedules promise is one run, or the ledger says why not.
+"""Checks recurring jobs, as Jepsen's test of Chronos does: every fire that the schedules promise is one run, or the ledger has
+the reason why not.
 
-A run that was tried twice because its worker died is one fire all the same: that is a repetition, and explained elsewhere.
+A run that was tried twice because its worker died is one fire. That is a repetition, and the checker explains it elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .ledger import Fire, FireRow
 class FireFindings:
     expected_count: int = 0
     executed_count: int = 0
-    explained: Counter[str] = field(default_factory=Counter)  # fires that did not run, by what the ledger says
+    explained: Counter[str] = field(default_factory=Counter)  # fires that did not run, by the reason in the ledger
     missing: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
@@ -38,7 +39,7 @@ class FireFindings:
 
 
 def judge(expected: Collection[Fire], rows: Sequence[FireRow], *, worked_twice: Collection[UUID] = ()) -> FireFindings:
-    """`worked_twice`: runs whose handler came to its end more than once, where nothing happened that excuses it."""
+    """`worked_twice`: runs whose handler ended more than once without a fault that excuses it."""
     findings = FireFindings(expected_count=len(expected))
     runs: defaultdict[Fire, set[UUID]] = defaultdict(set)
     unstarted: dict[Fire, str] = {}

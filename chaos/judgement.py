@@ -1,5 +1,5 @@
-"""The verdict: what was lost, what was leased twice, what was repeated and which fault explains it, and every other promise
-that was not kept. What is not explained is a defect, of Sexton or of this checker; either way the run fails."""
+"""The verdict: which jobs were lost, leased twice or repeated, which fault explains each repetition, and which other promises
+were broken. Anything without an explanation is a defect of Sexton or of this checker, and fails the run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ class Verdict:
     executed_count: int  # starts of handlers
     completed_count: int
     lost: list[str] = field(default_factory=list)
-    undrained: list[str] = field(default_factory=list)  # still live when time was up
+    undrained: list[str] = field(default_factory=list)  # not ended when the time was up
     double_leases: list[str] = field(default_factory=list)
     unexplained: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)  # other promises: cancels, keys, transactions, at most once, limits
+    logged: list[str] = field(default_factory=list)  # tracebacks and failed passes in the members' logs
     repetitions: list[Explanation] = field(default_factory=list)
     repeated_runs: int = 0  # runs whose handler began more than once
     fires: FireFindings = field(default_factory=FireFindings)
@@ -53,6 +54,7 @@ class Verdict:
             "missing fires": self.fires.missing,
             "doubled fires": self.fires.doubled,
             "unexpected fires": self.fires.unexpected,
+            "errors logged": self.logged,
         }
 
     def repeated_because(self) -> Counter[str]:
@@ -81,6 +83,7 @@ def judge(evidence: Evidence, *, lease_s: float) -> Verdict:
     )
     verdict.undrained = [str(job) for job in sorted(evidence.live)]
     verdict.unexplained += evidence.unrecorded
+    verdict.logged = [f"{count} times {words}" for words, count in evidence.failures.items()]
     _compare_with_the_journal(evidence, verdict)
     _judge_leases(evidence, verdict)
     _judge_repetitions(evidence, verdict, lease_s)
@@ -97,7 +100,7 @@ def judge(evidence: Evidence, *, lease_s: float) -> Verdict:
 
 
 def _compare_with_the_journal(evidence: Evidence, verdict: Verdict) -> None:
-    """As every process test is judged, with the database's own times in place of the workers'."""
+    """Uses the checker of the process tests, with the database's times in place of the workers'."""
     recurring = {each.job_id for each in evidence.tries} - set(evidence.one_time)
     one_time = {*evidence.one_time, *evidence.submissions.ids()} - recurring - {job for job, _ in evidence.expected_fires}
     for submitted, wanted in ((one_time, one_time), ((), recurring)):
@@ -124,7 +127,7 @@ def _row(tried: Tried, offset: float) -> checker.Try:
 
 
 def by_run(tries: Sequence[Tried]) -> list[list[Tried]]:
-    """Each in the order of its claims."""
+    """The tries of each run, in the order of their claims."""
     runs: defaultdict[UUID, list[Tried]] = defaultdict(list)
     for tried in tries:
         runs[tried.run_id].append(tried)
@@ -151,10 +154,10 @@ def _judge_repetitions(evidence: Evidence, verdict: Verdict, lease_s: float) -> 
         explanation = explain(tried, evidence, lease_s=lease_s)
         if explanation is not None:
             verdict.repetitions.append(explanation)
-        elif has_begun or tried.status != "released":  # what was handed back before it began cost nobody anything
+        elif has_begun or tried.status != "released":  # a run that was handed back before it began cost nothing
             verdict.unexplained.append(
                 f"{tried.run_id}: token {tried.token} of {evidence.member_of(tried.worker_id) or tried.worker_id} "
-                f"{tried.status} {tried.recorded_at - evidence.began_at:.1f} s after the beginning ({tried.reason}), "
+                f"{tried.status} {tried.recorded_at - evidence.began_at:.1f} s after the start ({tried.reason}), "
                 "and no fault explains it"
             )
 
@@ -163,7 +166,7 @@ def _judge_endings(evidence: Evidence, verdict: Verdict) -> None:
     kinds = {each.job_id: each.kind for each in evidence.submissions.acknowledged}
     for job, status in evidence.endings.items():
         if status == "cancelled" and job not in evidence.submissions.cancel_asked:
-            verdict.unexplained.append(f"{job} was cancelled, and nobody had asked")
+            verdict.unexplained.append(f"{job} was cancelled, but no caller had asked for it")
         elif status == "failed" and kinds.get(job, AT_MOST_ONCE) != AT_MOST_ONCE:
             verdict.unexplained.append(f"{job} ({kinds[job]}) ended in the dead letters")
 
@@ -171,11 +174,11 @@ def _judge_endings(evidence: Evidence, verdict: Verdict) -> None:
 def _at_most_once(evidence: Evidence) -> list[str]:
     jobs = evidence.submissions.ids(AT_MOST_ONCE)
     starts = Counter(line.job_id for line in evidence.lines if line.what == "start" and line.job_id in jobs)
-    return [f"{job}: begun {count} times, and may be once" for job, count in starts.items() if count > 1]
+    return [f"{job}: begun {count} times, but may begin only once" for job, count in starts.items() if count > 1]
 
 
 def _effects(evidence: Evidence) -> list[str]:
-    """What a handler did inside ctx.transaction() stands exactly as often as its run was completed."""
+    """The effect of a handler inside ctx.transaction() exists exactly once if its run was completed, else not at all."""
     jobs = {each.job_id for each in evidence.tries if each.task == TRANSACTIONAL}
     done = {job for job in jobs if evidence.endings.get(job) == "completed"}
     return _differences(done, evidence.effects)
@@ -190,7 +193,7 @@ def _differences(done: Collection[UUID], effects: Counter[UUID]) -> list[str]:
 
 
 def _cancels(evidence: Evidence) -> list[str]:
-    """What was cancelled before it had started never does."""
+    """A job that was cancelled before it started never starts."""
     return [
         f"{line.job_id}: begun {line.at - cancelled.at:.2f} s after its cancellation was acknowledged"
         for line in evidence.lines

@@ -1,4 +1,4 @@
-"""What recurring jobs promise, and what the history says came of it."""
+"""What recurring jobs promise, and what the history recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fire = tuple[UUID, datetime]
 
 
 class FireRow(NamedTuple):
-    """One row of the ledger of a recurring job: a fire that was started, or one that was not, or a gap of such."""
+    """One row in the ledger of a recurring job: a fire that was started, a fire that was not, or a gap of several such."""
 
     job_id: UUID
     fire_at: datetime
@@ -41,9 +41,9 @@ async def recorded(connection: Connection, job_ids: Collection[UUID]) -> list[Fi
 
 
 def _gap(told: str | None) -> tuple[datetime, datetime] | None:
-    said: Any = msgspec.json.decode(told) if told else None
-    if isinstance(said, dict) and "first" in said:
-        return datetime.fromisoformat(said["first"]), datetime.fromisoformat(said["last"])
+    answer: Any = msgspec.json.decode(told) if told else None
+    if isinstance(answer, dict) and "first" in answer:
+        return datetime.fromisoformat(answer["first"]), datetime.fromisoformat(answer["last"])
     return None
 
 

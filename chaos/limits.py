@@ -1,7 +1,7 @@
-"""How many of a limited kind were at work at once, by what the handlers wrote down.
+"""Counts how many runs of a limited kind executed at the same time, by the handlers' journal.
 
-A slot is held by a lease. Who goes on after losing it (stopped by SIGSTOP, or cut off) holds none, though its handler still
-runs: such a stretch is counted apart, and explained by the fault that cost the lease.
+A lease holds a slot. A worker that goes on after it lost the lease (stopped by SIGSTOP, or cut off) holds no slot, though its
+handler still runs. Such a stretch is counted separately, and the fault that cost the lease explains it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.process import trace
 
 from .evidence import Evidence, Tried
 
-SLACK_S = 0.5  # a handler begins after its claim, on one clock; the database's is read a little apart
+SLACK_S = 0.5  # a handler begins after its claim, on one clock; the database's clock is read at a slightly different moment
 
 
 @dataclass
@@ -44,7 +44,7 @@ def judge(evidence: Evidence, jobs: Collection[UUID], slots: int) -> LimitFindin
 
 
 def _of(span: trace.Span, tries: Sequence[Tried], evidence: Evidence) -> Tried | None:
-    """The try behind a stretch of work: the last that its process had claimed when it began."""
+    """The try that a stretch of work belongs to: the last that its process had claimed when the work began."""
     own = [
         tried
         for tried in tries

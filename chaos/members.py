@@ -22,7 +22,7 @@ from .network import Network
 from .plan import Plan
 
 APP = "chaos.app:app"
-RESTART_S = 0.5  # as a supervisor would, not at once
+RESTART_S = 0.5  # a supervisor does not restart at once
 LOOK_S = 0.05
 READY_S = 60.0
 _JOINED = re.compile(r"worker joined\s.*")
@@ -30,7 +30,7 @@ _NAME, _ID = re.compile(r"\bname=['\"]?[^\s'\"]*:(\d+)"), re.compile(r"\bworker_
 
 
 class End(NamedTuple):
-    """Of a process that ended without our doing."""
+    """A process that ended although no fault ended it."""
 
     member: str
     at: float
@@ -42,8 +42,8 @@ class Members:
     def __init__(self, plan: Plan, cluster: Cluster, network: Network, folder: Path) -> None:
         self.plan, self.cluster = plan, cluster
         self._network, self._folder = network, folder
-        self.deaths: dict[int, float] = {}  # process id: when it was gone, on the monotonic clock
-        self.pids: dict[int, str] = {}  # every process there ever was, and which member that is
+        self.deaths: dict[int, float] = {}  # process id: when it ended, on the monotonic clock
+        self.pids: dict[int, str] = {}  # every process that was ever started, and its member
         self.own_ends: list[End] = []
         self.skewed: dict[str, Path] = {}  # members whose clock can be moved, and the file that moves it
         self._gone_at: dict[str, float] = {}
@@ -68,7 +68,8 @@ class Members:
             await self.cluster.until(lambda: _is_ready(client), "the API to be ready", within_s=READY_S)
 
     def kill(self, name: str) -> bool:
-        """SIGKILL, and gone when this returns; the supervisor sees to the rest. False if it was dead already."""
+        """Sends SIGKILL and waits for the end of the process; the supervisor restarts it. Returns False if it had already
+        ended."""
         member = self.cluster[name]
         if member.process.poll() is not None:
             return False
@@ -77,7 +78,7 @@ class Members:
         return True
 
     async def supervise(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             for name in self.plan.members:
                 self._look_after(name)
@@ -100,13 +101,18 @@ class Members:
     def _remember(self) -> None:
         self.pids |= {self.cluster[name].pid: name for name in self.plan.members}
 
+    def all_pids(self) -> dict[int, str]:
+        """Of every process that was ever started, also in quarantine: those write to the log of their parent."""
+        of_workers = {pid: name for name in self.plan.worker_names for pid in joined(self.cluster[name].log).values()}
+        return of_workers | self.pids
+
     def workers_by_id(self) -> dict[UUID, int]:
-        """The process behind each worker id that was ever used, as the processes themselves logged it."""
+        """The process of each worker id that was ever used, from the logs of the processes."""
         return {worker_id: pid for name in self.plan.worker_names for worker_id, pid in joined(self.cluster[name].log).items()}
 
     @contextmanager
     def _clock_of(self, name: str, library: Path | None) -> Iterator[None]:
-        """The last worker and the last scheduler wear a clock that can be moved, where the library for it is installed."""
+        """The last worker and the last scheduler get a clock that can be moved, if libfaketime is installed."""
         if library is None or name not in (self.plan.worker_names[-1], self.plan.scheduler_names[-1]):
             yield
             return
@@ -126,7 +132,7 @@ def joined(log: str) -> dict[UUID, int]:
 
 @contextmanager
 def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """Members inherit ours as it is when they are started, and keep it through their restarts."""
+    """Members inherit the environment of this process when they start, and keep it through their restarts."""
     before = {name: os.environ.get(name) for name in more}
     os.environ.update(more)
     try:

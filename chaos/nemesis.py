@@ -1,4 +1,4 @@
-"""Draws from the seed what will happen and when, makes it happen, and keeps the log by which everything is explained later."""
+"""Draws from the seed which faults happen and when, injects them, and keeps the log that the checker uses."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from .plan import Plan
 class Planned(NamedTuple):
     kind: str
     hold_s: float
-    quiet_s: float  # after its end
-    seed: int  # of the dice that choose the victim
+    quiet_s: float  # after the end of the fault
+    seed: int  # of the rng that choose the target
 
 
 def draw(plan: Plan, names: Sequence[str], kinds: Mapping[str, Kind] = KINDS) -> list[Planned]:
-    """Every kind once, in any order, before any comes again; as many as fit. The same plan draws the same."""
-    dice, planned, left_s = Random(plan.seed), [], plan.seconds - plan.warm_up_s
+    """Draws every kind once in random order before any kind is repeated, as many as fit. The same plan draws the same
+    faults."""
+    rng, planned, left_s = Random(plan.seed), [], plan.seconds - plan.warm_up_s
     bag: list[str] = []
     while names:
-        bag = bag or dice.sample(sorted(names), k=len(names))
+        bag = bag or rng.sample(sorted(names), k=len(names))
         name = bag.pop()
-        hold_s, quiet_s = round(dice.uniform(*kinds[name].hold_s), 2), round(dice.uniform(*plan.quiet_s), 2)
+        hold_s, quiet_s = round(rng.uniform(*kinds[name].hold_s), 2), round(rng.uniform(*plan.quiet_s), 2)
         left_s -= hold_s + quiet_s
         if left_s < 0:
             break
-        planned.append(Planned(name, hold_s, quiet_s, dice.randrange(2**32)))
+        planned.append(Planned(name, hold_s, quiet_s, rng.randrange(2**32)))
     return planned
 
 
@@ -47,7 +48,7 @@ class Nemesis:
         self.log: list[Fault] = []
 
     async def run(self, until: float) -> None:
-        """Until all is done that was planned, or no time is left for more."""
+        """Injects the faults one after the other until all are done or the time is up."""
         await asyncio.sleep(self._context.plan.warm_up_s)
         for number, planned in enumerate(self.planned, 1):
             if time.monotonic() + planned.hold_s + self._context.plan.quiet_s[0] / 2 > until:
@@ -58,7 +59,7 @@ class Nemesis:
     async def _inflict(self, number: int, planned: Planned) -> None:
         kind = KINDS[planned.kind]
         began_at = time.monotonic()
-        applied = await kind.do(replace(self._context, dice=Random(planned.seed)), planned.hold_s)
+        applied = await kind.do(replace(self._context, rng=Random(planned.seed)), planned.hold_s)
         fault = Fault(
             number,
             planned.kind,
@@ -68,6 +69,8 @@ class Nemesis:
             applied.note,
             kind.counts_from,
             kind.explains,
+            applied.harmed,
+            applied.poison,
         )
         self.log.append(fault)
         self._say(f"{number}/{len(self.planned)} {planned.kind}: {applied.note}")

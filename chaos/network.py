@@ -1,4 +1,4 @@
-"""The harness's hand on the proxy: where each member finds the database, and what happens on the way."""
+"""Controls the proxy: at which port each member finds the database, and what happens to its connections."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ANSWER_S = 10.0
 
 
 class Network:
-    def __init__(self, process: asyncio.subprocess.Process, ports: dict[str, int]) -> None:
-        self._process, self._ports = process, ports
+    def __init__(self, process: asyncio.subprocess.Process, ports: dict[str, int], user: str) -> None:
+        self._process, self._ports, self._user = process, ports, user
         self._turn = asyncio.Lock()
 
     @property
@@ -24,15 +24,15 @@ class Network:
         return tuple(self._ports)
 
     def url(self, name: str) -> str:
-        return f"postgresql://postgres@127.0.0.1:{self._ports[name]}/sexton?sslmode=disable"
+        return f"postgresql://{self._user}@127.0.0.1:{self._ports[name]}/sexton?sslmode=disable"
 
     async def cut(self, names: Sequence[str]) -> int:
-        """Answers with how many connections that were."""
+        """Returns the number of connections that it cut."""
         count: int = (await self._tell(do="cut", names=names))["count"]
         return count
 
     async def drop(self, names: Sequence[str]) -> int:
-        """As `cut`, but the members are never told: they wait for answers that will not come."""
+        """As `cut`, but without an error for the members: they wait for answers that will not come."""
         count: int = (await self._tell(do="drop", names=names))["count"]
         return count
 
@@ -60,13 +60,13 @@ async def _answer(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None
     text = await asyncio.wait_for(process.stdout.readline(), ANSWER_S)
     if not text:
-        raise RuntimeError("the proxy has ended; its last words are above")
+        raise RuntimeError("the proxy has ended; its last output is above")
     answer: dict[str, Any] = json.loads(text)
     return answer
 
 
 @asynccontextmanager
-async def proxied(socket_path: Path, names: Sequence[str]) -> AsyncIterator[Network]:
+async def proxied(socket_path: Path, names: Sequence[str], user: str = "postgres") -> AsyncIterator[Network]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -76,10 +76,10 @@ async def proxied(socket_path: Path, names: Sequence[str]) -> AsyncIterator[Netw
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is the harness's to answer
+        start_new_session=True,  # only the harness handles Ctrl-C
     )
     try:
-        yield Network(process, await _answer(process))
+        yield Network(process, await _answer(process), user)
     finally:
         assert process.stdin is not None
         process.stdin.close()

@@ -1,5 +1,5 @@
-"""What one run of chaos is: how long, how much, with which faults and from which seed. A seed and a plan give the same faults
-at the same times again; what the processes make of it is theirs."""
+"""The plan of one chaos run: duration, load, faults and seed. The same seed and plan give the same faults at the same times;
+how the processes react to them varies."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 DEFAULT_LEASE_S = 4.5  # as in sexton.settings
+DEFAULT_SLOTS = 100
 
 
 @dataclass(frozen=True)
 class Plan:
     seed: int
-    seconds: float  # of load, faults included; before come the start and a calm stretch, after it everything drains
+    # of load, including the faults. Before it come the start and a stretch without faults; after it all runs finish.
+    seconds: float
     rate: float = 120.0  # one-time jobs per second, over all kinds
-    schedules: int = 12  # recurring jobs, each every second
+    schedules: int = 12  # number of recurring jobs; each fires every second
     workers: int = 4
     schedulers: int = 3
-    faults: tuple[str, ...] | None = None  # by name; none: all that this machine can do
+    faults: tuple[str, ...] | None = None  # by name; none: all that this machine can inject
     quiet_s: tuple[float, float] = (8.0, 20.0)  # after the end of each fault
     warm_up_s: float = 5.0  # of load before the first fault
     drain_s: float = 120.0  # everything must have ended within this time after the last fault
@@ -29,6 +31,11 @@ class Plan:
     @property
     def lease_s(self) -> float:
         return float(str(self.settings.get("lease_s", DEFAULT_LEASE_S)))
+
+    @property
+    def slots(self) -> int:
+        """Of one worker."""
+        return int(str(self.settings.get("worker_concurrency", DEFAULT_SLOTS)))
 
     @property
     def worker_names(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""A TCP proxy in front of PostgreSQL, one port per member, that cuts, drops, delays or holds what goes through it.
+"""A TCP proxy in front of PostgreSQL, with one port per member. It cuts, drops, delays or holds the traffic.
 
-A process of its own, so that it is not the harness that is slow: `python -m chaos.proxy SOCKET NAME…`. It tells its ports on
-standard output, then obeys one JSON command per line of standard input, and ends with that.
+It runs as a process of its own, so that a busy harness does not delay the traffic: `python -m chaos.proxy SOCKET NAME…`. It
+prints its ports to standard output, then executes one JSON command per line of standard input, and ends at the end of the
+input.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CHUNK = 65_536
 
 
 class Line:
-    """The way of one member to the server and back, with all its connections."""
+    """The connections of one member to the server."""
 
     def __init__(self, socket_path: str) -> None:
         self._socket_path = socket_path
@@ -30,12 +31,12 @@ class Line:
         self.hold(up=False, down=False)
 
     def hold(self, *, up: bool, down: bool) -> None:
-        """What is held is not lost: it goes on its way when the line heals, as TCP would have it."""
+        """Holds traffic. It is not lost: the proxy forwards it when the link heals, as TCP would."""
         for direction, held in (("up", up), ("down", down)):
             (self._open[direction].clear if held else self._open[direction].set)()
 
     def cut(self) -> int:
-        """Both sides of every connection are gone at once; new ones are free to come."""
+        """Closes both sides of every connection; new connections are accepted."""
         pairs = list(self._pairs)
         for pair in pairs:
             for writer in pair:
@@ -43,7 +44,7 @@ class Line:
         return len(pairs)
 
     def drop(self) -> int:
-        """The server's side is gone, and the member is never told; new connections are free to come."""
+        """Closes the server's side without a sign to the member; new connections are accepted."""
         self._dropped |= self._pairs
         for _, server in self._pairs:
             server.transport.abort()
@@ -68,7 +69,7 @@ class Line:
             server.close()
         with suppress(OSError):
             while pair in self._dropped and await reader.read(CHUNK):
-                pass  # into the void
+                pass  # discarded
         self._dropped.discard(pair)
         writer.close()
 
@@ -80,7 +81,7 @@ class Line:
                 await self._open[direction].wait()
                 writer.write(data)
                 await writer.drain()
-            await self._open[direction].wait()  # nobody hears of an end either while the line is held
+            await self._open[direction].wait()  # while the link is held, the end of a connection is not passed on either
 
 
 def obey(lines: dict[str, Line], command: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +114,7 @@ async def main(socket_path: str, names: list[str]) -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     while order := await orders.readline():
         print(json.dumps(obey(lines, json.loads(order))), flush=True)
-    os._exit(0)  # with the harness, and without a word about connections that are still open
+    os._exit(0)  # ends with the harness, without a warning about open connections
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a run of chaos leaves behind: `report.json` for programs, `report.md` for people, `timeline.svg` for the eye."""
+"""The report of a chaos run: `report.json` for programs, `report.md` for people, `timeline.svg` as a picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .judgement import Verdict
 from .plan import Plan
 from .recovery import Recovery
 
-SHOWN = 50  # of each charge
+SHOWN = 50  # entries of each charge in the report
 
 
 def write(
@@ -79,12 +79,12 @@ def write(
 
 
 def line(facts: dict[str, Any]) -> str:
-    """All of it in one line; other charges only where there are some."""
+    """The result in one line. Other charges are shown only if there are some."""
     figures, recovered = facts["figures"], facts["figures"]["recovery"]
     named = {"lost", "leased twice", "unexplained"}
     others = "".join(f", {count} {name}" for name, count in facts["charge_counts"].items() if count and name not in named)
     again = (
-        "none felt"
+        "none needed"
         if recovered["max_s"] is None
         else f"median {recovered['median_s']:.1f} s, longest {recovered['max_s']:.1f} s"
     )
@@ -168,7 +168,7 @@ def _page(facts: dict[str, Any]) -> str:
         "",
         (
             f"{facts['seconds']:g} s of load and {len(facts['faults'])} faults on {on['cores']} cores ({on['cpu']}), "
-            f"PostgreSQL {facts['postgres']}, {facts['measured_at']}. The same faults again: `{facts['replay']}`"
+            f"PostgreSQL {facts['postgres']}, {facts['measured_at']}. To repeat the same faults: `{facts['replay']}`"
         ),
         "",
     ]
@@ -192,15 +192,15 @@ def _page(facts: dict[str, Any]) -> str:
     ]
     for title, found in (
         ("Submissions without an answer", facts["submissions_unanswered"]),
-        ("Errors that nobody foresaw, in the logs", facts["failures_logged"]),
+        ("Unexpected errors in the logs", facts["failures_logged"]),
     ):
         if found:
             out += ["", f"## {title}", "", *(f"- {count} times {words}" for words, count in found.items())]
     if facts["stalls"]:
-        out += ["", "## Stalls (of a worker: under SIGSTOP as well)", ""]
+        out += ["", "## Stalls (for a worker, SIGSTOP counts as well)", ""]
         out += [f"- {each['kind']} at {each['began_s']:.1f} s: {each['note']}" for each in facts["stalls"]]
     if facts["ended_by_themselves"]:
-        out += ["", "## Processes that ended by themselves", ""]
+        out += ["", "## Processes that ended without a fault", ""]
         out += [f"- {end['member']} at {end['at_s']:.1f} s with code {end['code']}" for end in facts["ended_by_themselves"]]
     out += ["", "![timeline](timeline.svg)"]
     return "\n".join(out) + "\n"

@@ -1,4 +1,4 @@
-"""One run of chaos from the first process to the verdict."""
+"""One run of chaos, from the first process to the verdict."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import asyncpg
 
 from tests.process.cluster import Cluster
 
-from . import evidence, judgement, report
+from . import evidence, judgement, recovery, report
 from .app import make
-from .database_server import DatabaseServer, fresh_server
+from .database_server import ROLE, DatabaseServer, fresh_server
 from .fault_context import FaultContext
 from .faults import CLIENT
 from .judgement import Verdict
@@ -41,7 +41,7 @@ BEGIN_S, TAIL_S = 2.0, 2.0  # the schedules begin this long after the load and e
 class Outcome:
     verdict: Verdict
     facts: dict[str, Any]
-    logs: str  # the last words of every member
+    logs: str  # the last log lines of every member
 
 
 async def run(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: None) -> Outcome:
@@ -50,7 +50,7 @@ async def run(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: N
     with tempfile.TemporaryDirectory(prefix="sexton-chaos-work-") as work:
         async with (
             fresh_server(disk_mib=plan.disk_mib, connections=plan.connections) as database_server,
-            proxied(database_server.socket_path, (*plan.members, CLIENT)) as network,
+            proxied(database_server.socket_path, (*plan.members, CLIENT), ROLE) as network,
         ):
             cluster = Cluster(Path(work) / "cluster", network.url(CLIENT), plan.settings)
             submissions = Submissions(Path(work) / "submissions.jsonl")
@@ -76,9 +76,9 @@ async def _act(context: FaultContext, submissions: Submissions, folder: Path, sa
     with watched() as stalls:
         async with _supervised(members):
             began_at = await _play(context, submissions, nemesis)
-            say("the load has ended; everything that is left may finish")
+            say("the load has ended; waiting for the remaining runs")
             drained_s = await _drain(context.database_server, plan.drain_s)
-    say("nothing is left; the witnesses are heard")
+    say("all runs have ended; collecting the evidence")
     connection = await context.database_server.connect()
     try:
         found = await evidence.gather(
@@ -87,8 +87,9 @@ async def _act(context: FaultContext, submissions: Submissions, folder: Path, sa
         postgres = str(await connection.fetchval("SHOW server_version"))
     finally:
         await connection.close()
-    found.stalls = [*stalls, *read_stalls(members.cluster.journal_directory, members.pids)]
+    found.stalls = [*stalls, *read_stalls(members.cluster.journal_directory, members.all_pids())]
     verdict = judgement.judge(found, lease_s=plan.lease_s)
+    verdict.broken += recovery.broken_promises(found, verdict, slots=plan.slots)
     facts = report.write(folder, plan, found, verdict, not_done=nemesis.not_done, drained_s=drained_s, postgres=postgres)
     return Outcome(verdict, facts, members.cluster.logs())
 
@@ -105,10 +106,10 @@ async def _supervised(members: Members) -> AsyncIterator[None]:
 
 
 async def _play(context: FaultContext, submissions: Submissions, nemesis: Nemesis) -> float:
-    """Load and faults beside each other; answers with when that began."""
+    """Runs load and faults at the same time. Returns when they began."""
     plan = context.plan
     async with make(context.network.url(CLIENT)) as app:
-        load = Load(app, context.members.api_url, submissions, rate=plan.rate, dice=Random(plan.seed))
+        load = Load(app, context.members.api_url, submissions, rate=plan.rate, rng=Random(plan.seed))
         try:
             began_at = time.monotonic()
             until = began_at + plan.seconds
@@ -122,7 +123,7 @@ async def _play(context: FaultContext, submissions: Submissions, nemesis: Nemesi
 
 
 async def _drain(database_server: DatabaseServer, within_s: float) -> float:
-    """How long it took until nothing lived any more; what is left after that is told by the verdict."""
+    """Waits until no run is live. Returns how long that took; the verdict reports runs that are still live."""
     began = time.monotonic()
     while time.monotonic() - began < within_s:
         try:

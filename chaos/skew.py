@@ -1,6 +1,7 @@
-"""Moves the wall clock of one process and leaves its monotonic clock alone, by libfaketime (Debian: libfaketime).
+"""Moves the wall clock of one process with libfaketime (Debian: libfaketime), but not its monotonic clock.
 
-With the monotonic clock left alone, version 0.9.10 breaks `time.sleep` (EINVAL); members do not use it, their waits hold."""
+In this mode libfaketime 0.9.10 breaks `time.sleep` (EINVAL). Members call it only to leave in bounded time; their waits
+work."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ def library() -> Path | None:
 
 
 def environment(library: Path, clock: Path) -> dict[str, str]:
-    """For a process whose clock follows the file, within a second."""
+    """The environment for a process whose clock follows the file within a second."""
     move(clock, 0)
     return {
         "LD_PRELOAD": str(library),

@@ -1,5 +1,5 @@
-"""Times at which a process stood still without our doing, because the machine was busy elsewhere or the process with itself: a
-lease may run out in one. A thread that only sleeps notices, because it wakes up late. The harness and every worker have one."""
+"""Records when a process did not run for a while without a fault, because the machine or the process was busy: a lease may
+expire in that time. A thread that only sleeps measures it, because it wakes up late. The harness and every worker have one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def watched() -> Iterator[list[Fault]]:
 
 
 def write_down(folder: Path) -> None:
-    """From now on and for good, one line for each stall of this process."""
+    """Starts a thread that writes one line for each stall of this process, until the process ends."""
 
     def tell(begin: float, end: float) -> None:
         with (folder / f"{os.getpid()}.stalls").open("a") as file:
@@ -46,7 +46,7 @@ def read(folder: Path, pids: Mapping[int, str]) -> list[Fault]:
         _stall(PROCESS, *json.loads(line), pids.get(int(path.stem), "?"))
         for path in folder.glob("*.stalls")
         for line in path.read_text().splitlines(keepends=True)
-        if line.endswith("\n")  # torn by kill -9
+        if line.endswith("\n")  # a line cut off by kill -9
     ]
 
 

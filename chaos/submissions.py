@@ -1,5 +1,5 @@
-"""The harness's own list of what it has asked for and what was acknowledged: kept outside the database, each line written the
-moment the answer is there. It is the first witness."""
+"""The harness's own list of what it submitted and what was acknowledged. It is kept outside the database, and each line is
+written as soon as the answer arrives, so the checker can compare the database with it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Acknowledged(NamedTuple):
     job_id: UUID
     kind: str
     way: Way
-    at: float  # monotonic, when the answer was there
+    at: float  # monotonic, when the answer arrived
 
 
 class Cancelled(NamedTuple):
-    at: float  # when the answer was there
-    never_starts: bool  # as the answer has it
+    at: float  # when the answer arrived
+    never_starts: bool  # according to the answer
 
 
 class Submissions:
@@ -31,7 +31,7 @@ class Submissions:
         self._file = path.open("a", buffering=1)
         self.acknowledged: list[Acknowledged] = []
         self.asked_count: Counter[str] = Counter()  # jobs, by kind
-        self.failed: Counter[str] = Counter()  # calls that brought no answer or a refusal, by what they said
+        self.failed: Counter[str] = Counter()  # calls without an answer or with a refusal, by message
         self.unforeseen: Counter[str] = Counter()  # of these, answers that no caller should ever get
         self.cancel_asked: set[UUID] = set()
         self.cancelled: dict[UUID, Cancelled] = {}
@@ -54,5 +54,5 @@ class Submissions:
         self.cancelled[job_id] = Cancelled(now, never_starts)
 
     def ids(self, *kinds: str) -> set[UUID]:
-        """Of all kinds, if none is named."""
+        """Of all kinds, if no kind is given."""
         return {each.job_id for each in self.acknowledged if not kinds or each.kind in kinds}

@@ -1,4 +1,4 @@
-"""Tasks that workers run wherever their processes are tried. Each writes to the journal what it does."""
+"""Tasks for workers in process tests and chaos. Each task writes what it does to the journal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def flaky(ctx: Context) -> int:
 
 
 def app_of(tasks: Sequence[Defined], database_url: str | None = None) -> App:
-    """The same app on both sides: with a URL for whoever submits, without for the worker that reads its settings."""
+    """The same app for both sides: with a URL for the submitter, without for the worker, which reads its settings."""
     made = App(database_url)
     for function, options in tasks:
         made.task(**options)(function)

@@ -1,4 +1,4 @@
-"""The run as one picture: lag and throughput over time, with a band for every fault. Plain SVG, no library."""
+"""One picture of the run: lag and throughput over time, with a band for every fault. Plain SVG, no library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH, LEFT, RIGHT = 1280, 140, 20
 LAG_TOP, LAG_HEIGHT = 60, 220
 WORK_TOP, WORK_HEIGHT = 320, 160
 FAULTS_TOP, ROW = 520, 15
-LAG_S = (0.001, 100.0)  # shown, on a logarithmic scale
+LAG_S = (0.001, 100.0)  # the range that is shown, on a logarithmic scale
 STYLE = "font: 12px system-ui, sans-serif; fill: #24292f"
 STARTS, ENDS, MEDIAN, WORST = "#1f6feb", "#1a7f37", "#1f6feb", "#d1242f"
 BANDS = ("#8250df", "#d1242f", "#9a6700", "#1a7f37", "#0550ae", "#57606a", "#bf3989", "#116329")
@@ -46,7 +46,7 @@ def draw(title: str, evidence: Evidence, recovered: Sequence[Recovery]) -> str:
 
 
 def _bands(recovered: Sequence[Recovery], kinds: Sequence[str], across: Across) -> list[str]:
-    """Dark while the fault lasts, light until it has been recovered from."""
+    """Dark while the fault lasts, light until the recovery from it ends."""
     parts = []
     for each in recovered:
         row = kinds.index(each.fault.kind)

@@ -1,1 +1,1 @@
-"""PostgreSQL with a standby, managed by Patroni: its primary is killed under load, and nothing acknowledged may be lost."""
+"""Kills the primary of a replicated PostgreSQL, managed by Patroni, under load. No acknowledged job may be lost."""

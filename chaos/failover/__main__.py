@@ -1,5 +1,5 @@
-"""`python -m chaos.failover`: kills the primary of a replicated PostgreSQL under load. Ends with 0 if all is well, with 1 if it
-fell short, and with 2 if a program is missing."""
+"""`python -m chaos.failover`: kills the primary of a replicated PostgreSQL under load. The exit code is 0 if all limits hold, 1
+if one does not, and 2 if a program is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .configuration import Mode, Way
 from .report import Kind, as_text
 
 FOLDER = Path(__file__).parents[1] / "report"
-LAG_MS = 250.0  # of an asynchronous standby, as it is between two regions
+LAG_MS = 250.0  # of an asynchronous standby, as between two regions
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,13 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m chaos.failover", description=__doc__)
-    parser.add_argument("--mode", choices=get_args(Mode), default="sync", help="of replication (default: %(default)s)")
-    parser.add_argument("--way", choices=get_args(Way), default="haproxy", help="to the primary (default: %(default)s)")
-    parser.add_argument("--kills", type=_positive, default=5, help="how many (default: %(default)s)")
+    parser.add_argument("--mode", choices=get_args(Mode), default="sync", help="mode of replication (default: %(default)s)")
+    parser.add_argument(
+        "--way", choices=get_args(Way), default="haproxy", help="how clients reach the primary (default: %(default)s)"
+    )
+    parser.add_argument("--kills", type=_positive, default=5, help="number of kills (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=500.0, help="jobs submitted per second (default: %(default)g)")
-    parser.add_argument("--standbys", type=_positive, default=2, help="besides the primary (default: %(default)s)")
-    parser.add_argument("--kinds", type=_kinds, default="postmaster,node", help="of kills, in turn: postmaster, node, freeze")
-    parser.add_argument("--lag-ms", type=float, default=LAG_MS, help="of asynchronous replication (default: %(default)g)")
+    parser.add_argument("--standbys", type=_positive, default=2, help="number of standbys (default: %(default)s)")
+    parser.add_argument(
+        "--kinds", type=_kinds, default="postmaster,node", help="kinds of kills, used in turn: postmaster, node, freeze"
+    )
+    parser.add_argument("--lag-ms", type=float, default=LAG_MS, help="lag of asynchronous replication (default: %(default)g)")
     parser.add_argument("--report", type=Path, default=FOLDER, help="folder for failover-MODE.json and .txt")
     parser.add_argument("--keep", action="store_true", help="keep the folder with data and logs")
     return parser
@@ -72,7 +76,7 @@ def _positive(text: str) -> int:
 def _kinds(text: str) -> str:
     unknown = set(text.split(",")) - set(get_args(Kind))
     if unknown:
-        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: known are {', '.join(get_args(Kind))}")
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: the known kinds are {', '.join(get_args(Kind))}")
     return text
 
 

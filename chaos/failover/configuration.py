@@ -1,5 +1,5 @@
-"""What Patroni and HAProxy are told. The times are chosen so that a dead node is replaced well within 45 s and a busy machine
-is not taken for a dead one."""
+"""The configuration of Patroni and HAProxy. The times are short enough to replace a dead node well within 45 s, and long enough
+that a busy machine is not taken for a dead node."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any, Literal, NamedTuple
 Mode = Literal["sync", "async"]
 Way = Literal["haproxy", "hosts"]
 
-TTL_S = 15  # of the leader's key in etcd: a node that dies with its Patroni is replaced no sooner
-LOOP_S = 2  # Patroni's look at its own PostgreSQL: a dead postmaster is noticed within this
+# TTL of the leader's key in etcd: a node that dies together with its Patroni is replaced after this time at the earliest
+TTL_S = 15
+LOOP_S = 2  # how often Patroni checks its own PostgreSQL: a dead postmaster is noticed within this time
 RETRY_S = 5  # LOOP_S + 2 * RETRY_S must fit into TTL_S
-CHECK_S = 0.5  # HAProxy's look at Patroni
+CHECK_S = 0.5  # how often HAProxy checks Patroni
 
-# How far a standby may be behind and still be promoted, in bytes. In sync mode the standby that counts is never behind.
+# The replication lag, in bytes, up to which Patroni promotes a standby. In sync mode the synchronous standby has no lag.
 LAG_LIMIT = {"sync": 1 << 20, "async": 64 << 20}
 
 
@@ -27,13 +28,13 @@ class Secrets(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a node lives."""
+    """The folder and the ports of a node."""
 
     name: str
     folder: Path
     sql_port: int  # of PostgreSQL, for HAProxy
     rest_port: int  # of Patroni
-    peer_port: int  # by which the other nodes reach PostgreSQL; the same unless replication goes over a slow link
+    peer_port: int  # port by which the other nodes reach PostgreSQL; the same as above unless replication uses a slow link
 
     @property
     def data(self) -> Path:
@@ -41,7 +42,7 @@ class Place(NamedTuple):
 
 
 def patroni(place: Place, mode: Mode, etcd_port: int, postgres_bin: Path, secrets: Secrets) -> str:
-    """YAML, of which JSON is a part."""
+    """Writes JSON, which is valid YAML."""
     document: dict[str, Any] = {
         "scope": "sexton",
         "name": place.name,
@@ -74,22 +75,22 @@ def patroni(place: Place, mode: Mode, etcd_port: int, postgres_bin: Path, secret
 
 
 def _shared(mode: Mode) -> dict[str, Any]:
-    """What all nodes have in common; it lives in etcd."""
+    """The configuration that all nodes share; it is stored in etcd."""
     is_sync = mode == "sync"
     return {
         "ttl": TTL_S,
         "loop_wait": LOOP_S,
         "retry_timeout": RETRY_S,
         "maximum_lag_on_failover": LAG_LIMIT[mode],
-        # A primary whose postmaster died is not waited for: its recovery takes as long as its last checkpoint is ago, and a
-        # standby is ready now.
+        # Patroni does not wait for a primary whose postmaster died: its recovery replays everything since the last checkpoint,
+        # and a standby is ready now.
         "primary_start_timeout": 0,
         "synchronous_mode": is_sync,
-        "synchronous_mode_strict": is_sync,  # rather no commit than one that a single machine knows of
+        "synchronous_mode_strict": is_sync,  # a commit fails if only one machine has it
         "postgresql": {
             "use_pg_rewind": True,
             "use_slots": True,
-            "remove_data_directory_on_rewind_failure": True,  # then it is cloned anew
+            "remove_data_directory_on_rewind_failure": True,  # if rewinding fails, the node is cloned again
             "remove_data_directory_on_diverged_timelines": True,
             "parameters": {
                 "max_connections": 100,
@@ -106,7 +107,7 @@ def _shared(mode: Mode) -> dict[str, Any]:
 
 
 def haproxy(port: int, places: Sequence[Place]) -> str:
-    """One port that is wherever the primary is. Sessions on a server that is no longer it are cut."""
+    """One port that always leads to the primary. HAProxy cuts sessions on a server that is no longer the primary."""
     servers = "\n".join(f"    server {place.name} 127.0.0.1:{place.sql_port} check port {place.rest_port}" for place in places)
     return f"""\
 global

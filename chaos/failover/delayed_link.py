@@ -1,4 +1,4 @@
-"""A slow way between two nodes: every byte arrives later by the same time, and what is on its way when an end dies is lost."""
+"""A slow link between two nodes: every byte arrives late by the same time. Bytes in transit when one end dies are lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class DelayedLink:
         self._open: set[asyncio.Task[None]] = set()
 
     async def start(self) -> int:
-        """Answers with the port to connect to."""
+        """Returns the port to connect to."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -32,7 +32,7 @@ class DelayedLink:
         assert task is not None
         self._open.add(task)
         try:
-            with suppress(OSError, asyncio.CancelledError):  # only close cancels
+            with suppress(OSError, asyncio.CancelledError):  # ends only when `close` cancels it
                 there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
                 try:
                     await self._carry((reader, there_writer), (there_reader, writer))
@@ -43,7 +43,7 @@ class DelayedLink:
             self._open.discard(task)
 
     async def _carry(self, *ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        """Both ways, until either ends."""
+        """Copies in both directions until one end closes."""
         pumps = [asyncio.ensure_future(self._pump(*way)) for way in ways]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)

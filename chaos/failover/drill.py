@@ -1,4 +1,5 @@
-"""The drill: a whole cluster, services and load on it, and one kill after the other; then the reckoning."""
+"""The drill: starts a cluster, services and load, kills the primary several times, then compares what callers, handlers and the
+database recorded."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ from .report import Kill, Kind, Report, shortfalls
 from .servers import UNREACHABLE, Node, Servers, servers, until
 
 SERVICES = ("worker-1", "worker-2", "scheduler-1")
-CALM_S = 5.0  # of load between a whole cluster and the next kill
-DOWN_S = configuration.TTL_S + 5.0  # of a node: long enough for the others to see that it is gone
+CALM_S = 5.0  # of load between the moment the cluster is complete and the next kill
+DOWN_S = configuration.TTL_S + 5.0  # of a node: long enough for the other nodes to notice
 RECOVER_S = 120.0
 WHOLE_S = 180.0
 DRAIN_S = 180.0
@@ -67,13 +68,13 @@ async def run(found: programs.Programs, options: Options) -> Report:
 
 
 def _hush(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A connection given up while it was being made is no news here, though the driver leaves its error lying about."""
+    """Ignores the error that the driver leaves behind when a connection is given up while it is being made."""
     if not isinstance(context.get("exception"), OSError):
         loop.default_exception_handler(context)
 
 
 async def _prepare(postgres: Servers) -> None:
-    """The database, its owner, and Sexton's schema in it."""
+    """Creates the database, its owner and Sexton's schema."""
     connection = await postgres.connect("postgres")
     try:
         await connection.execute(
@@ -91,9 +92,9 @@ async def _prepare(postgres: Servers) -> None:
 
 
 async def _return(kind: Kind, node: Node) -> None:
-    """A machine comes back by itself. With a single standby, strict replication accepts nothing before."""
+    """Restarts the killed node. With a single standby, strict replication accepts no commit before that."""
     if kind == "postmaster":
-        return  # Patroni sees to it
+        return  # Patroni restarts the postmaster
     await asyncio.sleep(DOWN_S)
     if kind == "node":
         node.restart()
@@ -129,7 +130,7 @@ class Drill:
             await running
         self._options.say("load stopped; waiting for the last run to end")
         await until(self._is_drained, "the last run to end", DRAIN_S, self._cluster.logs)
-        # One that joins now asks whether this is the database it was (rule "a clone does not fire").
+        # A service that starts now checks that this is still the same database (rule "a clone does not fire").
         self._cluster.scheduler("scheduler-late")
         await self._cluster.until_ready("scheduler-late")
         return await self._reckon(load, kills, load_s)
@@ -137,7 +138,7 @@ class Drill:
     async def _kill(self, load: Load, kind: Kind, began_at: float) -> Kill:
         await self._postgres.until_whole(WHOLE_S)
         await asyncio.sleep(CALM_S)
-        await self._postgres.until_whole(WHOLE_S)  # and still so after the calm: a synchronous standby is confirmed
+        await self._postgres.until_whole(WHOLE_S)  # checked again after the pause: Patroni has to confirm a synchronous standby
         self._identities.add(await self._identity())
         primary = await self._postgres.primary()
         self._options.say(f"{kind} of {primary.name}, {len(load.acknowledged):,} jobs acknowledged so far")
@@ -155,7 +156,7 @@ class Drill:
         return Kill(kind, killed_at - began_at, primary.name, successor.name, *took, took.recovered_s, whole_s)
 
     async def _recovered(self, load: Load, primary: Node, killed_at: float) -> Recovery:
-        """The old primary's place is taken, and submissions and runs flow again."""
+        """Waits until the old primary has a successor, and submissions and runs work again."""
         took: Recovery | None = None
         told_before = len(load.calls)
 
@@ -192,7 +193,7 @@ class Drill:
         return left == 0
 
     async def _reckon(self, load: Load, kills: list[Kill], load_s: float) -> Report:
-        self._options.say("comparing the database, the journal and the book of acknowledgements")
+        self._options.say("comparing the database, the journal and the acknowledged jobs")
         self._witness.look()
         acknowledged = set(load.acknowledged)
         connection = await self._postgres.connect()
@@ -208,7 +209,8 @@ class Drill:
             await connection.close()
         for kill, lost_count in zip(kills, self._lost_by_kill(load, set(found.lost)), strict=True):
             kill.lost_count = lost_count
-        forgotten = set(map(str, found.lost))  # whose runs have no history either; a one-time job's run has the job's id
+        # jobs whose runs have no history either; a one-time job's run has the id of the job
+        forgotten = set(map(str, found.lost))
         options, starts = self._options, self._witness.start_count
         logs = {name: self._cluster[name].log.count("Traceback") for name in SERVICES}
         report = Report(
@@ -249,7 +251,7 @@ class Drill:
         return report
 
     def _lost_by_kill(self, load: Load, lost: set[UUID]) -> list[int]:
-        """Each loss belongs to the first kill after its acknowledgement."""
+        """Each lost job is counted with the first kill after its acknowledgement."""
         by_kill: Counter[int] = Counter()
         for call in load.calls:
             index = sum(killed_at < call.acknowledged_at for killed_at in self._killed_at)

@@ -17,7 +17,7 @@ class JournalReader:
         self.ended: set[UUID] = set()
 
     def look(self) -> None:
-        """Takes in what was written since the last look."""
+        """Reads the lines that were written since the last call."""
         for path in self._directory.glob("*.journal"):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))

@@ -1,7 +1,7 @@
-"""A steady stream of jobs through the SDK, and a book of what was acknowledged, kept outside the database.
+"""Submits jobs through the SDK at a steady rate, and records outside the database what was acknowledged.
 
-It does not slow down when the store does. Half of the calls carry an idempotency key and are made again until they are
-answered, as a careful caller would; the others are made once, and what fails stays unacknowledged."""
+The rate does not depend on the speed of the store. Half of the calls carry an idempotency key and are repeated until they are
+acknowledged, as a careful caller would do. The others are made once; if one fails, its job counts as not acknowledged."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sexton.client.request import Request
 from sexton.errors import SextonError
 
 TICK_S = 0.02
-AGAIN_S = 0.5  # before a keyed call is made again
-PATIENCE_S = 90.0  # at the end, for calls that are still under way
+AGAIN_S = 0.5  # until a call with a key is repeated
+PATIENCE_S = 90.0  # at the end, for calls that have not finished
 KEY = "order-"
 
 
 class Call(NamedTuple):
-    """One that was acknowledged; times are monotonic."""
+    """An acknowledged call; times are monotonic."""
 
     sent_at: float
     acknowledged_at: float
@@ -37,16 +37,16 @@ class Load:
         self._under_way: set[asyncio.Task[None]] = set()
         self._stopping = False
         self.calls: list[Call] = []
-        self.failures: Counter[str] = Counter()  # of calls, by what the caller saw
-        self.attempted_count = 0  # jobs; a keyed one counts once, however often it was sent
-        self.found_again_count = 0  # a keyed call whose first answer was lost: the job stood already
+        self.failures: Counter[str] = Counter()  # calls, by what the caller saw
+        self.attempted_count = 0  # jobs; a job with a key counts once, however often it was sent
+        self.found_again_count = 0  # calls with a key whose first answer was lost: the job already existed
 
     @property
     def acknowledged(self) -> list[UUID]:
         return [job_id for call in self.calls for job_id in call.job_ids]
 
     async def run(self) -> None:
-        """Until stopped; then waits for what is under way."""
+        """Submits until stopped, then waits for the calls that have not finished."""
         began_at, ticks = time.monotonic(), 0
         while not self._stopping:
             while ticks * self._tick_s <= time.monotonic() - began_at:
@@ -85,7 +85,7 @@ class Load:
         except SextonError as error:
             self.failures[type(error).__name__] += 1
             return False
-        except Exception as error:  # a driver's own, which a caller should never see: the report shows it
+        except Exception as error:  # an error of the driver, which a caller should never see: the report shows it
             self.failures[f"{type(error).__module__}.{type(error).__name__}"] += 1
             return False
         self.found_again_count += sum(not answer.created for answer in answers)

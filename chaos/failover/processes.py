@@ -1,7 +1,8 @@
-"""Processes that end with the drill, however that ends, and a folder that goes with them.
+"""Processes that end with the drill, even if it is killed, and a folder that is removed with them.
 
-PostgreSQL refuses to run as root and Patroni starts it apart from itself, so neither a session nor a parent's death reaches it:
-a guard waits for the end of its own input, kills what has its working directory in the folder, and removes that."""
+PostgreSQL refuses to run as root and Patroni starts it in a session of its own, so neither a signal to the session nor the
+death of the parent reaches it. A guard process therefore waits for the end of its own input, kills every process whose working
+directory is in the folder, and removes the folder."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from pathlib import Path
 
 import psutil
 
-ROLE = "postgres"  # Debian's, made with the package
+ROLE = "postgres"  # created by Debian's package
 ROOM = 6 << 30  # bytes
-KEEP = "keep"  # a file of this name in the folder saves it
+KEEP = "keep"  # a file of this name keeps the folder
 
 GUARD = """
 cat >/dev/null
@@ -35,12 +36,12 @@ done
 
 @contextmanager
 def guarded_folder() -> Iterator[Path]:
-    """For everything of the drill: in memory where there is room, because three servers on one disk wait for each other as they
-    never would on three machines. What is killed here are processes, and those lose nothing that they wrote."""
+    """The parent folder of all files of the drill. It is in memory if there is room, because three servers on one disk wait for
+    each other as they would not on three machines. The drill kills only processes, and these lose nothing that they wrote."""
     folder = Path(tempfile.mkdtemp(prefix="sexton-failover-", dir=_memory_folder()))
     folder.chmod(0o755)
     with subprocess.Popen(["sh", "-c", GUARD, "guard", str(folder)], stdin=subprocess.PIPE, cwd="/", start_new_session=True):
-        yield folder  # closing its input, as Popen does at the end, is what the guard waits for
+        yield folder  # the guard waits for the end of its input, which Popen closes at the end
 
 
 def _memory_folder() -> str | None:
@@ -52,7 +53,7 @@ def _memory_folder() -> str | None:
 
 
 def own_folder(path: Path) -> Path:
-    """A new folder that the servers' user may write to."""
+    """A new folder that the servers' user can write to."""
     path.mkdir()
     if os.geteuid() == 0:
         shutil.chown(path, ROLE, ROLE)
@@ -61,7 +62,7 @@ def own_folder(path: Path) -> Path:
 
 
 def private_file(path: Path, text: str) -> str:
-    """For the servers' user alone: it may hold passwords."""
+    """A file that only the servers' user can read: it may hold passwords."""
     path.touch(mode=0o600)
     path.write_text(text)
     if os.geteuid() == 0:
@@ -70,7 +71,7 @@ def private_file(path: Path, text: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """On the loopback; all at once, so that they differ."""
+    """Free ports on the loopback interface. All are bound at the same time, so that they differ."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -79,8 +80,8 @@ def free_ports(count: int) -> list[int]:
 
 
 class Process:
-    """One server under a name, with its working directory in the guarded folder. Only the main thread may start it: the kernel
-    takes the end of the starting thread for the parent's death."""
+    """One named server, with its working directory in the guarded folder. Only the main thread may start it: the kernel treats
+    the end of the thread that started it as the death of the parent."""
 
     def __init__(self, command: list[str], folder: Path, log: Path) -> None:
         self._command, self._folder, self._log = command, folder, log
@@ -124,7 +125,7 @@ class Process:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all below it; none if it has gone."""
+    """A process and all its descendants; empty if the process has ended."""
     try:
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]

@@ -1,4 +1,4 @@
-"""What the drill needs from the machine: PostgreSQL, Patroni, etcd and HAProxy, as Debian packs them."""
+"""The programs that the drill needs: PostgreSQL, Patroni, etcd and HAProxy, from Debian's packages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Programs(NamedTuple):
 
 
 class Missing(Exception):
-    """Its text says how to get what is missing."""
+    """A program is missing. The message says how to install it."""
 
 
 def find() -> Programs:
@@ -47,12 +47,12 @@ def find() -> Programs:
     if missing or newest is None:
         packages = " ".join(PACKAGES[name] for name in missing)
         raise Missing(
-            f"the failover drill lacks {', '.join(missing)}: get it by `apt-get install --no-install-recommends {packages}` "
+            f"the drill needs {', '.join(missing)}: install it with `apt-get install --no-install-recommends {packages}` "
             "(Debian 12 or newer; only the programs are used, their services need not run)"
         )
     return Programs(newest, str(found["patroni"]), str(found["etcd"]), str(found["haproxy"]))
 
 
 def _first_line(command: list[str]) -> str:
-    said = subprocess.run(command, capture_output=True, text=True, check=True)
-    return said.stdout.splitlines()[0].strip()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0].strip()

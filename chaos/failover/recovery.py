@@ -1,7 +1,7 @@
-"""How long the service was away after a kill, from what callers and handlers saw; pure.
+"""Computes how long the service was unavailable after a kill, from what callers and handlers saw. Pure.
 
-A backend that has not yet noticed its postmaster's death may still acknowledge for a moment, and a new primary may answer once
-and fall silent again. So the outage ends with the last silence, not with the first word."""
+A backend that has not yet noticed the death of its postmaster may still acknowledge a job, and a new primary may answer once
+and then be silent again. So the outage ends after the last silence, not with the first answer."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from uuid import UUID
 
 from .load import Call
 
-SILENCE_S = 1.5  # of a stream of a hundred calls a second
-STEADY_S = 4.0  # without a silence: it is over
+SILENCE_S = 1.5  # in a stream of a hundred calls per second
+STEADY_S = 4.0  # without a silence: the outage is over
 
 
 class Recovery(NamedTuple):
     """Seconds since the kill."""
 
-    accepted_s: float  # an acknowledged submission that no silence followed
-    started_s: float  # a start of a run submitted after the kill and acknowledged since then
+    accepted_s: float  # the first acknowledged submission after which there was no silence
+    started_s: float  # the first start of a run that was submitted and acknowledged after that
 
     @property
     def recovered_s(self) -> float:
@@ -28,7 +28,7 @@ class Recovery(NamedTuple):
 
 
 def recovery(killed_at: float, now: float, calls: Sequence[Call], first_start_at: Mapping[UUID, float]) -> Recovery | None:
-    """`None` as long as it is not over."""
+    """Returns `None` while the outage lasts."""
     heard = sorted(call.acknowledged_at for call in calls if call.acknowledged_at > killed_at)
     silences = [later for earlier, later in pairwise([killed_at, *heard]) if later - earlier > SILENCE_S]
     if not heard or now - heard[-1] > SILENCE_S:

@@ -1,4 +1,4 @@
-"""What came of the drill: figures for a program, a few lines for people, and where it falls short."""
+"""The result of the drill: figures as JSON, a text for people, and the limits that were not met."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ LIMIT_S: dict[Kind, float] = {"postmaster": 20.0, "node": 45.0, "freeze": 45.0}
 DEED: dict[Kind, str] = {
     "postmaster": "the postmaster was killed",
     "node": "the node was killed",
-    "freeze": "the node stood still",
+    "freeze": "the node was frozen",
 }
 WAYS: dict[Way, str] = {"haproxy": "through HAProxy", "hosts": "by a URL that names all nodes"}
 WHY_LOST = """\
-Why: a primary that does not wait for its standbys acknowledges what nobody else has yet. What was on its way when it died is
-gone with it, at most the lag of the standby, {lag_ms:.0f} ms here, and nothing that was acknowledged before. Submissions of
-that moment are forgotten, whether they have run or not. Runs of that moment are executed twice: where their claim survived and
-their end did not, the worker gives them back (`released`); where not even the claim did, history knows only the second
-execution (`unexplained`). Whoever cannot bear that replicates synchronously: `--mode sync` loses nothing."""
+Why: an asynchronous primary acknowledges a commit before any standby has it. When it dies, the commits of the last moments are
+lost, at most the lag of the standby, here {lag_ms:.0f} ms. Earlier commits are kept. Submissions of those moments are
+lost, even if they have run. Runs of those moments are executed twice: if their claim survived and
+their end did not, the worker gives them back (`released`); if the claim did not survive either, the history has only the second
+execution (`unexplained`). To lose nothing, replicate synchronously: `--mode sync`."""
 
 
 @dataclass(slots=True)
@@ -33,8 +33,8 @@ class Kill:
     accepted_s: float
     started_s: float
     recovered_s: float
-    whole_s: float  # until the cluster could bear the next kill
-    lost_count: int = 0  # acknowledged before this kill and after the one before
+    whole_s: float  # until the cluster is complete and can tolerate the next kill
+    lost_count: int = 0  # jobs acknowledged between the previous kill and this one
 
 
 @dataclass(slots=True)
@@ -53,16 +53,16 @@ class Report:
     acknowledged_count: int
     completed_count: int
     lost_count: int
-    lost_after_running_count: int  # of the lost, those whose handler had come to its end
-    unanswered_count: int  # jobs that are there although their caller never heard so
-    found_again_count: int  # of the keyed calls, those whose first answer was lost
+    lost_after_running_count: int  # of the lost jobs, those whose handler had ended
+    unanswered_count: int  # jobs that exist although their caller got no acknowledgement
+    found_again_count: int  # of the calls with a key, those whose first answer was lost
     keys_doubled_count: int  # idempotency keys with two jobs
     executed_twice_count: int
     repeated_because: dict[str, int]
     double_leases: list[str]
     unexplained: list[str]
-    failures: dict[str, int]  # what callers saw
-    same_identity: bool  # rule "a clone does not fire": the promoted standby is the same database
+    failures: dict[str, int]  # the errors that callers saw
+    same_identity: bool  # rule "a clone does not fire": services accept the promoted standby as the same database
     ended_services: list[str]
     tracebacks: dict[str, int]
     shortfalls: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Report:
 
 
 def shortfalls(report: Report) -> list[str]:
-    """In async mode a loss is the lesson, not a fault."""
+    """The limits that were not met. In async mode a lost job is expected."""
     found = [
         f"{kill.recovered_s:.1f} s to recover after {DEED[kill.kind]}, the limit is {LIMIT_S[kill.kind]:g} s"
         for kill in report.kills
@@ -83,10 +83,10 @@ def shortfalls(report: Report) -> list[str]:
         found += [f"{report.keys_doubled_count} keys with two jobs"] if report.keys_doubled_count else []
         found += [f"double lease: {each}" for each in report.double_leases[:5]]
         found += [f"unexplained: {each}" for each in report.unexplained[:5]]
-    found += ["the promoted standby was taken for another database"] if not report.same_identity else []
+    found += ["services took the promoted standby for another database"] if not report.same_identity else []
     found += [f"{name} has ended" for name in report.ended_services]
     found += [f"{count} tracebacks in the log of {name}" for name, count in report.tracebacks.items()]
-    return found + [f"callers saw {name}, which is not an error of ours" for name in report.failures if "." in name]
+    return found + [f"callers saw {name}, which is not an error of Sexton" for name in report.failures if "." in name]
 
 
 def as_text(report: Report) -> str:
@@ -97,22 +97,22 @@ def as_text(report: Report) -> str:
         f"{len(report.kills)} kills of the primary under {report.rate_per_s:g} jobs/s for {report.load_s:.0f} s",
         f"primary and {report.standbys} standby{'s' * (report.standbys > 1)}, {how}; reached {WAYS[report.way]}",
         "",
-        "| kill | at s | primary → successor | accepts s | starts s | recovered s | whole again s | lost |",
+        "| kill | at s | primary → successor | accepts s | starts s | recovered s | all nodes up s | lost |",
         "|---|---|---|---|---|---|---|---|",
         *(_row(kill) for kill in report.kills),
         "",
         f"acknowledged {report.acknowledged_count:,} of {report.attempted_count:,} sent, completed {report.completed_count:,}",
         f"lost {report.lost_count}, of which {report.lost_after_running_count} had run",
-        f"executed twice {report.executed_twice_count}; claimed again after: {why}",
+        f"executed twice: {report.executed_twice_count}; claimed again after: {why}",
         f"double leases {len(report.double_leases)}, unexplained {len(report.unexplained)}",
-        f"there though never acknowledged {report.unanswered_count}",
-        f"found again by their key {report.found_again_count}, keys with two jobs {report.keys_doubled_count}",
+        f"exist although not acknowledged: {report.unanswered_count}",
+        f"found by their key after a lost answer: {report.found_again_count}, keys with two jobs {report.keys_doubled_count}",
         f"failed calls: {saw}",
         f"same cluster identity after every failover: {'yes' if report.same_identity else 'no'}",
     ]
     if report.mode == "async":
         lines += ["", WHY_LOST.format(lag_ms=report.lag_ms)]
-    lines += ["", *(f"SHORT: {each}" for each in report.shortfalls)] if report.shortfalls else ["", "nothing falls short"]
+    lines += ["", *(f"NOT MET: {each}" for each in report.shortfalls)] if report.shortfalls else ["", "all limits hold"]
     return "\n".join(lines)
 
 

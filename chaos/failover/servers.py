@@ -1,5 +1,5 @@
-"""The replicated PostgreSQL itself: nodes of Patroni and PostgreSQL, etcd as their journals, and HAProxy's port in front, which
-is wherever the primary is. Also all that may happen to a node."""
+"""The replicated PostgreSQL: Patroni nodes with PostgreSQL, etcd, and a port of HAProxy that leads to the primary. Also
+everything that the drill does to a node."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class Node:
         return int((self.place.data / "postmaster.pid").read_text().split("\n", 1)[0])
 
     def kill_postmaster(self) -> None:
-        """PostgreSQL's other processes end by themselves as they notice; Patroni lives."""
+        """Kills the postmaster. PostgreSQL's other processes end when they notice it; Patroni keeps running."""
         signal_all(family(self.postmaster_pid())[:1], signal.SIGKILL)
 
     def kill(self) -> None:
-        """All at once, as when the machine dies."""
+        """Kills all processes of the node at once, as when the machine dies."""
         postgres = family(self.postmaster_pid())
         self.process.kill()
         signal_all(postgres, signal.SIGKILL)
 
     def freeze(self) -> None:
-        """All of it stands still, with every connection open: nobody is told."""
+        """Stops all processes of the node. All connections stay open, so no client gets an error."""
         signal_all(self._all(), signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """It goes on, and believes that it is what it was."""
+        """Continues the processes, which still believe that the node is the primary."""
         signal_all(self._all(), signal.SIGCONT)
 
     def restart(self) -> None:
@@ -65,7 +65,7 @@ class Node:
 
 
 class View(NamedTuple):
-    """What Patroni believes."""
+    """The state as Patroni reports it."""
 
     leader: str | None
     synchronous: frozenset[str]
@@ -84,12 +84,12 @@ class Servers:
         return self._keys.sexton
 
     def url(self, way: Way) -> str:
-        """For Sexton, as a role without privileges: HAProxy's port, or all nodes by name."""
+        """The URL for Sexton, as a role without privileges: through HAProxy's port, or with the names of all nodes."""
         ports = [self._port] if way == "haproxy" else [node.place.sql_port for node in self.nodes.values()]
         return f"postgresql://sexton:{self._keys.sexton}@{','.join(f'127.0.0.1:{port}' for port in ports)}/sexton"
 
     async def connect(self, database: str = "sexton") -> asyncpg.Connection[asyncpg.Record]:
-        """A superuser's look through the same port."""
+        """A superuser's connection through the same port."""
         url = f"postgresql://postgres:{self._keys.superuser}@127.0.0.1:{self._port}/{database}"
         return await asyncpg.connect(url, timeout=5, command_timeout=60, statement_cache_size=0)
 
@@ -99,7 +99,7 @@ class Servers:
             process.kill()
 
     async def view(self) -> View | None:
-        """As any living node tells it."""
+        """The cluster as any live node reports it."""
         for node in self.nodes.values():
             try:
                 answer = await self._http.get(f"http://127.0.0.1:{node.place.rest_port}/cluster")
@@ -114,7 +114,7 @@ class Servers:
         return None
 
     async def is_whole(self) -> bool:
-        """One leads, all others stream from it, and in sync mode Patroni has confirmed a synchronous standby."""
+        """One node leads, all others stream from it, and in sync mode Patroni has confirmed a synchronous standby."""
         view = await self.view()
         if view is None or view.leader is None or set(view.states) != set(self.nodes):
             return False
@@ -139,23 +139,23 @@ class Servers:
         return set(streaming) >= set(self.nodes) - {view.leader} and confirmed
 
     async def until_whole(self, within_s: float = START_S) -> float:
-        return await until(self.is_whole, "a whole cluster", within_s, lambda: self.logs())
+        return await until(self.is_whole, "a complete cluster", within_s, lambda: self.logs())
 
     async def primary(self) -> Node:
         view = await self.view()
-        assert view is not None, "callers wait until the cluster is whole"
+        assert view is not None, "callers wait until the cluster is complete"
         assert view.leader is not None, "callers wait until the cluster is whole"
         return self.nodes[view.leader]
 
     def logs(self) -> str:
-        """The last words of everybody."""
+        """The last log lines of every process."""
         processes = {**self._others, **{node.name: node.process for node in self.nodes.values()}}
         return "\n".join(f"--- {name}\n{process.log[-2000:]}" for name, process in processes.items())
 
 
 @asynccontextmanager
 async def servers(programs: Programs, folder: Path, mode: Mode, *, standbys: int, lag_s: float = 0.0) -> AsyncIterator[Servers]:
-    """One primary and its standbys, whole. With a lag, nodes reach each other over a slow link."""
+    """One primary and its standbys, all streaming. With a lag, nodes reach each other over a slow link."""
     keys = Secrets(*(secrets.token_hex(16) for _ in Secrets._fields))
     logs = folder / "log"
     logs.mkdir()
@@ -219,7 +219,7 @@ async def _start(made: Servers, etcd: Process, haproxy: Process, etcd_port: int)
 async def until(
     holds: Callable[[], Awaitable[object]], what: str, within_s: float, logs: Callable[[], str] = lambda: ""
 ) -> float:
-    """How long it took until it held."""
+    """Waits until the condition holds. Returns how long that took."""
     began = time.monotonic()
     while not await holds():
         if time.monotonic() - began > within_s:

@@ -1,1 +1,1 @@
-"""Hours of steady work, and what grows meanwhile: `python -m chaos.soak --hours 1`."""
+"""Hours of steady load, to find what grows: `python -m chaos.soak --hours 1`."""

@@ -1,5 +1,5 @@
-"""`python -m chaos.soak --hours 1`: a soak over a durable PostgreSQL made for it. Ends with code 1 if something grew that may
-not, or a job was lost."""
+"""`python -m chaos.soak --hours 1`: runs a soak on a durable PostgreSQL of its own. The exit code is 1 if something grew that
+may not, or a job was lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ async def _prepared(url: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m chaos.soak", description="Hours of steady work; what grows meanwhile.")
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos.soak", description="Run a steady load for hours and report what grows."
+    )
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--rate", type=float, default=500.0, help="jobs per second (default: %(default)s)")
     parser.add_argument("--sample-s", type=float, default=SAMPLE_S, help="seconds between samples (default: %(default)s)")

@@ -1,4 +1,4 @@
-"""The tasks of a soak: most succeed at once, some fail once, a few for good, some wait for a limit, some are recurring."""
+"""The tasks of a soak: most succeed at once, some fail once, a few always fail, some wait for a limit, some are recurring."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ async def limited(ctx: Context, number: int, pad: str) -> int:
 
 
 async def tick(ctx: Context) -> None:
-    """What the recurring jobs run."""
+    """The task of the recurring jobs."""
 
 
 def make(database_url: str | None = None) -> App:
-    """The same app on both sides: with a URL for whoever submits, without for the worker, which reads its settings."""
+    """The same app for both sides: with a URL for the submitter, without for the worker, which reads its settings."""
     made = App(database_url)
     made.task(note)
     made.task(retry=Retry.after("1s"))(flaky)

@@ -1,4 +1,4 @@
-"""A soak for programs (JSON), for people (text) and at a glance (SVG)."""
+"""The report of a soak: JSON for programs, text for people, SVG as a picture."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PICTURES = {
     "table": ("Tables", "MiB"),
     "index": ("Indexes", "MiB"),
 }
-_SMALL = 0.1  # of whatever: such a line tells nothing
-_LINES = 6  # in one picture: those that end highest
+_SMALL = 0.1  # any series: such a line shows nothing useful
+_LINES = 6  # in one picture: the series with the highest last values
 
 
 def text(about: Mapping[str, Any], verdicts: Sequence[Verdict]) -> str:
@@ -36,7 +36,7 @@ def text(about: Mapping[str, Any], verdicts: Sequence[Verdict]) -> str:
 
 
 def pictures(series: Series, held_s: tuple[float, float]) -> dict[str, str]:
-    """By the first word of what they show."""
+    """The series by the first word of their names, which is what they show."""
     drawn = {}
     for kind, (title, unit) in _PICTURES.items():
         lines = {name.partition(" ")[2] or name: points for name, points in series.items() if name.split()[0] == kind}

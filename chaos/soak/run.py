@@ -1,7 +1,7 @@
-"""One soak on a database that nobody else uses: an API, schedulers and workers under a steady load, sampled all the while.
+"""One soak on a database of its own: an API, schedulers and workers under a steady load, sampled all the time.
 
-A tenth of the way in, another session holds a snapshot for a tenth of the time (six minutes of an hour), so that no dead row
-may be cleaned up."""
+After a tenth of the time, another session holds a snapshot for a tenth of the time (six minutes of an hour), so that no dead
+row can be cleaned up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .load import Load
 from .sampling import Sampler, Series
 from .slopes import Verdict, judge
 
-HELD = (0.1, 0.2)  # of the whole
+HELD = (0.1, 0.2)  # share of the whole time
 SAMPLE_S = 10.0
 DRAIN_S = 120.0
 APP = "chaos.soak.app:app"
@@ -52,7 +52,7 @@ class Outcome:
 
 
 async def soak(plan: SoakPlan, url: str, folder: Path, say: Callable[[str], None]) -> Outcome:
-    """On a migrated database that nobody else uses."""
+    """Runs the soak on a migrated database that it has for itself."""
     async with AsyncExitStack() as stack:
         monitor = await stack.enter_async_context(_connected(url))
         cluster = Cluster(folder / "cluster", url)
@@ -129,7 +129,7 @@ async def _hold_snapshot(url: str, held_s: tuple[float, float]) -> None:
     await asyncio.sleep(held_s[0])
     async with _connected(url) as connection:
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        await connection.fetchval("SELECT count(*) FROM sexton.nodes")  # only with a statement is there a snapshot
+        await connection.fetchval("SELECT count(*) FROM sexton.nodes")  # a snapshot is taken only by a statement
         await asyncio.sleep(held_s[1] - held_s[0])
 
 
@@ -142,7 +142,7 @@ async def _tell(load: Load, sampler: Sampler, plan: SoakPlan, say: Callable[[str
 
 
 async def _drained(monitor: asyncpg.Connection[Any], submitted: int) -> int:
-    """How many one-time jobs have ended, once all have or time is up."""
+    """The number of one-time jobs that have ended, once all have ended or the time is up."""
     until_s = time.monotonic() + DRAIN_S
     while True:
         ended: int = await monitor.fetchval("SELECT count(*) FROM sexton.endings")
@@ -161,7 +161,7 @@ async def _connected(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
 
 
 def _postmaster(backend: int) -> int | None:
-    """None if the server runs elsewhere."""
+    """None if the server runs on another machine."""
     try:
         return int(psutil.Process(backend).ppid())
     except psutil.NoSuchProcess:

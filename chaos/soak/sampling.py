@@ -1,4 +1,4 @@
-"""What is looked at every few seconds: memory and files of each process, connections, dead rows, and the size of each table."""
+"""Samples every few seconds: memory and files of each process, connections, dead rows, and the size of each table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Points = list[list[float]]
 Series = dict[str, Points]
 
 _MIB = 2**20
-# Tables by their root, so that a new partition is not a new table; with what is stored out of line.
+# Tables by their root, so that a new partition is not a new table. The size includes TOAST.
 _TABLES = """
 SELECT coalesce(pg_partition_root(c.oid), c.oid)::regclass::text AS name,
   sum(pg_table_size(c.oid))::bigint AS table_bytes, sum(pg_indexes_size(c.oid))::bigint AS index_bytes
@@ -27,7 +27,7 @@ SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 
 
 class Sampler:
-    """`processes` by the name they have in the report."""
+    """`processes`, by their names in the report."""
 
     def __init__(self, monitor: asyncpg.Connection[Any], processes: Mapping[str, int], postmaster: int | None) -> None:
         self._monitor, self._postmaster = monitor, postmaster
@@ -40,7 +40,7 @@ class Sampler:
         return time.monotonic() - self._began_s
 
     async def run(self, every_s: float) -> None:
-        """Until cancelled."""
+        """Samples until cancelled."""
         while True:
             began_s = time.monotonic()
             await self.look()
@@ -74,7 +74,7 @@ class Sampler:
 
 
 def _own_bytes(postmaster: int) -> float:
-    """Of the server and its processes, what they do not share."""
+    """The private memory of the server and its processes."""
     total = 0
     root = psutil.Process(postmaster)
     for process in (root, *root.children(recursive=True)):

@@ -1,8 +1,8 @@
-"""What has grown, and whether it may: a straight line (least squares) through the last two thirds of each series. The phase in
-which a snapshot is held lies before, so what it leaves behind is not taken for growth.
+"""Judges what has grown, and whether it may: a straight line (least squares) through the last two thirds of each series. The
+phase with the held snapshot is before that, so its effect does not count as growth.
 
-A series is convicted if its line rises faster than its bound and has risen, over what was looked at, by more than it wavers in
-any case: else a short soak would convict everybody."""
+A series is judged to grow if its line rises faster than its bound and has risen by more than the series varies anyway. Without
+the second condition a short soak would find growth in every series."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 HOUR_S = 3600.0
 JUDGED = 2 / 3
-# One row or more of each for every job, for as long as history is kept: what counts is how much.
+# These have one row or more for every job, as long as history is kept: the judgement is by rows per job.
 HISTORY = ("jobs", "executions", "endings", "dead_letters")
 
 
 class Bound(NamedTuple):
     per_hour: float
-    least: float  # growth over the whole of what is judged that is no growth yet
+    least: float  # rise over the judged time that is not growth
     unit: str
 
 
@@ -31,7 +31,7 @@ class Verdict(NamedTuple):
 
 
 def bound_of(name: str, rate_per_s: float) -> Bound:
-    """By the first word of the name."""
+    """Finds the bound by the first word of the name."""
     jobs_per_hour = rate_per_s * HOUR_S
     kind, _, what = name.partition(" ")
     match kind:
@@ -42,7 +42,7 @@ def bound_of(name: str, rate_per_s: float) -> Bound:
         case "connections":
             return Bound(2.0, 3.0, "")
         case "dead":
-            return Bound(0.05 * jobs_per_hour, max(50_000.0, 200 * rate_per_s), "")  # between two vacuums they come and go
+            return Bound(0.05 * jobs_per_hour, max(50_000.0, 200 * rate_per_s), "")  # their number changes between two vacuums
         case "ready":
             return Bound(0.001 * jobs_per_hour, 2 * rate_per_s, "")
         case "table" | "index" if what in HISTORY:
@@ -52,7 +52,7 @@ def bound_of(name: str, rate_per_s: float) -> Bound:
 
 
 def line(points: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Rise per second and value at the first point of the least-squares line."""
+    """The rise per second and the value at the first point of the least-squares line."""
     if len(points) < 2:
         return 0.0, points[0][1] if points else 0.0
     first = points[0][0]

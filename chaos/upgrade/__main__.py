@@ -1,5 +1,5 @@
-"""`python -m chaos.upgrade --seconds 120`: ends with 1 if a job was lost, leased twice or left unexplained, or a lock was
-held for too long. Needs a clone that has the commit in tests/migration/previous."""
+"""`python -m chaos.upgrade --seconds 120`: the exit code is 1 if a job was lost, leased twice or has no explanation, or a lock
+was held for too long. Needs a clone that has the commit in tests/migration/previous."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.process.cluster import Cluster
 from .course import Course, Plan, settings
 from .verdict import Verdict
 
-JOBS_PER_S = 40  # of each release, in each of three phases: a load that two busy cores bear
+JOBS_PER_S = 40  # per second, of each release, in each of three phases: a load that two busy cores can handle
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m chaos.upgrade", description="Two releases side by side under load.")
-    parser.add_argument("--seconds", type=int, default=120, help="that schedules fire (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, default=120, help="seconds that schedules fire (default: %(default)s)")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server and the processes end with us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends the server and the processes
     with (
         tempfile.TemporaryDirectory(prefix="sexton-upgrade-") as folder,
         tempfile.TemporaryDirectory(prefix="sexton-upgrade-") as data,

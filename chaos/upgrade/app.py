@@ -1,4 +1,4 @@
-"""The tasks that workers of both releases run. Uses only public names, which both know."""
+"""The tasks for workers of both releases. Uses only public names that both releases have."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The course of an upgrade under load, as an operator does it: the previous release works; `sexton migrate` of this tree runs;
-services of this tree join; both work side by side, and one worker of each is killed; that of the previous release starts anew
-on the schema that it does not know; the previous release's services stop.
+"""The course of an upgrade under load, as an operator does it. The previous release works. `sexton migrate` of this tree runs.
+Services of this tree join. Both releases work, and one worker of each is killed; the one of the previous release restarts on
+the new schema. The services of the previous release stop.
 
-Each phase ends when so many jobs have been executed, never after so many seconds of a fast machine."""
+Each phase ends after a number of executed jobs, not after a time, so that a slow machine does not change it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ APP = "chaos.upgrade.app:app"
 PATIENCE_S = 120.0
 OLD, NEW = "previous", "current"
 API_BATCH = 50
-PHASES = 6  # so many times a release has to execute that many jobs
-LONGER_S = 10  # schedules of the previous release span the migration
+PHASES = 6  # how many times each release executes that many jobs
+LONGER_S = 10  # the schedules of the previous release fire before, during and after the migration
 
 _EXECUTED = "SELECT count(*) FROM sexton.executions WHERE worker_id = ANY ($1) AND status = 'succeeded'"
 _LOST = "SELECT run_id FROM sexton.executions WHERE status IN ('lost', 'released')"
@@ -46,8 +46,8 @@ _OVER = "SELECT NOT EXISTS (SELECT FROM sexton.runs) AND NOT EXISTS (SELECT FROM
 
 
 class Plan(NamedTuple):
-    jobs: int = 400  # executed by each release in each phase in which it works
-    seconds: int = 5  # for which schedules of the current release fire; those of the previous one fire longer
+    jobs: int = 400  # executed by each release in each phase
+    seconds: int = 5  # how long schedules of the current release fire; those of the previous release fire longer
 
 
 class Course:
@@ -59,7 +59,7 @@ class Course:
         self._by_api: list[UUID] = []
 
     async def run(self) -> Verdict:
-        """Everything that it started has ended when it returns, or ends with the cluster."""
+        """When it returns, everything that it started has ended, or ends with the cluster."""
         try:
             await self._previous_works()
             locks = await self._migrate()
@@ -97,7 +97,7 @@ class Course:
         self._submit(NEW, Path(sys.executable), self._plan.seconds)
         await self._submit_over_http()
         old = await self._executed(OLD)
-        for victim in ("previous-worker-1", "current-worker-1"):  # whichever release's sweeper takes its runs back
+        for victim in ("previous-worker-1", "current-worker-1"):  # the sweeper of either release may take its runs back
             await self._until_executed(NEW, since=await self._executed(NEW))
             self._cluster.kill(victim)
         self._cluster.restart("previous-worker-1")
@@ -131,7 +131,7 @@ class Course:
         )
 
     async def _fires(self, schedules: set[UUID]) -> FireFindings:
-        """A run that was lost with its worker may come to its end twice: that is no second fire."""
+        """A run that lost its worker may end twice: that is one fire, not two."""
         ends = Counter(line.run_id for line in journal.read(self._cluster.journal_directory) if line.what == "end")
         lost = {row["run_id"] for row in await self._connection.fetch(_LOST)}
         return judge(
@@ -146,7 +146,7 @@ class Course:
         assert done.returncode == 0, f"{python} -m sexton migrate ended with {done.returncode}: {done.stderr}"
 
     async def _until_joined(self, *names: str) -> None:
-        """By the tables: both releases say it in their logs, but perhaps in other words."""
+        """Read from the tables: the two releases may log it in different words."""
         for name in names:
             kind = "worker" if "worker" in name else "node"
             release, pid = name.partition("-")[0], self._cluster[name].pid
@@ -159,7 +159,7 @@ class Course:
                 self._workers[release].add(UUID(str(await joined())))
 
     def _submit(self, release: str, python: Path, seconds: int) -> None:
-        said = self._cluster.journal_directory.parent / f"{release}.submitted"
+        output_path = self._cluster.journal_directory.parent / f"{release}.submitted"
         environment = {**os.environ, "SEXTON_DATABASE_URL": self._url}
         command: list[str | Path] = [
             python,
@@ -169,14 +169,14 @@ class Course:
             str(seconds),
             str(PHASES * self._plan.jobs),
         ]
-        with said.open("wb") as output, said.with_suffix(".log").open("wb") as errors:
+        with output_path.open("wb") as output, output_path.with_suffix(".log").open("wb") as errors:
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=errors)
-        self._submitters[release] = process, said
+        self._submitters[release] = process, output_path
 
     def _stop_submitting(self, release: str) -> None:
-        process, said = self._submitters[release]
+        process, output_path = self._submitters[release]
         process.terminate()
-        assert process.wait(PATIENCE_S) == 0, said.with_suffix(".log").read_text()
+        assert process.wait(PATIENCE_S) == 0, output_path.with_suffix(".log").read_text()
 
     def _acknowledged(self, release: str) -> dict[str, list[UUID]]:
         kinds: dict[str, list[UUID]] = {"once": [], "shared": [], "schedule": []}
@@ -202,8 +202,8 @@ class Course:
         wanted = since + self._plan.jobs
 
         async def executed() -> bool:
-            for name, (process, said) in self._submitters.items():
-                assert not process.poll(), f"the submitter of {name} failed: {said.with_suffix('.log').read_text()}"
+            for name, (process, output_path) in self._submitters.items():
+                assert not process.poll(), f"the submitter of {name} failed: {output_path.with_suffix('.log').read_text()}"
             return await self._executed(release) >= wanted
 
         await self._cluster.until(executed, f"the {release} release to execute {wanted} jobs", within_s=PATIENCE_S)

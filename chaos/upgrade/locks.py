@@ -1,4 +1,5 @@
-"""How long a migration kept others out: looks at PostgreSQL's locks every few milliseconds, from a connection of its own."""
+"""Measures how long a migration blocked other sessions: reads PostgreSQL's locks every few milliseconds, on a connection of its
+own."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import asyncpg
 Conn: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 SAMPLE_S = 0.01
-# Those in the way of a service that reads or writes rows; of relations that were there before: nobody waits for a new one.
+# Locks that block a service that reads or writes rows. Only relations that existed before: no session waits for a new one.
 _HELD = """
 SELECT l.pid, l.relation::regclass::text AS relation, l.mode FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE a.usename = $1 AND l.locktype = 'relation' AND l.granted AND l.relation = ANY ($2)
@@ -32,18 +33,19 @@ _RELATIONS = "SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace('sex
 
 @dataclass
 class Seen:
-    """By the role that migrates."""
+    """Locks that the migrating role held."""
 
     samples: int = 0
-    blind_s: float = 0.0  # the longest between two looks: a shorter lock may have been missed
-    held_s: float = 0.0  # the longest that a lock kept readers or writers of a relation out
-    held_on: str = ""  # that relation
-    waited_s: float = 0.0  # the longest that any session waited for it
+    blind_s: float = 0.0  # the longest time between two samples: a shorter lock may have been missed
+    held_s: float = 0.0  # the longest time that a lock blocked readers or writers of a relation
+    held_on: str = ""  # the relation of that lock
+    waited_s: float = 0.0  # the longest time that any session waited for the migration
 
 
 @asynccontextmanager
 async def migrating_role(connection: Conn, url: str) -> AsyncIterator[tuple[str, str]]:
-    """A role of its own tells the session that migrates from all others: its name, and the URL to migrate with."""
+    """Creates a role for the migration, so that its session can be told from all others: the role's name, and the URL to
+    migrate with."""
     role = f"migrating_{secrets.token_hex(4)}"
     await connection.execute(f"CREATE ROLE {role} SUPERUSER LOGIN")
     parts = urlsplit(url)
@@ -55,7 +57,7 @@ async def migrating_role(connection: Conn, url: str) -> AsyncIterator[tuple[str,
 
 @asynccontextmanager
 async def watched(url: str, role: str) -> AsyncIterator[Seen]:
-    """While open, looks at the locks that this role holds and makes others wait for."""
+    """While open, samples the locks that this role holds and the sessions that wait for them."""
     seen, connection = Seen(), await asyncpg.connect(url)
     relations = [row["oid"] for row in await connection.fetch(_RELATIONS)]
     watching = asyncio.create_task(_watch(connection, role, relations, seen))

@@ -1,4 +1,4 @@
-"""What the two releases did together, in one line, and whether it may be."""
+"""What the two releases did together, in one line, and whether it is allowed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.process.checker import Findings
 
 from .locks import Seen
 
-LOCK_S_LIMIT = 5.0  # far above what a migration may take, so that a busy machine does not decide
+LOCK_S_LIMIT = 5.0  # far above what a migration may take, so that a busy machine does not fail the test
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Verdict:
     @property
     def faults(self) -> list[str]:
         found, fires, locks = self.findings, self.fires, self.locks
-        said = {
+        verdicts = {
             f"{len(found.lost)} jobs lost": found.lost,
             f"{len(found.double_leases)} double leases": found.double_leases,
             f"{len(found.unexplained)} jobs unexplained": found.unexplained,
@@ -37,10 +37,10 @@ class Verdict:
             f"{len(self.shared)} jobs under {self.shared_keys} keys": len(self.shared) != self.shared_keys,
             f"a lock on {locks.held_on} held for {locks.held_s:.1f} s": locks.held_s > LOCK_S_LIMIT,
             f"a session waited {locks.waited_s:.1f} s for the migration": locks.waited_s > LOCK_S_LIMIT,
-            "the locks were never looked at": not locks.samples,
+            "the locks were never sampled": not locks.samples,
             "one of the releases executed nothing": not all(self.executed_by.values()),
         }
-        return [text for text, is_so in said.items() if is_so]
+        return [text for text, is_so in verdicts.items() if is_so]
 
     def __str__(self) -> str:
         found, locks = self.findings, self.locks
@@ -51,5 +51,5 @@ class Verdict:
             f"({executed}; {repeated} repeated), "
             f"fires {self.fires.executed_count} of {self.fires.expected_count}, lost {len(found.lost)}, "
             f"double leases {len(found.double_leases)}, longest lock {1000 * locks.held_s:.0f} ms, "
-            f"longest wait for it {1000 * locks.waited_s:.0f} ms (a look at least every {1000 * locks.blind_s:.0f} ms)"
+            f"longest wait for it {1000 * locks.waited_s:.0f} ms (sampled at least every {1000 * locks.blind_s:.0f} ms)"
         )
