@@ -1,5 +1,6 @@
-"""`python -m bench SCENARIO [--json]`; `all` measures every one, and ends with one table. `python -m bench peers` measures
-other job queues beside Sexton, `python -m bench compare` another commit of Sexton."""
+"""`python -m bench SCENARIO… [--json]`. `all` measures every scenario; several scenarios print one table at the end. With
+`--judge` the exit code is 1 if a figure misses its *must*. `python -m bench peers` compares Sexton with other job queues,
+`python -m bench compare` with another commit of Sexton."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from . import machine
 from .arguments import positive
 from .scenario import Figures, Options, Scenario
 from .scenarios import ALL
-from .tables import summary, table
+from .tables import Outcome, missed, summary, table
 from .testbed import fresh_testbed, machine_to_ourselves
 
 REPORTED_SETTINGS = (
@@ -45,8 +46,8 @@ def main() -> None:
     if sys.argv[1:2] in (["peers"], ["compare"]):
         return import_module(f"bench.{sys.argv[1]}.command").main(sys.argv[2:])  # type: ignore[no-any-return]
     arguments = _parser().parse_args()
-    names = list(ALL) if arguments.scenario == "all" else [arguments.scenario]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server and the processes end with us
+    names = list(ALL) if "all" in arguments.scenarios else list(dict.fromkeys(arguments.scenarios))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends the server and the processes
     progress = Console(stderr=True)
     console = Console()
     outcomes: dict[str, dict[str, Any] | None] = {}
@@ -61,11 +62,11 @@ def main() -> None:
             try:
                 outcomes[name] = outcome = asyncio.run(_measure(scenario, arguments, say))
             except Exception as error:
-                if arguments.scenario != "all":
+                if len(names) == 1:
                     raise
                 outcomes[name] = None
                 progress.print_exception()
-                progress.print(f"{name} failed: {error}; the others go on", markup=False)
+                progress.print(f"{name} failed: {error}; continuing with the others", markup=False)
                 if arguments.json:
                     print(json.dumps({"scenario": name, "failed": str(error)}), flush=True)
                 continue
@@ -73,9 +74,17 @@ def main() -> None:
             print(json.dumps(outcome), flush=True)
         else:
             console.print(table(scenario, outcome))
-    if arguments.scenario == "all":
-        (progress if arguments.json else console).print(summary([(ALL[name], outcome) for name, outcome in outcomes.items()]))
-    sys.exit(any(outcome is None for outcome in outcomes.values()))
+    sys.exit(_close([(ALL[name], outcome) for name, outcome in outcomes.items()], arguments, progress, console))
+
+
+def _close(outcomes: Sequence[Outcome], arguments: argparse.Namespace, progress: Console, console: Console) -> bool:
+    """Prints the summary. Returns whether a scenario failed or, if asked, missed what a release needs."""
+    if len(outcomes) > 1:
+        (progress if arguments.json else console).print(summary(outcomes))
+    misses = missed(outcomes) if arguments.judge else []
+    for miss in misses:
+        progress.print(miss, markup=False)
+    return bool(misses) or any(outcome is None for _, outcome in outcomes)
 
 
 async def _measure(scenario: Scenario, arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
@@ -117,7 +126,7 @@ async def _measure(scenario: Scenario, arguments: argparse.Namespace, say: Calla
 
 
 def _spread(repetitions: Sequence[Figures]) -> dict[str, dict[str, float]]:
-    """Lowest, middle and highest of each figure; the figures themselves are those of the best repetition."""
+    """Lowest, median and highest value of each figure. The figures themselves are those of the best repetition."""
     spread = {}
     for key in repetitions[0]:
         values = [figures[key] for figures in repetitions]
@@ -127,7 +136,7 @@ def _spread(repetitions: Sequence[Figures]) -> dict[str, dict[str, float]]:
 
 
 def _rounded(value: Any) -> Any:
-    """Six digits of every number are more than any of them holds."""
+    """Rounds to six digits; no figure is more precise."""
     match value:
         case float():
             return float(f"{value:.6g}")
@@ -141,27 +150,32 @@ def _rounded(value: Any) -> Any:
 
 class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
-        """Only the help imports every scenario."""
+        """Imports every scenario only for the help."""
         self.epilog = "Scenarios: " + "; ".join(f"{scenario.name}: {scenario.about}" for scenario in ALL.values())
         return super().format_help()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m bench", description="Measures Sexton: the scenarios of docs/performance.md.")
-    parser.add_argument("scenario", choices=[*ALL, "all"], help="see below; all: every one", metavar="SCENARIO")
+    parser.add_argument(
+        "scenarios", nargs="+", choices=[*ALL, "all"], help="see below; `all` measures every scenario", metavar="SCENARIO"
+    )
+    parser.add_argument("--judge", action="store_true", help="exit with 1 if a figure misses what a release needs (*must*)")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
-    parser.add_argument("--jobs", type=positive, help="how many jobs, instead of the scenario's own number")
-    parser.add_argument("--workers", type=positive, default=1, help="worker processes, where one is the default")
-    parser.add_argument("--waiting", type=positive, help="runs that wait for another year (depth, memory)")
+    parser.add_argument("--jobs", type=positive, help="number of jobs, instead of the scenario's own")
+    parser.add_argument("--workers", type=positive, default=1, help="worker processes, in scenarios that start one by default")
+    parser.add_argument("--waiting", type=positive, help="number of runs that are due in a year (depth, memory)")
     parser.add_argument("--concurrency", type=positive, help="SEXTON_WORKER_CONCURRENCY of each worker")
     parser.add_argument(
-        "--quick", action="store_true", help="a few seconds each, to see that it runs; the figures mean nothing"
+        "--quick", action="store_true", help="a few seconds each, to check that it runs; the figures mean nothing"
     )
     parser.add_argument("--repeat", type=positive, default=1, help="repetitions, each on a database of its own")
     parser.add_argument(
-        "--postgres-bin", type=Path, help="a folder with another PostgreSQL's programs; with pg_stat_statements if it has that"
+        "--postgres-bin",
+        type=Path,
+        help="folder with the programs of another PostgreSQL; pg_stat_statements is used if it is there",
     )
-    parser.add_argument("--shared", action="store_true", help="do not wait until other benchmarks on this machine have ended")
+    parser.add_argument("--shared", action="store_true", help="do not wait for other benchmarks on this machine")
     return parser
 
 

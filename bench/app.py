@@ -14,7 +14,7 @@ PAD = "x" * 180  # makes a payload of about 200 bytes
 
 
 async def note(ctx: Any, number: int, pad: str) -> None:
-    """The no-op job: says that it has started."""
+    """The no-op job: records that it has started."""
     record.append(number)
 
 
@@ -25,12 +25,17 @@ async def nap(ctx: Any, number: int, pad: str) -> None:
 
 
 async def doze(ctx: Any, number: int, span_s: float, pad: str) -> None:
-    """Says that it has started, and holds its slot for a moment."""
+    """Records that it has started, and holds its slot for a moment."""
     record.append(number)
     await asyncio.sleep(span_s)
 
 
-if os.environ.get("BENCH_PLAIN_CLAIM"):  # it imports modules of the product, which other commits have elsewhere
+def fatal(ctx: Any) -> None:
+    """Ends the process of its worker."""
+    os._exit(3)
+
+
+if os.environ.get("BENCH_PLAIN_CLAIM"):  # this imports modules of the product, which other commits may have elsewhere
     from . import claim_without_tenants
 
     claim_without_tenants.install()
@@ -38,4 +43,5 @@ overrides.install()
 app = App()
 app.task(note)
 app.task(doze)
+app.task(fatal)
 app.task(timeout=0)(nap)

@@ -1,5 +1,5 @@
-"""Writes millions of jobs straight into the tables, each with a run that waits for next year and an execution behind it: what
-the hot path must not notice. As many as the disk takes."""
+"""Writes millions of jobs straight into the tables, each with a run that is due next year and an execution in the history. The
+hot path must not become slower by them. It writes as many as the disk can hold."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from .server import OURS, Server
 BATCH = 50_000
 WRITERS = 2
 BYTES_EACH = 1_500  # a job, its run and its execution with their indexes: 1,240 when measured
-FREE_SHARE = 0.6  # of the free disk, at most
-PAST = timedelta(days=2)  # of which the executions are; a system that ends millions a day has them that close
+FREE_SHARE = 0.6  # at most this share of the free disk
+# the time over which the executions are spread; a system that ends millions of jobs a day has this many recent ones
+PAST = timedelta(days=2)
 
-# The first try failed and the next one is a year away, so one job has both a waiting run and an execution.
+# The first try failed and the next one is due in a year, so one job has both a waiting run and an execution.
 _FILL = """
 WITH n AS MATERIALIZED (
   SELECT g AS n, sexton.uuid7($3::bigint + (g - $1) * $4::bigint) AS id,
@@ -45,22 +46,22 @@ FROM n
 
 
 async def affordable(server: Server, wanted: int) -> int:
-    """What the disk under the server takes of it; says so loudly where that is less."""
+    """How many the disk under the server can hold. Prints a warning if that is fewer than wanted."""
     if not server.is_local:
         return wanted
     free = shutil.disk_usage(await server.monitor.fetchval("SELECT current_setting('data_directory')")).free
     possible = max(BATCH, int(free * FREE_SHARE / BYTES_EACH) // BATCH * BATCH)
     if possible < wanted:
         print(
-            f"bench: {free / 2**30:.0f} GiB of free disk hold {possible:,} waiting runs and executions, not {wanted:,}: "
-            "the figures are of the smaller number",
+            f"bench: {free / 2**30:.0f} GiB of free disk can hold {possible:,} waiting runs and executions, not {wanted:,}: "
+            "the figures are for the smaller number",
             file=sys.stderr,
         )
     return min(wanted, possible)
 
 
 async def fill(server: Server, numbers: range, total: int, say: Callable[[str], None]) -> None:
-    """Jobs with these numbers, of `total` that are spread evenly over the time before now."""
+    """Writes the jobs with these numbers, of `total` that are spread evenly over the time before now."""
     now: datetime = await server.monitor.fetchval("SELECT date_trunc('day', clock_timestamp())")
     first = now - PAST
     await server.monitor.execute("SELECT sexton.make_partitions($1, $2)", first, now)

@@ -1,6 +1,5 @@
-"""The claim as it was before tenants shared: by lane and due time. Only the benchmark knows it, as what sharing is measured
-against: a worker of the benchmark uses it where the environment says so, on a database that was taken back to its index and to
-the way runs ended then."""
+"""The claim as it was before fair claims between tenants: by lane and due time. The cost of fairness is measured against it. A
+worker of the benchmark uses it if the environment says so, on a database with the index and the `finish_runs` of that time."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from sexton.store.work import runs
 
 VARIABLE = "BENCH_PLAIN_CLAIM"
 
-# With the arguments of today: $7 ahead of a free slot, $8 turns, which it has no use for.
+# With the arguments of the current claim: $7, claimed ahead of a free slot; $8, turns, which this claim ignores.
 CLAIM = """
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, $8::jsonb AS turns
@@ -56,12 +55,12 @@ _INDEX = re.compile(r"^CREATE INDEX runs_ready ON .*?;$", re.MULTILINE)
 
 
 def install() -> None:
-    """In a worker of the benchmark, before it begins."""
+    """Called in a worker of the benchmark before it starts."""
     runs._CLAIM = CLAIM
 
 
 async def switch(connection: Any, *, is_plain: bool) -> None:
-    """The database as it was before sharing, or as it is; nothing may be ready."""
+    """Installs the old database objects, or the current ones. No run may be ready."""
     plain = (Path(__file__).parent / "plain.sql").read_text()
     store = Path(sexton.store.__file__).parent
     today = [store / "functions" / "finish_runs.sql", store / "migrations" / "0000_baseline" / "20_runs.sql"]

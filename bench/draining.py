@@ -1,4 +1,4 @@
-"""One pass over jobs that wait: workers come to them, drain them, and go."""
+"""One pass over waiting jobs: workers start, drain the jobs and stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .scenario import Figures, costs
 from .testbed import Testbed
 
-SETTLE_S = 1.2  # as for the peers, whose late acknowledgements count as well
+SETTLE_S = 1.2  # as for the peers, whose late acknowledgements count too
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Drained:
 
 
 async def drain(testbed: Testbed, numbers: range, *, workers: int = 1, environment: Mapping[str, str] | None = None) -> Drained:
-    """Submits and drains them. A scheduler that runs stays, and its CPU is counted."""
+    """Submits and drains the jobs. A running scheduler keeps running, and its CPU counts."""
     jobs, before_count = len(numbers), testbed.record.count
     testbed.say(f"submitting {jobs:,} jobs")
     began_client_s = testbed.own_cpu_s()
@@ -44,14 +44,14 @@ async def drain(testbed: Testbed, numbers: range, *, workers: int = 1, environme
     started = [testbed.start_worker(environment) for _ in range(workers)]
     await testbed.until_started(before_count + 1, within_s=30)
     usage_since = testbed.meter()
-    missed = testbed.record.count - before_count  # started before the meter was read: a batch or two
+    missed = testbed.record.count - before_count  # jobs that started before the first reading of the meter: a batch or two
     await testbed.until_started(before_count + jobs, within_s=60 + jobs / 500)
     await testbed.until_empty()
     recorded_at = time.time()
     await asyncio.sleep(SETTLE_S)
     usage = usage_since()
     rss_mib = max(worker.rss_mib() for worker in started)
-    for worker in started:  # server processes tell all they counted when they end
+    for worker in started:  # PostgreSQL's server processes publish all their counters when they end
         testbed.stop_one(worker)
     after = await testbed.server.counters()
     times = [at for _, at in testbed.record.rows()[before_count:]]

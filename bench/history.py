@@ -1,4 +1,5 @@
-"""Writes a past into an empty database, straight into the tables: jobs of four weeks in every state, with their history."""
+"""Writes a history into an empty database, straight into the tables: jobs of four weeks in every state, with their
+executions."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 DAYS = 28
 BATCH = 100_000
 
-# One job in 25 lives; of those that ended one in 40 failed and one in 100 was cancelled. Tenants, queues and tasks are uneven:
+# One job in 25 is live. Of the ended jobs, one in 40 failed and one in 100 was cancelled. Tenants, queues and tasks are skewed:
 # most jobs share one, a few are rare. One job in 10 has a name, one in 20 has tags.
 _FILL = """
 WITH n AS MATERIALIZED (
@@ -52,7 +53,7 @@ SELECT id, execution_id, at + interval '1 second', ending FROM n WHERE ending IS
 
 
 async def fill(connection: Any, jobs: int, now: datetime, say: Callable[[str], None]) -> None:
-    """`jobs` of them, evenly over the last `DAYS` days; about 100 run and 100 are paused."""
+    """Writes `jobs` jobs, evenly over the last `DAYS` days; about 100 run and 100 are paused."""
     first = now - timedelta(days=DAYS)
     await connection.execute("SELECT sexton.make_partitions($1, $2)", first, now)
     await connection.execute("SET synchronous_commit = off")

@@ -1,5 +1,5 @@
-"""POSTs the same body over and over for a while, from a process of its own: wrk where it is installed, else this very module.
-It tells how many were answered with 201, and how long they took."""
+"""POSTs the same body repeatedly for a while, from a separate process: wrk if it is installed, else this module. It reports how
+many requests were answered with 201, and how long they took."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ function done(summary, latency, requests)
   local accepted = 0
   for _, thread in ipairs(threads) do accepted = accepted + thread:get("accepted") end
   local faults = summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.timeout
-  local said = '{"sent_count": %d, "accepted_count": %d, "fault_count": %d, "span_s": %f, "p50_s": %f, "p99_s": %f}'
-  print(string.format(said, summary.requests, accepted, faults, summary.duration / 1e6,
+  local figures = '{"sent_count": %d, "accepted_count": %d, "fault_count": %d, "span_s": %f, "p50_s": %f, "p99_s": %f}'
+  print(string.format(figures, summary.requests, accepted, faults, summary.duration / 1e6,
     latency:percentile(50) / 1e6, latency:percentile(99) / 1e6))
 end
 """
@@ -33,7 +33,7 @@ end
 class Posted(NamedTuple):
     sent_count: int
     accepted_count: int
-    fault_count: int  # of connections: refused, broken, timed out
+    fault_count: int  # connections that were refused, broken or timed out
     span_s: float
     p50_s: float
     p99_s: float
@@ -57,12 +57,12 @@ async def post(url: str, body: bytes, *, connections: int, span_s: float, folder
     process = await asyncio.create_subprocess_exec(
         *command, env={**os.environ, "BENCH_BODY": str(body_file)}, stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await process.communicate()
+    figures, _ = await process.communicate()
     after = os.times()
     if process.returncode:
-        raise RuntimeError(f"the load generator ended with code {process.returncode}: {said.decode()[-500:]}")
+        raise RuntimeError(f"the load generator ended with code {process.returncode}: {figures.decode()[-500:]}")
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
-    return Posted(**json.loads(said.splitlines()[-1]), cpu_s=cpu_s)
+    return Posted(**json.loads(figures.splitlines()[-1]), cpu_s=cpu_s)
 
 
 async def _main(url: str, body: bytes, connections: int, span_s: float) -> None:
@@ -88,8 +88,8 @@ async def _main(url: str, body: bytes, connections: int, span_s: float) -> None:
     span_s = time.perf_counter() - started_at
     taken_s.sort()
     p50_s, p99_s = (taken_s[int(len(taken_s) * part)] for part in (0.5, 0.99))
-    said = {"sent_count": len(taken_s), "accepted_count": accepted_count, "fault_count": 0, "span_s": span_s}
-    print(json.dumps({**said, "p50_s": p50_s, "p99_s": p99_s}))
+    figures = {"sent_count": len(taken_s), "accepted_count": accepted_count, "fault_count": 0, "span_s": span_s}
+    print(json.dumps({**figures, "p50_s": p50_s, "p99_s": p99_s}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""`python -m bench.http_target PORT`: an HTTP server that does next to nothing, so that what is measured is the caller.
+"""`python -m bench.http_target PORT`: an HTTP server that does almost nothing, so that the caller is what is measured.
 
-It notes the number in each path, `/17`, in the record, and answers 200.
+It writes the number in each path, such as `/17`, to the record, and answers 200.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 
 
 class Answering(asyncio.Protocol):
-    """One request at a time on each connection, with its length declared, as Sexton sends them."""
+    """One request at a time on each connection, with a Content-Length, as Sexton sends them."""
 
     def __init__(self) -> None:
         self._held = b""

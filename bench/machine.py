@@ -1,4 +1,4 @@
-"""The machine under the figures, and what it did besides."""
+"""The machine that the figures were measured on, and its other load."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def description() -> dict[str, Any]:
 
 
 def steal_s() -> float:
-    """CPU time that the hypervisor gave to somebody else, over all cores."""
+    """Steal time: CPU time that the hypervisor gave to other guests, over all cores."""
     return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
 def busy_s() -> float:
-    """CPU time spent by everything on this machine."""
+    """CPU time used by all processes on this machine."""
     times = psutil.cpu_times()
     return float(sum(getattr(times, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq")))
 
 
 def tree_cpu_s(pid: int) -> float:
-    """Of a process, its children that live and those that it has waited for."""
+    """CPU time of a process, its live children and the children it has waited for."""
     try:
         process = psutil.Process(pid)
         total = _cpu_s(process)

@@ -1,5 +1,5 @@
-"""Constants of the product that a worker of the benchmark has otherwise, where the environment says so: how their effect is
-measured. Only the benchmark knows it; nobody else should need to turn them."""
+"""Overrides constants of the product in a worker of the benchmark, as the environment says, to measure their effect. Only the
+benchmark uses this; users should not need to change these constants."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ VARIABLE = "BENCH_OVERRIDES"
 
 
 def environment(values: Mapping[str, float]) -> dict[str, str]:
-    """For a worker, from {"package.module.NAME": value}."""
+    """The environment for a worker, from {"package.module.NAME": value}."""
     return {VARIABLE: json.dumps(dict(values))}
 
 
 def install() -> None:
-    """In a worker of the benchmark, before it begins."""
+    """Called in a worker of the benchmark before it starts."""
     for path, value in json.loads(os.environ.get(VARIABLE, "{}")).items():
         module, _, name = path.rpartition(".")
         if not hasattr(import_module(module), name):
-            raise AttributeError(f"{VARIABLE}: {path} is not there")
+            raise AttributeError(f"{VARIABLE}: {path} does not exist")
         setattr(import_module(module), name, value)

@@ -1,4 +1,4 @@
-"""`python -m bench.page FOLDER`: docs/performance.md and its pictures, from what the benchmarks have written to that folder.
+"""`python -m bench.page FOLDER`: writes docs/performance.md and its charts from the benchmark results in that folder.
 
 `figures.jsonl` is the output of `python -m bench all --json`; `peers.jsonl`, of `python -m bench peers --json`; `stacks.txt`,
 the profile of a worker (bench.profile); `statements.jsonl`, of a drain on a PostgreSQL that has pg_stat_statements;
@@ -17,7 +17,7 @@ from . import plot, profile
 from .peers import catalogue, report
 from .scenario import Target
 from .scenarios import ALL
-from .tables import open_client
+from .tables import level
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -98,7 +98,7 @@ def _targets(outcomes: Iterable[Outcome]) -> str:
                     "" if value is None else _number(value),
                     f"{target.must:,g}",
                     f"{target.goal:,g}",
-                    open_client(target, value),
+                    level(target, value),
                     beside,
                 ]
             )

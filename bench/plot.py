@@ -1,5 +1,5 @@
-"""Pictures as SVG, drawn from series of points and from sampled stacks. No library: a page that is made by a benchmark should
-not need more than the benchmark."""
+"""Charts as SVG, drawn from series of points and from sampled stacks. No library: a generated page should not need more than
+the benchmark does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 72, 16, 34, 46
 COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#57606a")
 FRAME_HEIGHT = 17
-FRAME_WIDTH_MIN = 1.5  # pixels; what is thinner is left out
+FRAME_WIDTH_MIN = 1.5  # pixels; narrower frames are left out
 STYLE = "font: 12px system-ui, sans-serif; fill: #24292f"
 
 Points = Sequence[Sequence[float]]
@@ -19,7 +19,7 @@ Place = Callable[[float], float]
 
 
 def lines(title: str, x_label: str, y_label: str, series: Mapping[str, Points], *, log_x: bool = False) -> str:
-    """One line for each series of [x, y]; from zero upwards."""
+    """One line for each series of [x, y], with y from zero."""
     xs = [point[0] for points in series.values() for point in points]
     highest = max((point[1] for points in series.values() for point in points), default=1.0) or 1.0
     across = _across(xs, log_x=log_x)
@@ -49,7 +49,7 @@ def lines(title: str, x_label: str, y_label: str, series: Mapping[str, Points], 
 
 
 def flames(title: str, stacks: Mapping[tuple[str, ...], int]) -> str:
-    """A flame graph: the width of a box is the share of samples in which that function was on the stack."""
+    """A flame graph: the width of a box is the share of samples with that function on the stack."""
     total = sum(stacks.values()) or 1
     boxes: list[tuple[int, float, float, str]] = []  # depth, from, to, name
     _stack(sorted(stacks.items()), 0, 0.0, WIDTH * 1.6 / total, boxes)
@@ -98,7 +98,7 @@ def _across(xs: Sequence[float], *, log_x: bool) -> Place:
 
 
 def _ticks(highest: float) -> list[float]:
-    """Round numbers from zero to just above."""
+    """Round numbers from zero to just above the maximum."""
     step = 10 ** math.floor(math.log10(highest))
     step *= next(factor for factor in (0.2, 0.25, 0.5, 1, 2) if highest / (step * factor) <= 6)
     return [step * number for number in range(math.ceil(highest / step) + 1)]

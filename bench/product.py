@@ -1,7 +1,7 @@
-"""What the harness needs of the `sexton` package besides `sexton.App`, its settings and its command line.
+"""What the harness needs from the `sexton` package besides `sexton.App`, its settings and its command line.
 
-`python -m bench compare` runs this harness against other commits too, where a module may have another place. So the harness
-imports nothing else of the product when it starts: a class is found by its name, and the schema comes from `sexton migrate`.
+`python -m bench compare` runs this harness against other commits too, where a module may have another path. So the harness
+imports nothing else of the product when it starts: it finds a class by its name, and gets the schema from `sexton migrate`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def embedded_postgres() -> type[EmbeddedPostgres]:
 
 
 def class_named(name: str) -> Any:
-    """The class of the product with this name, in whichever module it lives."""
+    """The class of the product with this name, in whichever module it is."""
     root = Path(sexton.__file__).parent
     for path in sorted(root.rglob("*.py")):
         if f"\nclass {name}" in path.read_text():
@@ -36,12 +36,12 @@ def class_named(name: str) -> Any:
 
 
 async def migrate(url: str) -> None:
-    """Brings an empty database to the schema of this commit, as a user would."""
+    """Migrates an empty database to the schema of this commit, as a user would."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "sexton", "migrate",
         env={**os.environ, "SEXTON_DATABASE_URL": url},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    said, _ = await process.communicate()
+    output, _ = await process.communicate()
     if process.returncode != 0:
-        raise RuntimeError(f"sexton migrate ended with code {process.returncode}:\n{said.decode()}")
+        raise RuntimeError(f"sexton migrate ended with code {process.returncode}:\n{output.decode()}")

@@ -1,5 +1,5 @@
 """`python -m bench.profile FILE`: samples a worker of the benchmark under load with py-spy, which must be installed, and writes
-its stacks to that file. The figures beside a profile are not figures."""
+its stacks to that file. Do not use figures that were measured with a profiler."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _worker_of(pid: int) -> int:
 
 
 def read(path: Path) -> Stacks:
-    """From the event loop's callback inwards: what lies before is the same in every sample."""
+    """Keeps the frames from the event loop's callback on: the frames before are the same in every sample."""
     stacks: Stacks = {}
     for line in path.read_text().splitlines():
         stack, _, count = line.rpartition(" ")

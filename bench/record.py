@@ -1,6 +1,6 @@
-"""The file that handlers append to: (number, time) in one write(2), about 2 µs a job and nothing to the store.
+"""The file that handlers append to: (number, time) in one write(2), about 2 µs per job and no load on the store.
 
-The peers were measured with the same record (their `common.py`), so the figures stand side by side.
+The peers use the same record, so the figures are comparable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _descriptor: int | None = None
 
 
 def append(number: int) -> None:
-    """In a worker. O_APPEND keeps the rows of many processes whole."""
+    """Called in a worker. O_APPEND keeps the rows of many processes intact."""
     global _descriptor  # one file per process, opened with the first job
     if _descriptor is None:
         _descriptor = os.open(os.environ[VARIABLE], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -27,7 +27,7 @@ def append(number: int) -> None:
 
 
 class Record:
-    """The same file, as the measuring process sees it: watched by its size, read once at the end."""
+    """The same file, read by the measuring process: it watches the size and reads the rows once at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class Record:
         ends_at = loop.time() + within_s
         while self.count < count:
             if loop.time() > ends_at:
-                raise TimeoutError(f"{self.count:,} of {count:,} jobs had started after {within_s:.0f} s")
+                raise TimeoutError(f"{self.count:,} of {count:,} jobs started within {within_s:.0f} s")
             await asyncio.sleep(POLL_S)
 
     def rows(self) -> list[tuple[int, float]]:
@@ -50,13 +50,13 @@ class Record:
         return list(ROW.iter_unpack(data[: len(data) // ROW.size * ROW.size]))
 
     def tally(self) -> dict[str, int]:
-        """How many jobs started, and how many starts were not the first of their job."""
+        """The number of jobs that started, and of starts that were not the first of their job."""
         numbers = [number for number, _ in self.rows() if number >= 0]
         seen = len(set(numbers))
         return {"jobs_seen": seen, "jobs_repeated": len(numbers) - seen}
 
     def first_starts(self) -> dict[int, float]:
-        """When each job first started. Negative numbers are warm-up, and left out."""
+        """When each job first started. Negative numbers are warm-up jobs, and left out."""
         starts: dict[int, float] = {}
         for number, at in self.rows():
             if number >= 0:

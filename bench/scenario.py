@@ -1,4 +1,4 @@
-"""What a scenario is: how to run it once, and what its figures must reach."""
+"""A scenario: how to run it once, and the targets for its figures."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 from .server import Counters
 from .testbed import Testbed, Usage
 
-Figures = dict[str, Any]  # key: number, or null where it cannot be known here; "series": {name: [[x, y], …]} for plots
+Figures = dict[str, Any]  # key: number, or null if it cannot be measured here; "series": {name: [[x, y], …]} for plots
 Points = list[list[float]]
 
 
 class Target(NamedTuple):
-    """The bars of docs/performance.md: what a release needs, and what we are after. Which way is better follows from the
-    two."""
+    """The targets of docs/performance.md: `must` is what a release needs, `goal` is what we want. Which of the two is larger
+    says which direction is better."""
 
     must: float
     goal: float
 
-    def open_client(self, limit: float, value: float) -> bool:
+    def is_met(self, limit: float, value: float) -> bool:
         return value >= limit if self.goal > self.must else value <= limit
 
 
@@ -28,15 +28,15 @@ class Target(NamedTuple):
 class Options:
     jobs: int | None = None  # none: the scenario's own size
     workers: int = 1
-    waiting: int | None = None  # runs that wait for another year, where that matters
-    quick: bool = False  # does it still run? A few seconds, and figures that mean nothing
+    waiting: int | None = None  # runs that are due in a year, where the number matters
+    quick: bool = False  # checks only that the scenario runs: a few seconds, and figures without meaning
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     name: str
     about: str
-    targets: Mapping[str, Target]  # the first decides which repetition was the best
+    targets: Mapping[str, Target]  # the first one chooses the best repetition
     run: Callable[[Testbed, Options], Awaitable[Figures]]
     quick_jobs: int = 1_000
 
@@ -62,11 +62,12 @@ def lags(lags_s: Sequence[float]) -> Figures:
 
 
 def per_job_us(cpu_s: float | None, jobs: int) -> float | None:
-    return None if cpu_s is None else cpu_s / jobs * 1e6
+    """Null where it is not known: a few jobs may all have started before the first reading of the meter."""
+    return None if cpu_s is None or jobs == 0 else cpu_s / jobs * 1e6
 
 
 def costs(usage: Usage, before: Counters, after: Counters, jobs: int, *, metered: int | None = None) -> Figures:
-    """What each job cost; `metered` are those that the meter saw, where it began late."""
+    """The cost per job. `metered`: the jobs that the meter covered, if it started late."""
     all_s = None if usage.server_s is None else usage.worker_s + usage.scheduler_s + usage.server_s
     seen = jobs if metered is None else metered
     return {
@@ -83,7 +84,7 @@ def costs(usage: Usage, before: Counters, after: Counters, jobs: int, *, metered
 
 
 def distribution(values: Sequence[float], points: int = 200) -> Points:
-    """Up to each of these values, that share of all."""
+    """For each of these values, the share of all that is not above it."""
     ordered = sorted(values)
     places = sorted({round(step / points * (len(ordered) - 1)) for step in range(points + 1)})
     return [[round(ordered[place], 6), (place + 1) / len(ordered)] for place in places]

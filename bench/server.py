@@ -1,5 +1,5 @@
-"""The PostgreSQL under measurement: an embedded one made for this repetition, durable, with its defaults; or a fresh database
-on the server that SEXTON_DATABASE_URL names."""
+"""The PostgreSQL under measurement: an embedded one, created for this repetition, durable, with default settings; or a fresh
+database on the server in SEXTON_DATABASE_URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psutil
 
 from . import machine, product
 
-OURS = "sexton bench"  # our own statements, to be left out of the count
+OURS = "sexton bench"  # application_name of the harness's own statements, which are not counted
 SETTINGS_THAT_MATTER = (
     "autovacuum",
     "autovacuum_naptime",
@@ -37,7 +37,7 @@ SETTINGS_THAT_MATTER = (
     "wal_sync_method",
     "work_mem",
 )
-# The wheel has no contrib modules, so statements are counted in the log, which costs about 10 µs each.
+# The wheel has no contrib modules, so statements are counted in the log, which costs about 10 µs per statement.
 LOGGING = {"log_statement": "all", "log_parameter_max_length": "0", "log_line_prefix": "%a|"}
 _STATEMENT = re.compile(rb"^(?!" + OURS.encode() + rb")[^|\n]*\|LOG:  (?:statement|execute [^:]*): ", re.MULTILINE)
 
@@ -46,7 +46,7 @@ _STATEMENT = re.compile(rb"^(?!" + OURS.encode() + rb")[^|\n]*\|LOG:  (?:stateme
 class Counters:
     wal_bytes: int
     transactions: int
-    dead_tuples: int  # row versions left behind: updates and deletes
+    dead_tuples: int  # dead row versions, from updates and deletes
     hot_updates: int
     statements: int | None
 
@@ -62,11 +62,11 @@ class Server:
         return self._pid is not None
 
     def cpu_s(self) -> float | None:
-        """Of the postmaster and all below it; none if it runs on another machine."""
+        """The postmaster and all its descendants; empty if it runs on another machine."""
         return None if self._pid is None else machine.tree_cpu_s(self._pid)
 
     async def counters(self) -> Counters:
-        """A server process tells what it counted once a second at most, and in any case when it ends."""
+        """Waits for the counters: a server process publishes them once a second at most, and always when it ends."""
         row = await self.monitor.fetchrow("""
             SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint AS wal_bytes,
               (SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()) AS transactions,
@@ -80,7 +80,7 @@ class Server:
         )
 
     async def hot_statements(self, limit: int = 6) -> list[dict[str, Any]] | None:
-        """Where the server's time went; only where pg_stat_statements is loaded."""
+        """Time by statement; only if pg_stat_statements is loaded."""
         if not await self._has_pg_stat_statements():
             return None
         rows = await self.monitor.fetch(
@@ -118,7 +118,7 @@ class Server:
 
 @asynccontextmanager
 async def fresh_server(folder: Path, external_url: str | None, bin_dir: Path | None) -> AsyncIterator[Server]:
-    """A migrated, empty Sexton database that nobody else uses."""
+    """A migrated, empty Sexton database for this measurement only."""
     if external_url is not None:
         async with _fresh_database(external_url) as url, _server(url, log=None) as server:
             yield server
@@ -159,7 +159,7 @@ async def _fresh_database(url: str) -> AsyncIterator[str]:
 
 
 def _postmaster_of(backend_pid: int) -> int | None:
-    """A number from another machine is most likely nobody's here, or at least not a PostgreSQL's."""
+    """A process id from another machine: most likely it does not exist here, or is not a PostgreSQL."""
     try:
         backend = psutil.Process(backend_pid)
         return int(backend.ppid()) if backend.name().startswith("postgres") else None

@@ -1,6 +1,8 @@
-"""`python -m bench.submitter ORDERS`: submits from a process of its own, at a pace, or so that work never runs out.
+"""`python -m bench.submitter ORDERS`: submits from a process of its own, at a fixed rate, or so that there are always waiting
+jobs.
 
-It notes the number of every job and when it is due, in the form of the record; the measuring process reads that at the end.
+It writes the number and the due time of every job to a file in the form of the record; the measuring process reads it at the
+end.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ BATCH = 2_000
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """With a rate: at that pace for that long. Without: as many as keep the backlog full."""
+    """With a rate: at that rate for `seconds`. Without: as many as keep the backlog full."""
 
     first: int = 0
-    count: int | None = None  # none: until it is told to stop
+    count: int | None = None  # none: until it is stopped
     rate_per_s: float | None = None
     backlog: int = 0
-    ahead_s: tuple[float, float] | None = None  # due in between; none: now
+    ahead_s: tuple[float, float] | None = None  # range of the due times from now; none: due now
 
     def written_to(self, folder: Path) -> str:
         path = folder / "orders"
@@ -62,7 +64,7 @@ class Submission:
         self._folder, self._process = folder, process
 
     async def done(self) -> Report:
-        """Waits until it has submitted all it was asked to."""
+        """Waits until it has submitted all jobs."""
         while True:
             if self._process.has_ended():
                 break
@@ -78,7 +80,7 @@ async def _submit(orders: Orders, folder: Path) -> Report:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     app = App()
     task: Task[..., Any] = app.task(note)
-    dice, own = Random(orders.first), record.Record(Path(os.environ[record.VARIABLE]))
+    rng, own = Random(orders.first), record.Record(Path(os.environ[record.VARIABLE]))
     turns = _paced(orders, orders.rate_per_s) if orders.rate_per_s else _topped_up(orders, own)
     began_at, submitted = time.monotonic(), 0
     with (folder / "due").open("ab", buffering=0) as noted:
@@ -90,7 +92,7 @@ async def _submit(orders: Orders, folder: Path) -> Report:
                 continue
             now = time.time()
             numbers = range(orders.first + submitted, orders.first + submitted + size)
-            due = [now + dice.uniform(*orders.ahead_s) if orders.ahead_s else now for _ in numbers]
+            due = [now + rng.uniform(*orders.ahead_s) if orders.ahead_s else now for _ in numbers]
             instants = [datetime.fromtimestamp(at, UTC) if orders.ahead_s else None for at in due]
             noted.write(b"".join(map(record.ROW.pack, numbers, due)))
             await app.submit_many([task.request(n, PAD, run_at=at) for n, at in zip(numbers, instants, strict=True)])
@@ -102,7 +104,7 @@ async def _submit(orders: Orders, folder: Path) -> Report:
 
 
 def _paced(orders: Orders, rate: float) -> Iterator[int]:
-    """Sizes of batches, 0 to wait: it does not slow down when the store does."""
+    """Sizes of batches, 0 to wait. The rate does not depend on the speed of the store."""
     began_at, given, count = time.monotonic(), 0, sys.maxsize if orders.count is None else orders.count
     while given < count:
         owed = min(count, int((time.monotonic() - began_at) * rate)) - given
@@ -112,7 +114,7 @@ def _paced(orders: Orders, rate: float) -> Iterator[int]:
 
 
 def _topped_up(orders: Orders, own: record.Record) -> Iterator[int]:
-    """In whole batches, so that the load is not one of small transactions."""
+    """In whole batches, so that the load is not many small transactions."""
     before, given = own.count, 0
     batch = min(BATCH, orders.backlog)
     while orders.count is None or given < orders.count:

@@ -1,4 +1,4 @@
-"""Figures for people: one scenario with its spread, and all of them against what they must reach."""
+"""Tables for people: one scenario with its spread, and all scenarios with their targets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from rich.table import Table
 
 from .scenario import Scenario, Target
+
+Outcome = tuple[Scenario, dict[str, Any] | None]  # none: the scenario failed
 
 
 def table(scenario: Scenario, outcome: dict[str, Any]) -> Table:
@@ -26,8 +28,8 @@ def table(scenario: Scenario, outcome: dict[str, Any]) -> Table:
     return drawn
 
 
-def summary(outcomes: Sequence[tuple[Scenario, dict[str, Any] | None]]) -> Table:
-    """Every figure that has a target. A scenario that failed has a line too."""
+def summary(outcomes: Sequence[Outcome]) -> Table:
+    """Every figure that has a target. A scenario that failed has a row too."""
     done = next((outcome for _, outcome in outcomes if outcome is not None), None)
     drawn = Table("scenario", "figure", "value", "must", "goal", "reached", "steal %", "elsewhere %")
     drawn.caption = None if done is None else _conditions(done)
@@ -40,23 +42,34 @@ def summary(outcomes: Sequence[tuple[Scenario, dict[str, Any] | None]]) -> Table
             value = outcome[key]
             drawn.add_row(
                 scenario.name, key, "" if value is None else f"{value:,.4g}", f"{target.must:,g}", f"{target.goal:,g}",
-                f"[{_colour(target, value)}]{open_client(target, value)}[/]", *beside,
+                f"[{_colour(target, value)}]{level(target, value)}[/]", *beside,
             )  # fmt: skip
     for column in drawn.columns[2:5]:
         column.justify = "right"
     return drawn
 
 
-def open_client(target: Target, value: float | None) -> str:
+def missed(outcomes: Sequence[Outcome]) -> list[str]:
+    """The figures that miss what a release needs. A figure that could not be measured is one of them."""
+    return [
+        f"{scenario.name}: {key} is {value}, and must be {target.must:g}"
+        for scenario, outcome in outcomes
+        if outcome is not None
+        for key, target in scenario.targets.items()
+        if level(target, value := outcome[key]) in ("no", "unknown")
+    ]
+
+
+def level(target: Target, value: float | None) -> str:
     if value is None:
         return "unknown"
-    if not target.open_client(target.must, value):
+    if not target.is_met(target.must, value):
         return "no"
-    return "goal" if target.open_client(target.goal, value) else "must"
+    return "goal" if target.is_met(target.goal, value) else "must"
 
 
 def _colour(target: Target, value: float | None) -> str:
-    return {"no": "red", "must": "yellow", "goal": "green", "unknown": "white"}[open_client(target, value)]
+    return {"no": "red", "must": "yellow", "goal": "green", "unknown": "white"}[level(target, value)]
 
 
 def _conditions(outcome: dict[str, Any]) -> str:

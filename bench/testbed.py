@@ -1,4 +1,4 @@
-"""What a scenario runs on: the server, the record, the processes it starts, and a meter for what they use."""
+"""What a scenario uses: the server, the record, the processes it starts, and a meter for CPU, WAL and statements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sexton import App
 from sexton.settings import Settings
 
 from . import machine, record, submitter
-from .app import PAD, doze, nap, note
+from .app import PAD, doze, fatal, nap, note
 from .server import Server, fresh_server
 
 if TYPE_CHECKING:
@@ -58,10 +58,14 @@ class Process:
         return machine.rss_mib(self.pid)
 
     def has_ended(self) -> bool:
-        """By itself and well; anything else is an error."""
+        """Waits for a normal end; any other end is an error."""
         if self._popen.poll() is not None and self._popen.returncode:
             self.check()
         return self._popen.returncode is not None
+
+    @property
+    def is_over(self) -> bool:
+        return self._popen.poll() is not None
 
     def check(self) -> None:
         if self._popen.poll() is not None:
@@ -82,7 +86,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU seconds by whom, and of the machine as a whole, over a stretch of time."""
+    """CPU seconds by process, and of the whole machine, during a measurement."""
 
     wall_s: float
     worker_s: float
@@ -91,7 +95,7 @@ class Usage:
     client_s: float
     server_s: float | None
     steal_pct: float
-    elsewhere_pct: float  # of the machine, spent on what is not ours
+    elsewhere_pct: float  # percent of the machine that other programs used
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class _Reading:
     api_s: float
     client_s: float
     server_s: float | None
-    ours_s: float  # of this process and of all it started, those that have ended included; the server is not among them
+    ours_s: float  # CPU of this process and of all processes it started, also ended ones; without the server
     steal_s: float
     busy_s: float
 
@@ -116,6 +120,7 @@ class Testbed:
         self.note: Task[..., Any] = self.app.task(note)
         self.nap: Task[..., Any] = self.app.task(timeout=0)(nap)
         self.doze: Task[..., Any] = self.app.task(doze)
+        self.fatal: Task[..., Any] = self.app.task(fatal)
         self._folder = folder
         self._environment = {**os.environ, "SEXTON_DATABASE_URL": server.url, record.VARIABLE: str(self.record.path)}
         self.concurrency = concurrency or Settings().worker_concurrency
@@ -136,7 +141,7 @@ class Testbed:
 
     @asynccontextmanager
     async def submitting(self, orders: submitter.Orders) -> AsyncIterator[submitter.Submission]:
-        """A process of its own submits meanwhile, so that it waits for nobody here."""
+        """A separate process submits at the same time, so that it does not wait for this one."""
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         process = Process(
             "submitter",
@@ -147,12 +152,12 @@ class Testbed:
         )
         try:
             yield submitter.Submission(folder, process)
-            process.has_ended()  # or has it failed?
+            process.has_ended()  # checks that the process has not failed
         finally:
             process.stop()
 
     async def until_ready(self) -> None:
-        """Every process started so far has said in the database that it is there."""
+        """Waits until every started process is registered in the database."""
         workers = sum(process.role == "worker" for process in self.processes)
         schedulers = sum(process.role == "scheduler" for process in self.processes)
         ready = """SELECT (SELECT count(*) FROM sexton.workers WHERE lost_at IS NULL AND beat > 0) >= $1
@@ -164,11 +169,11 @@ class Testbed:
         while not await true():
             self.check()
             if time.monotonic() > ends_at:
-                raise TimeoutError(f"it did not come true within {within_s:.0f} s")
+                raise TimeoutError(f"the condition did not hold within {within_s:.0f} s")
             await asyncio.sleep(every_s)
 
     async def until_empty(self, *, within_s: float = 60.0, every_s: float = 0.005) -> None:
-        """No run lives but those that wait for another year. Each part is one look into an index, however many do."""
+        """Waits until no run is live except those due in a year. Each part is one index lookup, whatever the number of runs."""
         empty = """SELECT NOT EXISTS (SELECT FROM sexton.runs WHERE state = 'ready')
                      AND NOT EXISTS (SELECT FROM sexton.runs WHERE state = 'running')
                      AND NOT EXISTS (SELECT FROM sexton.runs WHERE state = 'waiting' AND due_at < now() + interval '1 day')"""
@@ -182,7 +187,7 @@ class Testbed:
             raise
 
     async def warm_up(self, count: int = 20) -> None:
-        """Opens connections and prepares statements on every side."""
+        """Opens connections and prepares statements in every process."""
         for _ in range(count):
             await self.note.submit(-1, PAD)
             await asyncio.sleep(0.02)
@@ -222,7 +227,7 @@ class Testbed:
         return sum(process.cpu_s() for process in self.processes if process.role == role)
 
     def meter(self) -> Callable[[], Usage]:
-        """Starts to measure; calling what it answers with tells the usage since."""
+        """Starts to measure. The returned function gives the usage since then."""
         before = self._read()
 
         def usage() -> Usage:
@@ -246,7 +251,7 @@ class Testbed:
         return usage
 
     def conditions(self) -> dict[str, float]:
-        """What the machine did besides, over all that was metered; over everything if nothing was."""
+        """The other load of the machine during all metered parts; during the whole run if none was metered."""
         metered = list(self._metered) or [self._usage_since_the_start()]
         wall_s = sum(usage.wall_s for usage in metered)
         return {
@@ -293,7 +298,7 @@ async def fresh_testbed(
 
 @contextmanager
 def machine_to_ourselves(say: Callable[[str], None]) -> Iterator[None]:
-    """One benchmark at a time on this machine; the peers' harness holds the same lock."""
+    """Only one benchmark at a time on this machine; the peers' harness holds the same lock."""
     descriptor = os.open(Path(tempfile.gettempdir(), "bench.lock"), os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:

@@ -1,4 +1,4 @@
-"""Virtual environments that the benchmarks make for themselves, by uv: for the peers, and for another commit of Sexton."""
+"""Virtual environments for the benchmarks, made by uv: for the peers, and for another commit of Sexton."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MIRRORS = (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LI
 
 
 def make(folder: Path, root: Path, *what: str) -> None:
-    """Installs what is named, as files of `root`, with the constraints of `root`."""
+    """Installs these requirements, with the files and constraints of `root`."""
     uv = (sys.executable, "-m", "uv")
     run(*uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(folder), cwd=root)
     run(
@@ -25,10 +25,10 @@ def python_of(folder: Path) -> Path:
 
 
 def run(*command: str, cwd: Path) -> str:
-    """Answers with what it printed; the error has the last line of its complaint."""
+    """Returns its output; the error has the last line of its stderr."""
     environment = dict(os.environ)
     for ours, theirs in MIRRORS:
-        if environment.get(theirs):  # a mirror that pip knows serves uv as well
+        if environment.get(theirs):  # so that uv uses the same mirror as pip
             environment.setdefault(ours, environment[theirs])
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
     if done.returncode != 0:

@@ -1,4 +1,5 @@
-"""`python -m bench compare --base COMMIT SCENARIO…` ends with 1 if a figure is judged worse, with 2 if it cannot compare."""
+"""`python -m bench compare --base COMMIT SCENARIO…`: the exit code is 1 if a figure is worse than the limit, 2 if it cannot
+compare."""
 
 from __future__ import annotations
 
@@ -27,21 +28,21 @@ from .plan import Step
 from .trees import CannotCompare, Tree
 
 Say = Callable[[str], None]
-WIDTH = 150  # of a table in a file
+WIDTH = 150  # of a table that is written to a file
 STOP_S = 30.0
 
 
 def main(words: Sequence[str]) -> NoReturn:
     arguments = _parser().parse_args(words)
     arguments.scenarios = list(dict.fromkeys(arguments.scenarios))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the measuring process ends with us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends the measuring process
     try:
         sys.exit(_compare(arguments))
     except CannotCompare as error:
         say(str(error))
         sys.exit(2)
     except KeyboardInterrupt:
-        say("interrupted; --resume goes on from here")
+        say("interrupted; continue with --resume")
         sys.exit(130)
 
 
@@ -64,7 +65,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         pairs = kept.pairs([step for step in steps if step.scenario == scenario])
         found += judgement.compare(scenario, pairs, arguments.limit)
         if absent := judgement.left_out(pairs):
-            say(f"{scenario}: not compared, for not every run tells them: {', '.join(absent)}")
+            say(f"{scenario}: not compared, because not every run reports them: {', '.join(absent)}")
     if arguments.json:
         for document in report.documents(base, head, harness, found, arguments.limit):
             print(json.dumps(document), flush=True)
@@ -78,13 +79,13 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 class Run:
-    """The runs of both trees, in turn."""
+    """Runs both trees in turn."""
 
     def __init__(
         self, arguments: argparse.Namespace, both: dict[str, Tree], roots: dict[str, Path], kept: journal.Journal
     ) -> None:
         self._arguments, self._trees, self._roots, self._kept = arguments, both, roots, kept
-        self._seconds: dict[str, list[float]] = defaultdict(list)  # of each run, by scenario
+        self._seconds: dict[str, list[float]] = defaultdict(list)  # seconds per run, by scenario
 
     def all(self, steps: Sequence[Step]) -> None:
         left = [step for step in steps if not self._kept.has_pair(step)]
@@ -105,21 +106,21 @@ class Run:
                     )
 
     def _measured(self, step: Step) -> dict[str, Any]:
-        """A busy machine may spoil one run, so a failure counts when it comes twice."""
+        """A busy machine may spoil one run, so only a second failure counts."""
         try:
             return self._run(step)
         except CannotCompare as error:
-            say(f"{error}\ncompare: once more")
+            say(f"{error}\ncompare: trying again")
         try:
             return self._run(step)
         except CannotCompare as error:
-            raise CannotCompare(f"{error}\nThe runs before it are kept: --resume goes on from there.") from error
+            raise CannotCompare(f"{error}\nEarlier runs are kept; continue with --resume.") from error
 
     def _run(self, step: Step) -> dict[str, Any]:
         began = time.monotonic()
         line = measure(self._command(step), self._roots[step.tree], f"{step.scenario} of the {step.tree}")
         run: dict[str, Any] = json.loads(line)
-        run.pop("series", None)  # only plots need it, and it is long
+        run.pop("series", None)  # only plots need it, and it is large
         run["seconds"] = round(time.monotonic() - began, 1)
         self._seconds[step.scenario].append(run["seconds"])
         return run
@@ -134,20 +135,20 @@ class Run:
 
 
 def measure(command: Sequence[str], root: Path, what: str) -> str:
-    """The one line that it prints."""
+    """Runs the command and returns the one line that it prints."""
     process = subprocess.Popen(
         command, cwd=root, env=trees.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        said, complaint = process.communicate()
+        output, complaint = process.communicate()
     except BaseException:
-        process.terminate()  # it stops its server and its services
+        process.terminate()  # on SIGTERM it stops its server and its services
         process.wait(STOP_S)
         raise
     if process.returncode != 0:
         tail = "\n".join(complaint.strip().splitlines()[-8:])
         raise CannotCompare(f"{what} ended with code {process.returncode}:\n{tail}")
-    return said.strip().splitlines()[-1]
+    return output.strip().splitlines()[-1]
 
 
 def _machine() -> str:
@@ -162,21 +163,25 @@ def _span(seconds: float) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench compare",
-        description="Measures the working tree against a commit, in turns, and judges whether it is slower.",
-        epilog="Ends with 1 if a figure is judged worse than the limit, with 2 if it cannot compare.",
+        description="Measures the working tree against a commit, in alternating runs, and judges whether it is slower.",
+        epilog="The exit code is 1 if a figure is judged worse than the limit, 2 if it cannot compare.",
     )
     add = parser.add_argument
     add("scenarios", nargs="+", choices=NAMES, metavar="SCENARIO", help=", ".join(NAMES))
-    add("--base", required=True, metavar="COMMIT", help="what the working tree is compared with")
+    add("--base", required=True, metavar="COMMIT", help="commit to compare the working tree with")
     add("--pairs", type=positive, default=plan.PAIRS, help="runs of each tree (default: %(default)s; 2 for a quick look)")
     add("--limit", type=_limit, default=judgement.LIMIT, help="how many times worse is allowed (default: %(default)s)")
-    add("--jobs", type=positive, help="of every run, instead of the number for its scenario")
-    add("--harness", choices=("head", "own"), help="whose scenarios measure the base (default: the head's if they import)")
-    add("--resume", action="store_true", help="go on with an interrupted comparison of the same trees")
+    add("--jobs", type=positive, help="jobs in every run, instead of the scenario's number")
+    add(
+        "--harness",
+        choices=("head", "own"),
+        help="which tree's scenarios measure the base (default: the head's if they import)",
+    )
+    add("--resume", action="store_true", help="continue an interrupted comparison of the same trees")
     add("--json", action="store_true", help="one JSON object per figure; the table goes to stderr")
     add("--all", action="store_true", help="also show figures that are not judged")
-    add("--postgres-bin", type=Path, help="a folder with another PostgreSQL's programs")
-    add("--shared", action="store_true", help="do not wait until other benchmarks on this machine have ended")
+    add("--postgres-bin", type=Path, help="folder with the programs of another PostgreSQL")
+    add("--shared", action="store_true", help="do not wait for other benchmarks on this machine")
     return parser
 
 

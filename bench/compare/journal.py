@@ -1,4 +1,4 @@
-"""What was measured so far, one line per run, so that an interrupted comparison can go on."""
+"""The results so far, one line per run, so that an interrupted comparison can continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .trees import Harness, Tree
 
 class Journal:
     def __init__(self, path: Path, *, resume: bool) -> None:
-        """Without `resume`, an earlier comparison of the same trees is put aside."""
+        """Without `resume`, the results of an earlier comparison of the same trees are moved aside."""
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._runs: dict[Step, Run] = {}
@@ -25,16 +25,16 @@ class Journal:
             path.rename(path.with_name(f"{path.stem}.{at:%Y%m%d-%H%M%S}{path.suffix}"))
 
     def has_pair(self, step: Step) -> bool:
-        """Of a pair, both halves must have been measured one directly after the other; half a pair is measured again."""
+        """Both runs of a pair must be measured one directly after the other, so half a pair is measured again."""
         return {replace(step, tree="base"), replace(step, tree="head")} <= self._runs.keys()
 
     def append(self, step: Step, run: Run) -> None:
         self._runs[step] = run
-        with self.path.open("a") as file:  # the newline comes first: the last line may be half of one
+        with self.path.open("a") as file:  # the newline comes first, because the last line may be incomplete
             file.write("\n" + json.dumps({**asdict(step), "run": run}))
 
     def pairs(self, steps: list[Step]) -> list[Pair]:
-        """Those of these steps that are complete."""
+        """The steps of complete pairs."""
         return [
             (self._runs[step], self._runs[replace(step, tree="head")])
             for step in steps
@@ -53,7 +53,7 @@ def _read(path: Path) -> dict[Step, Run]:
         try:
             told = json.loads(line)
         except json.JSONDecodeError:
-            continue  # empty, or the last line of a process that was killed while it wrote
+            continue  # empty, or the incomplete last line of a killed process
         run = told.pop("run")
         runs[Step(**told)] = run
     return runs

@@ -1,13 +1,13 @@
-"""Two series of runs, pair by pair: which figure of the head is worse than the base's, and is that sure?
+"""Compares two series of runs pair by pair: which figures of the head are worse than the base's, and how certain is that?
 
-Each figure becomes one ratio head/base per pair. CPU, statements and WAL per job depend little on what else the machine does:
-the median of the ratios must be within the limit. Wall-clock figures do, so they are judged by confidence: a regression counts
-only if its lower bound at 90 % confidence (one-sided, t interval over the logarithms of the ratios) is above the limit.
-Statements that carry many jobs each are a wall-clock figure too: a batch is as large as what came meanwhile, and the same
-code drained 50,000 jobs with 0.005 statements each at 18,000 jobs/s and with 0.010 each at 7,000.
+Each figure becomes one ratio head/base per pair. CPU, statements and WAL per job depend little on the load of the machine: the
+median of their ratios must be within the limit. Wall-clock figures depend on it, so they are judged by confidence: a regression
+counts only if its lower bound at 90 % confidence (one-sided, t interval over the logarithms of the ratios) is above the limit.
+Statements per job are treated as a wall-clock figure if each statement carries many jobs: the size of a batch is what arrived
+in the meantime, and the same code drained 50,000 jobs with 0.005 statements each at 18,000 jobs/s and with 0.010 each at 7,000.
 
 Of the wall-clock figures, rates, medians and figures with a target are judged. Other tails (p99, the longest) vary too much
-from run to run: with a dozen of them, one would fail by chance in most comparisons. They are told and not judged, and so are
+from run to run: with a dozen of them, one would fail by chance in most comparisons. They are shown and not judged, and so are
 the parts of a CPU total.
 """
 
@@ -23,11 +23,12 @@ from typing import Any, Literal
 LIMIT = 1.03
 CONFIDENCE = 0.90
 BATCHED = 0.1  # statements per job: below this, each carries a batch
-ONE_SIDED, TWO_SIDED = CONFIDENCE, (1 + CONFIDENCE) / 2  # quantiles: of the bound that decides, and of the interval shown
+# quantiles: of the bound that decides, and of the interval in the table
+ONE_SIDED, TWO_SIDED = CONFIDENCE, (1 + CONFIDENCE) / 2
 
 JudgedBy = Literal["median", "confidence", "not judged"]
 Verdict = Literal["within", "worse", "not judged"]
-Run = Mapping[str, Any]  # the figures of one run, as `python -m bench SCENARIO --json` tells them
+Run = Mapping[str, Any]  # the figures of one run, as `python -m bench SCENARIO --json` prints them
 Pair = tuple[Run, Run]  # of the base, of the head
 
 _COST = re.compile(r"(cpu_us|statements|wal_bytes)_per_job(_|$)")
@@ -45,22 +46,22 @@ class Comparison:
     figure: str
     base: float  # median
     head: float  # median
-    ratio: float  # head/base: the median of the pairs where that is judged, else their geometric mean
+    ratio: float  # head/base: the median of the pairs if the figure is judged by it, else their geometric mean
     low: float | None  # the 90 % confidence interval of the geometric mean; none for a single pair
     high: float | None
-    regression: float | None  # what decides: how many times worse the head is, at least
+    regression: float | None  # the figure that decides: how many times worse the head is, at least
     pairs: int
     judged_by: JudgedBy
     verdict: Verdict
 
     @property
     def may_be_noise(self) -> bool:
-        """The pairs differ so much that the head may as well be no worse."""
+        """The pairs differ so much that the head may not be worse at all."""
         return self.low is not None and self.high is not None and self.low <= 1 <= self.high
 
     @property
     def is_blunt(self) -> bool:
-        """The interval is so wide that a regression of a tenth could hide in it."""
+        """The interval is so wide that a regression of 10 % could be hidden in it."""
         return (
             self.judged_by == "confidence" and self.low is not None and self.high is not None and self.high / self.low > 1.1**2
         )
@@ -70,7 +71,7 @@ class Comparison:
 
 
 def compare(scenario: str, pairs: Sequence[Pair], limit: float = LIMIT) -> list[Comparison]:
-    """Every figure that all runs tell as a number above 0, in the order of the scenario."""
+    """Every figure above 0 that all runs report, in the order of the scenario."""
     targets = pairs[0][1].get("targets", {})
     figures = [figure for figure in pairs[0][1] if _is_compared(figure) and _is_told_by_all(figure, pairs)]
     batched = [figure for figure in figures if _is_batched(figure, pairs)]
@@ -81,7 +82,7 @@ def compare(scenario: str, pairs: Sequence[Pair], limit: float = LIMIT) -> list[
 
 
 def left_out(pairs: Sequence[Pair]) -> list[str]:
-    """Figures that would be judged if every run told them."""
+    """Figures that would be judged if every run reported them."""
     keys = list(
         dict.fromkeys(key for pair in pairs for run in pair for key, value in run.items() if _is_compared(key) and value)
     )
@@ -93,7 +94,7 @@ def judged_by(figure: str, targets: Collection[str], beside: Collection[str]) ->
     part = _CPU_PART.match(figure)
     if part is not None:
         way = part["way"] or ""
-        is_load = part["who"] == "client" and f"cpu_us_per_job_api{way}" in beside  # a load generator, and not ours
+        is_load = part["who"] == "client" and f"cpu_us_per_job_api{way}" in beside  # the client is a load generator, not Sexton
         return "not judged" if is_load or f"cpu_us_per_job{way}" in beside else "median"
     if _COST.match(figure):
         return "median"
@@ -128,7 +129,7 @@ def _compared(scenario: str, figure: str, pairs: Sequence[Pair], by: JudgedBy, l
 
 
 def t_quantile(share: float, freedom: int) -> float:
-    """Of Student's t distribution, for a share of 0.5 or more: below this value lies that share."""
+    """The quantile of Student's t distribution, for a share of 0.5 or more."""
     low, high = 0.0, 1e3
     while high - low > 1e-9 * max(1.0, high):
         middle = (low + high) / 2

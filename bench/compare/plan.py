@@ -1,4 +1,4 @@
-"""Which run comes when, how large it is and how long it takes."""
+"""The order, size and duration of the runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Step:
 
 
 def steps(scenarios: Sequence[str], pairs: int, jobs: int | None = None) -> list[Step]:
-    """Scenario after scenario; base head, head base, base head, …: a pair begins with the tree that the last one ended with."""
+    """One scenario after the other; base head, head base, base head, …: a pair begins with the tree that ended the pair
+    before."""
     return [
         Step(scenario, pair, tree, jobs or SIZES.get(scenario, UNKNOWN).jobs)
         for scenario in scenarios
@@ -44,7 +45,7 @@ def steps(scenarios: Sequence[str], pairs: int, jobs: int | None = None) -> list
 
 
 def seconds(left: Sequence[Step], seen: dict[str, list[float]] | None = None) -> float:
-    """How long these take: as long as the runs that were seen, else as long as on the machine of `SIZES`."""
+    """The expected duration of these steps: from the runs so far, else from the machine of `SIZES`."""
     total = 0.0
     for step in left:
         times = (seen or {}).get(step.scenario)

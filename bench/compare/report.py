@@ -1,4 +1,4 @@
-"""The outcome for people and for programs."""
+"""The result, as a table for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JUDGED_BY = {"median": "median of pairs", "confidence": "90 % confidence", "not 
 
 
 def table(base: Tree, head: Tree, found: Sequence[Comparison], *, limit: float, caption: str, everything: bool) -> Table:
-    """Without `everything`, only figures that are judged; of a single pair, no wall-clock figure is."""
+    """Without `everything`, only judged figures. With a single pair, no wall-clock figure is judged."""
     drawn = Table(
         "scenario", "figure", "base", "head", "head/base", "90 % interval", "judged by", f"limit {limit:g}",
         title=f"{head} against {base}", caption=caption,
@@ -44,7 +44,7 @@ def conclusion(found: Sequence[Comparison], limit: float) -> str:
     judged = [one for one in found if one.verdict != "not judged"]
     worse = [one for one in judged if one.verdict == "worse"]
     if not judged:
-        return "nothing was judged: wall-clock figures need two pairs"
+        return "no figure was judged: wall-clock figures need two pairs"
     if not worse:
         return f"none of {len(judged)} judged figures is worse than {limit:g} times the base{_caution(judged)}"
     named = ", ".join(f"{one.scenario} {one.figure} ({one.regression:.3f}{_doubt(one)})" for one in worse)
@@ -53,7 +53,9 @@ def conclusion(found: Sequence[Comparison], limit: float) -> str:
 
 def _caution(judged: Sequence[Comparison]) -> str:
     blunt = sum(one.is_blunt for one in judged)
-    return f"; {blunt} vary so much that a regression of a tenth may not show: use a quiet machine, more pairs" if blunt else ""
+    return (
+        f"; {blunt} vary so much that a regression of 10 % could be hidden: use a quiet machine or more pairs" if blunt else ""
+    )
 
 
 def _doubt(one: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""The two trees: the commit that is compared with, in a folder of its own, and the working tree."""
+"""The two trees: the base commit, in a folder of its own, and the working tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench import venv
 from bench.testbed import ROOT
 
 FOLDER = ROOT / ".cache" / "compare"
-MEASURED = ("src", "bench", "pyproject.toml", "constraints.txt")  # what a change of the working tree is looked for in
+MEASURED = ("src", "bench", "pyproject.toml", "constraints.txt")  # a change in one of these means that the working tree changed
 Harness = Literal["head", "own"]
 
 _PROBE = """
@@ -37,7 +37,7 @@ print(sexton.__file__)
 
 
 class CannotCompare(Exception):
-    """The message says why, and what to do."""
+    """A tree cannot be measured. The message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Tree:
     commit: str
     root: Path
     python: Path
-    change: str = ""  # of the working tree against its commit, as a short hash; empty if there is none
+    change: str = ""  # short hash of the uncommitted changes of the working tree; empty if there are none
 
     @property
     def is_dirty(self) -> bool:
@@ -57,7 +57,7 @@ class Tree:
         return self.commit[:7]
 
     def __str__(self) -> str:
-        return f"{self.name} {self.short}{' with changes that are not committed' if self.is_dirty else ''}"
+        return f"{self.name} {self.short}{' with uncommitted changes' if self.is_dirty else ''}"
 
 
 def working_tree(python: Path, root: Path = ROOT) -> Tree:
@@ -65,11 +65,11 @@ def working_tree(python: Path, root: Path = ROOT) -> Tree:
 
 
 def build(commit: str, say: Callable[[str], None], root: Path = ROOT, folder: Path = FOLDER) -> Tree:
-    """A build that was interrupted is made again."""
+    """Builds the tree again if an earlier build was interrupted."""
     try:
         sha = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}").strip()
     except CannotCompare:
-        raise CannotCompare(f"{commit} is not a commit of this repository") from None
+        raise CannotCompare(f"{commit} is not a commit in this repository") from None
     home = folder / sha
     tree, environment, ready = home / "tree", home / "venv", home / "ready"
     if not ready.exists():
@@ -85,7 +85,8 @@ def build(commit: str, say: Callable[[str], None], root: Path = ROOT, folder: Pa
 
 
 def choose_harness(base: Tree, head: Tree, scenarios: Sequence[str], wanted: Harness | None) -> tuple[Harness, str]:
-    """The head's for both where it imports in the base, else each tree's own; and why it is not the head's."""
+    """The head's harness for both trees if it imports in the base, else each tree's own. Also returns why it is not the
+    head's."""
     _probe(head, head.root, scenarios)
     if wanted != "own":
         try:
@@ -102,17 +103,19 @@ def choose_harness(base: Tree, head: Tree, scenarios: Sequence[str], wanted: Har
 
 
 def environment() -> dict[str, str]:
-    """Of a measuring process. A PYTHONPATH could put one tree's package in the place of the other's."""
+    """The environment of a measuring process, without PYTHONPATH, which could replace one tree's package with the other's."""
     return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 
 def require_unchanged(head: Tree) -> None:
     if (_git(head.root, "rev-parse", "HEAD").strip(), _change(head.root)) != (head.commit, head.change):
-        raise CannotCompare("the working tree changed while it was measured; what was measured before is kept, but starts anew")
+        raise CannotCompare(
+            "the working tree changed during the measurement; the results are kept, but the comparison starts again"
+        )
 
 
 def _probe(tree: Tree, harness: Path, scenarios: Sequence[str]) -> None:
-    """Imports what will be measured, compiles it on the way, and makes sure that it is this tree's product."""
+    """Imports the modules that will be measured, which also compiles them, and checks that they belong to this tree."""
     command = [str(tree.python), "-c", _PROBE, *scenarios]
     done = subprocess.run(command, cwd=harness, env=environment(), capture_output=True, text=True)
     if done.returncode != 0:

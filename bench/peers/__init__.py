@@ -1,2 +1,2 @@
-"""Other job queues beside Sexton: the same jobs, the same recorder, the same server, one table. Their packages live in folders
-of their own below `.cache/peers`, never in the environment that tests and product use."""
+"""Compares Sexton with other job queues: the same jobs, the same recorder, the same server, one table. Their packages are
+installed in separate folders below `.cache/peers`, never in the environment of the tests and the product."""

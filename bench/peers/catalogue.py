@@ -1,4 +1,4 @@
-"""Who is measured, and with which settings: the best that each documents, and one set of them for every phase."""
+"""The peers and their settings: the best that each documents, and the same settings for every phase."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Family = Literal["ours", "postgres", "redis", "node"]  # whose environment it runs in
+Family = Literal["ours", "postgres", "redis", "node"]  # which environment it runs in
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,11 +14,11 @@ class Peer:
     name: str
     title: str
     family: Family
-    driver: str  # the module that drives it
-    packages: tuple[str, ...]  # whose versions are told
-    is_idle: str  # a query: no job is waiting or running. For Redis: the keys that must be gone
+    driver: str  # the module in `drivers`
+    packages: tuple[str, ...]  # the packages whose versions are reported
+    is_idle: str  # a query that is true if no job is waiting or running. For Redis: the keys that must be gone
     settings: Mapping[str, Any] = field(default_factory=dict)
-    companions: tuple[str, ...] = ()  # what else must run for jobs that are due later
+    companions: tuple[str, ...] = ()  # other processes that it needs for jobs that are due later
     remark: str = ""
 
     @property
@@ -37,7 +37,7 @@ ALL: dict[str, Peer] = {
             ("sexton",),
             "SELECT NOT EXISTS (SELECT FROM sexton.runs)",
             companions=("schedule",),
-            remark="its defaults; drains need no scheduler and have none",
+            remark="its defaults; no scheduler in drains, which need none",
         ),
         Peer(
             "graphile-worker",
@@ -52,7 +52,7 @@ ALL: dict[str, Peer] = {
                 "localQueue": {"size": 500},
                 "completeJobBatchDelay": 0,
                 "failJobBatchDelay": 0,
-                "pollInterval": 100,  # ms; only what is due later waits for it
+                "pollInterval": 100,  # ms; only jobs that are due later wait for it
             },
             remark="the preset of its performance page, polling every 0.1 s; deletes what ended",
         ),
@@ -67,9 +67,9 @@ ALL: dict[str, Peer] = {
                 "batchSize": 1000,
                 "burstWhenBatchFull": True,
                 "pollingIntervalSeconds": 0.5,
-                "notifyPollingIntervalSeconds": 0.5,  # the least it takes; only what is due later waits for it
+                "notifyPollingIntervalSeconds": 0.5,  # the smallest allowed value; only jobs that are due later wait for it
             },
-            remark="a handler gets arrays of 1,000, and ends each as one",
+            remark="a handler gets arrays of 1,000 and completes each array at once",
         ),
         Peer(
             "pgqueuer",
@@ -106,7 +106,7 @@ ALL: dict[str, Peer] = {
             ("celery", "redis"),
             "celery unacked",
             {"pool": "prefork", "concurrency": 2, "worker_prefetch_multiplier": 64},
-            remark="Redis as it comes: in memory, saved now and then, no job durable when submitted",
+            remark="Redis with its defaults: in memory, saved from time to time; a submitted job is not durable",
         ),
     )
 }

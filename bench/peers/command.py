@@ -1,5 +1,5 @@
-"""`python -m bench peers [--json]`: every peer that is installed, one after the other, phase by phase, so that a noisy stretch
-of the machine meets them all."""
+"""`python -m bench peers [--json]`: every installed peer, one after the other, phase by phase, so that a busy stretch of the
+machine affects them all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .stores import Postgres, Redis
 from .testbed import PeerTestbed
 
 Say = Callable[[str], None]
-WIDTH = 200  # of a table in a file, where nobody can widen the window
+WIDTH = 200  # of a table that is written to a file, where a reader cannot widen the window
 
 
 def main(words: Sequence[str]) -> None:
@@ -38,7 +38,7 @@ def main(words: Sequence[str]) -> None:
     progress = Console(stderr=True)
     if arguments.install:
         sys.exit(0 if install.install(progress.print) else 1)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and workers end with us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends servers and workers
     with progress.status("peers") if progress.is_terminal else nullcontext() as status:
 
         def say(what: str) -> None:
@@ -59,7 +59,7 @@ def main(words: Sequence[str]) -> None:
 
 
 class Run:
-    """One run over all peers, and what it found."""
+    """One run over all peers, and its results."""
 
     def __init__(self, arguments: argparse.Namespace, say: Say) -> None:
         self._arguments = arguments
@@ -89,7 +89,7 @@ class Run:
                 paces = await self._trials(peers, servers, folder)
             for repetition in range(1, self._arguments.repeat + 1):
                 for phase in self._arguments.phases:
-                    with self._alone():  # a whole phase: nothing comes between those who are compared
+                    with self._alone():  # for a whole phase: no other benchmark runs between the peers that are compared
                         for peer in peers:
                             if peer.name in paces:
                                 await self._one(phase, peer, paces[peer.name], servers, folder, repetition)
@@ -126,7 +126,7 @@ class Run:
         try:
             async with self._bout(peer, servers, folder) as testbed:
                 figures = await phases.run(phase, testbed, pace, self._arguments.jobs)
-        except Exception as error:  # a peer that fails has a row that says so, and the others go on
+        except Exception as error:  # the table shows that this peer failed, and the others go on
             figures = {"error": str(error) or type(error).__name__}
         self._found(peer, phase, repetition, figures)
 
@@ -153,7 +153,7 @@ class Run:
             print(json.dumps({"scenario": "peers", **line}), flush=True)
 
     def conclusion(self) -> dict[str, Any]:
-        """The last line: the best of everything, and all that one needs to believe it."""
+        """The last line: the best results, and the conditions of the measurement."""
         present = [catalogue.ALL[name] for name in self._arguments.peers if name not in self.missing]
         return {
             "scenario": "peers",
@@ -177,17 +177,21 @@ class Run:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m bench peers", description="Measures Sexton and other job queues side by side, on one server."
+        prog="python -m bench peers", description="Measures Sexton and other job queues on one server."
     )
-    parser.add_argument("--install", action="store_true", help=f"get the peers into {install.FOLDER.name}, and measure nothing")
+    parser.add_argument(
+        "--install", action="store_true", help=f"install the peers into {install.FOLDER.name}, and measure nothing"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per measurement, and one at the end")
     parser.add_argument("--markdown", action="store_true", help="the table as Markdown")
     parser.add_argument("--peers", type=_some(catalogue.ALL), default=list(catalogue.ALL), help=", ".join(catalogue.ALL))
     parser.add_argument("--phases", type=_some(phases.ALL), default=list(phases.ALL), help=", ".join(phases.ALL))
-    parser.add_argument("--jobs", type=positive, default=phases.DRAIN_JOBS, help="to drain; a slow peer gets fewer")
+    parser.add_argument(
+        "--jobs", type=positive, default=phases.DRAIN_JOBS, help="number of jobs to drain; a slow peer gets fewer"
+    )
     parser.add_argument("--repeat", type=positive, default=1, help="repetitions; the table has the best of them")
-    parser.add_argument("--postgres-bin", type=Path, help="a folder with another PostgreSQL's programs")
-    parser.add_argument("--shared", action="store_true", help="do not wait until other benchmarks on this machine have ended")
+    parser.add_argument("--postgres-bin", type=Path, help="folder with the programs of another PostgreSQL")
+    parser.add_argument("--shared", action="store_true", help="do not wait for other benchmarks on this machine")
     return parser
 
 
@@ -196,7 +200,7 @@ def _some(known: Sequence[str] | dict[str, Any]) -> Callable[[str], list[str]]:
         names = text.split(",")
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise argparse.ArgumentTypeError(f"{', '.join(unknown)} is not among {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)} is not one of {', '.join(known)}")
         return names
 
     return parse

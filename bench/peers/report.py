@@ -1,4 +1,4 @@
-"""The peers side by side: the best of each one's repetitions, in one table. Who is missing or failed has a row too."""
+"""Compares the peers in one table, by the best of each one's repetitions. A missing or failed peer has a row too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .catalogue import Peer
 
 Measured = Mapping[str, Mapping[str, Sequence[Figures]]]  # peer, phase, repetitions
 
-# What decides which repetition was the best; a minus where less is better. Noise only ever slows.
+# The figure that chooses the best repetition; a minus means that less is better. Noise only makes figures worse.
 DECISIVE = {
     "drain1": "jobs_per_s",
     "drain2": "jobs_per_s",
@@ -37,7 +37,7 @@ NONE = "-"
 
 
 def best(phase: str, repetitions: Sequence[Figures]) -> Figures | None:
-    """Of those that started every job, if there is any; a failure only if nothing else is there."""
+    """The best of the repetitions that started every job, if there is one. A failure only if there is nothing else."""
     if not repetitions:
         return None
     key = DECISIVE[phase]
@@ -69,7 +69,7 @@ def rows(peers: Iterable[Peer], measured: Measured, missing: Mapping[str, str]) 
 
 
 def table(rows: Sequence[Sequence[str]], caption: str) -> Table:
-    shown = Table(*COLUMNS, title="peers: the same jobs, side by side", caption=caption)
+    shown = Table(*COLUMNS, title="peers: the same jobs on the same server", caption=caption)
     for column in shown.columns[1:]:
         column.justify = "right"
     for row in rows:
@@ -78,7 +78,7 @@ def table(rows: Sequence[Sequence[str]], caption: str) -> Table:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Without the columns of phases that were not asked for."""
+    """Without the columns of phases that did not run."""
     lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
     shown = [index for index in range(len(COLUMNS)) if any(row[index] != NONE for row in rows)]
     return "\n".join(f"| {' | '.join(line[index] for index in shown)} |" for line in lines)
@@ -120,7 +120,7 @@ def _cell(figures: Figures | None, shown: Any) -> str:
 
 
 def _rate(figures: Figures) -> str:
-    """Starts, and beside it how fast the store came to know of the ends where that is far slower."""
+    """The rate of starts. If the store records the ends much more slowly, that rate too."""
     started, recorded = figures["jobs_per_s"], figures["jobs_per_s_recorded"]
     told = f"{started:,.0f}/s"
     return f"{told} ({recorded:,.0f}/s until recorded)" if recorded < 0.8 * started else told
@@ -136,7 +136,7 @@ def _milliseconds(figures: Figures, *keys: str) -> str:
 
 
 def _noise(phases: Iterable[Figures]) -> str:
-    """The worst of its phases: what the hypervisor took, and what other programs on this machine used."""
+    """The maximum over its phases: steal time, and CPU used by other programs on this machine."""
     whole = [figures for figures in phases if "error" not in figures]
     if not whole:
         return NONE

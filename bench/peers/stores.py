@@ -1,5 +1,5 @@
-"""What the peers keep their jobs in: one PostgreSQL for all of them, durable, with its defaults and a database of its own for
-every measurement; and one Redis, as it comes."""
+"""The stores of the peers: one durable PostgreSQL with default settings for all of them, with a separate database for every
+measurement; and one Redis with default settings."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ START_S = 10.0
 
 
 class Store(Protocol):
-    """An empty one, used by one peer for one measurement."""
+    """An empty store for one peer and one measurement."""
 
     url: str
 
     async def settle(self) -> None:
-        """After the jobs were submitted: what any server would have done by itself before long."""
+        """Runs after the jobs were submitted: vacuum and checkpoint, which a server would soon do by itself."""
 
     async def is_idle(self, question: str) -> bool: ...
 
@@ -54,7 +54,7 @@ class PostgresStore:
         return int(await self._monitor.fetchval("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"))
 
     def cpu_s(self) -> float:
-        """Of the postmaster and all below it, less what our own questions cost."""
+        """CPU of the postmaster and all its descendants, without the cost of the harness's own queries."""
         times = psutil.Process(self._monitor.get_server_pid()).cpu_times()
         return machine.tree_cpu_s(self._postmaster) - times.user - times.system
 
@@ -90,7 +90,7 @@ class RedisStore:
                 return
 
     async def ask(self, command: str) -> str:
-        """For answers of one line: a status or a number."""
+        """For one-line replies: a status or a number."""
         reader, writer = await asyncio.open_unix_connection(str(self._socket))
         try:
             writer.write(f"{command}\r\n".encode())
@@ -104,7 +104,7 @@ class RedisStore:
 
 
 class Postgres:
-    """The server; its databases are made and dropped as they are needed."""
+    """The server; databases are created and dropped as needed."""
 
     def __init__(self, embedded: EmbeddedPostgres, admin: asyncpg.Connection[asyncpg.Record]) -> None:
         self._embedded = embedded
@@ -138,7 +138,7 @@ class Postgres:
             url = self._embedded.url(name)
             monitor = await asyncpg.connect(url)
             try:
-                await monitor.execute("CHECKPOINT")  # so that nobody pays for the one before
+                await monitor.execute("CHECKPOINT")  # so that no peer pays for the writes of the one before
                 yield PostgresStore(url, postmaster, monitor)
             finally:
                 await monitor.close()
@@ -156,7 +156,7 @@ class Redis:
     async def start(cls, folder: Path) -> AsyncIterator[Redis]:
         program = install.redis_server()
         if program is None:
-            raise RuntimeError("there is no redis-server")
+            raise RuntimeError("redis-server is not installed")
         socket, log = folder / "redis.sock", folder / "redis.log"
         server = await asyncio.create_subprocess_exec(
             program, "--port", "0", "--unixsocket", str(socket), "--dir", str(folder), "--logfile", str(log)
@@ -173,7 +173,7 @@ class Redis:
         asked = await asyncio.create_subprocess_exec(self._program, "--version", stdout=asyncio.subprocess.PIPE)
         told = (await asked.communicate())[0].decode()
         version = next((word[2:] for word in told.split() if word.startswith("v=")), told.strip())
-        return {"version": version, "settings": "as it comes: saved now and then, no append-only file"}
+        return {"version": version, "settings": "default settings: saved from time to time, no append-only file"}
 
     @asynccontextmanager
     async def fresh(self) -> AsyncIterator[RedisStore]:

@@ -1,4 +1,4 @@
-"""One peer in one measurement: its empty store, the record, its processes, and a meter for what they use."""
+"""One peer in one measurement: its empty store, the record, its processes, and a meter for CPU and WAL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CALL_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU seconds over a stretch of time, and what the machine did besides."""
+    """CPU seconds used during a measurement, and the other load of the machine."""
 
     worker_s: float
     server_s: float
@@ -57,25 +57,25 @@ class PeerTestbed:
             "BENCH_URL": store.url,
             "BENCH_SETTINGS": json.dumps(dict(peer.settings)),
             "BENCH_NODE_PACKAGE": str(install.NODE_PACKAGE),
-            "NO_LOG_SUCCESS": "1",  # Graphile Worker says a line per job otherwise
+            "NO_LOG_SUCCESS": "1",  # otherwise Graphile Worker logs a line per job
         }
 
     async def call(self, *command: object) -> dict[str, Any]:
-        """One command of its driver, in a process of its own."""
+        """Runs one command of its driver, in a process of its own."""
         process = await asyncio.create_subprocess_exec(
             *install.driver(self.peer), *map(str, command),
             cwd=ROOT, env=self._environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
             async with asyncio.timeout(CALL_S):
-                said, complaint = await process.communicate()
+                output, complaint = await process.communicate()
         except BaseException:
             process.kill()
             await process.wait()
             raise
         if process.returncode != 0:
             raise RuntimeError(f"{' '.join(map(str, command))}: {_tail(complaint.decode(errors='replace'))}")
-        answer: dict[str, Any] = json.loads(said.decode().splitlines()[-1])
+        answer: dict[str, Any] = json.loads(output.decode().splitlines()[-1])
         return answer
 
     def start(self, workers: int, *, with_companions: bool) -> None:
@@ -97,14 +97,14 @@ class PeerTestbed:
         ends_at = time.monotonic() + within_s
         while not await self.store.is_idle(self.peer.is_idle):
             if time.monotonic() > ends_at:
-                raise RuntimeError(f"jobs were still unfinished {within_s:.0f} s after the last had started")
+                raise RuntimeError(f"jobs were still unfinished {within_s:.0f} s after the last one started")
             await asyncio.sleep(0.005)
 
     def rss_mib(self) -> float:
         return max(sum(machine.rss_mib(process.pid) for process in _tree(worker.pid)) for worker in self._workers)
 
     def stop(self) -> None:
-        """As a crash would: nothing is asked of them any more."""
+        """Kills the processes, as in a crash."""
         for worker in self._workers:
             for process in _tree(worker.pid):
                 process.kill()
@@ -112,7 +112,7 @@ class PeerTestbed:
         self._workers.clear()
 
     def meter(self) -> Callable[[], Usage]:
-        """Starts to measure; calling what it answers with tells the usage since."""
+        """Starts to measure. The returned function gives the usage since then."""
         before = self._read()
 
         def usage() -> Usage:
@@ -130,7 +130,7 @@ class PeerTestbed:
         return usage
 
     def _read(self) -> _Reading:
-        own = os.times()  # its children are the drivers that were called
+        own = os.times()  # its children are the drivers
         return _Reading(
             time.monotonic(),
             sum(machine.tree_cpu_s(worker.pid) for worker in self._workers),

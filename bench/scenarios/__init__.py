@@ -1,4 +1,4 @@
-"""One module per scenario of docs/performance.md. A module is imported when its scenario is asked for: see `bench.product`."""
+"""One module per scenario of docs/performance.md. A module is imported when its scenario is used: see `bench.product`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 
 from bench.scenario import Scenario
 
-# In the order that `all` measures them: what takes minutes comes last.
+# In the order in which `all` measures them: scenarios that take minutes come last.
 NAMES = (
     "drain",
     "herd",
@@ -16,6 +16,8 @@ NAMES = (
     "timer",
     "recovery",
     "takeover",
+    "poison",
+    "neighbours",
     "idle",
     "scale",
     "limits",

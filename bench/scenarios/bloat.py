@@ -1,6 +1,7 @@
-"""A full load while another session holds a snapshot, so that no dead row may be cleaned up: what is left of the rate.
+"""Full load while another session holds a snapshot, so that no dead row can be cleaned up: how much of the rate is left.
 
-The submitter works beside it in both, so the rates are lower than that of `drain`; the ratio is what counts.
+The submitter works at the same time in both measurements, so the rates are lower than that of `drain`; the ratio is what
+counts.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ async def _snapshot(testbed: Testbed) -> AsyncIterator[None]:
     connection = await asyncpg.connect(testbed.server.url)
     try:
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        await connection.fetchval("SELECT count(*) FROM sexton.nodes")  # only with a statement is there a snapshot
+        await connection.fetchval("SELECT count(*) FROM sexton.nodes")  # a snapshot is taken only by a statement
         yield
     finally:
         await connection.close()

@@ -1,4 +1,5 @@
-"""A drain beside millions of waiting runs and executions, against the same drain on the empty system, before and after."""
+"""A drain beside millions of waiting runs and executions, compared with the same drain on the empty system, before and
+after."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from bench.testbed import Testbed
 
 JOBS = 100_000
 WAITING = 10_000_000
-STOPS = (0.01, 0.1, 1.0)  # shares of all that will wait, at which a drain is measured
-PASSES = 4  # on the empty system, half of them before and half after; as many at the bottom; half as many on the way
+STOPS = (0.01, 0.1, 1.0)  # shares of all runs that will wait, at which a drain is measured
+PASSES = 4  # on the empty system, half of them before and half after; as many with all runs waiting; half as many in between
 
 
 async def run(testbed: Testbed, options: Options) -> Figures:
@@ -62,7 +63,8 @@ async def run(testbed: Testbed, options: Options) -> Figures:
 
 
 def _least(passes: Sequence[Drained]) -> Figures:
-    """Of each figure the least, which need not be of the same pass: what the machine does besides only ever adds."""
+    """The lowest value of each figure, not necessarily of the same pass: other load on the machine only ever makes them
+    higher."""
     every = [{"time_us_per_job": 1e6 / drained.jobs_per_s, **drained.figures} for drained in passes]
     keys = ("time_us_per_job", "cpu_us_per_job", "cpu_us_per_job_worker", "cpu_us_per_job_server", "wal_bytes_per_job")
     return {key: None if every[0][key] is None else min(figures[key] for figures in every) for key in keys}

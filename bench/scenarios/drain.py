@@ -1,4 +1,4 @@
-"""No-op jobs that wait, and workers that come to them: how fast they go, and what each costs."""
+"""Waiting no-op jobs, and workers that start: the rate, and the cost of each job."""
 
 from __future__ import annotations
 

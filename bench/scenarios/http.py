@@ -1,10 +1,10 @@
-"""Jobs that call a URL: how many one worker makes per second, how late they arrive at a given pace, and what becomes of a live
-host's jobs while ten thousand of two dead hosts are queued: one refuses connections, one swallows them.
+"""Jobs that call a URL: how many one worker makes per second, how late they arrive at a given rate, and how late a live host's
+jobs become while ten thousand jobs of two dead hosts are queued. One of these refuses connections, the other drops them.
 
-A job's lag is from when it was due to when its request has arrived at the server. The live host is measured alone and beside
-the dead ones in turn, ABBA AB, so that whatever a database does with age falls on both. `lag_ratio` compares the p99 of typical
-seconds, `lag_ratio_p99` those of all lags. `onset` is when the dead hosts' jobs arrive: each of them is claimed and sent away
-once, in the order of their due times, before jobs that are due later.
+A job's lag is the time from its due time to the arrival of its request at the server. The live host is measured alone and
+beside the dead ones in turn (ABBA AB), so that effects of the database's age are the same for both. `lag_ratio` compares the
+p99 of typical seconds, `lag_ratio_p99` those of all lags. `onset` is the moment when the dead hosts' jobs arrive: each of them
+is claimed and sent away once, in the order of their due times, before jobs that are due later.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ from sexton.domain.targets import HttpTarget
 RATE = 1_500.0
 SPAN_S = 20.0
 QUEUED = 20_000  # for the throughput
-DEAD_JOBS = 10_000  # of both dead hosts
+DEAD_JOBS = 10_000  # for both dead hosts together
 BESIDE_RATE = 300.0
-BESIDE_SPAN_S = 15.0  # of each of six
+BESIDE_SPAN_S = 15.0  # of each of the six measurements
 ONSET_S = 10.0
 TICK_S = 0.02
 AHEAD_S = 0.5
-FILLERS = 8  # connections that nobody accepts, and behind them there is no room for another
+LOCAL = {"SEXTON_OUTBOUND_ALLOW": "127.0.0.1:*"}  # a worker that may call this machine
+FILLERS = 8  # connections that are never accepted, so that the listen queue is full
 
 
 async def run(testbed: Testbed, options: Options) -> Figures:
     jobs = options.jobs or QUEUED
     span_s = 2.0 if options.quick else SPAN_S
-    url = _start_target(testbed)
+    url = start_target(testbed)
     testbed.start_scheduler()
     await testbed.until_ready()
     drained = await _drain(testbed, url, jobs)
-    streams = count(10 * jobs, 10 * jobs)  # the first number of each
-    await _stream(testbed, url, next(streams), 50.0, 2.0)  # opens connections on every side
+    streams = count(10 * jobs, 10 * jobs)  # the first job number of each stream
+    await _stream(testbed, url, next(streams), 50.0, 2.0)  # opens connections in every process
     held = await _stream(testbed, url, next(streams), RATE, span_s)
     return {**drained, **lags(held), **await _beside_the_dead(testbed, url, streams, options), **await _spent(testbed)}
 
@@ -90,7 +91,7 @@ async def _beside_the_dead(testbed: Testbed, url: str, streams: Iterator[int], o
     }
 
 
-def _start_target(testbed: Testbed) -> str:
+def start_target(testbed: Testbed) -> str:
     with closing(socket.create_server(("127.0.0.1", 0))) as probe:
         port = probe.getsockname()[1]
     log = testbed.record.path.with_name("target.log")
@@ -109,7 +110,7 @@ async def _drain(testbed: Testbed, url: str, jobs: int) -> Figures:
     await testbed.server.monitor.execute("VACUUM ANALYZE sexton.runs")
     testbed.say("calling")
     before = await testbed.server.counters()
-    testbed.start_worker({"SEXTON_OUTBOUND_ALLOW": "127.0.0.1:*"})
+    testbed.start_worker(LOCAL)
     await testbed.until_started(1, within_s=30)
     missed, usage_since = testbed.record.count, testbed.meter()
     await testbed.until_started(jobs, within_s=60 + jobs / 200)
@@ -125,10 +126,10 @@ async def _drain(testbed: Testbed, url: str, jobs: int) -> Figures:
 
 
 async def _stream(testbed: Testbed, url: str, first: int, rate: float, span_s: float) -> list[float]:
-    """The lags of a steady stream, each job submitted a moment before it is due."""
+    """The lags of a steady stream, each job submitted shortly before it is due."""
     await testbed.server.monitor.execute(
         "VACUUM ANALYZE sexton.runs"
-    )  # else what went before weighs more than what is compared
+    )  # otherwise earlier load affects the figures more than the compared difference
     testbed.say(f"{rate:,.0f} calls per second for {span_s:.0f} s")
     already, total = testbed.record.count, int(rate * span_s)
     begin = time.time() + AHEAD_S
@@ -147,14 +148,14 @@ async def _stream(testbed: Testbed, url: str, first: int, rate: float, span_s: f
 
 
 def _typical_p99(lags: Sequence[float]) -> float:
-    """Of each second, and of those the median: one hiccup of the machine makes a hundredth of all lags, a dead host weighs on
-    every second."""
+    """The p99 of each second, and the median of those: one short stall of the machine can make up a hundredth of all lags,
+    while a dead host affects every second."""
     second = int(BESIDE_RATE)
     return median(percentile(lags[begin : begin + second], 99) for begin in range(0, len(lags), second))
 
 
 async def _forget_all(testbed: Testbed) -> None:
-    """As if nobody had submitted them; a try that is under way finds its lease gone."""
+    """Removes the jobs as if they had not been submitted. A try that is running finds that its lease is gone."""
     quiet = 0
     while quiet < 3:
         gone = await testbed.server.monitor.fetchval(
@@ -165,7 +166,7 @@ async def _forget_all(testbed: Testbed) -> None:
 
 
 async def _spent(testbed: Testbed) -> Figures:
-    """How the dead hosts' runs were spared: tries that counted, and those that were sent away without."""
+    """How the dead hosts' runs were treated: tries that counted, and runs that were sent away without a try."""
     rows = await testbed.server.monitor.fetch("SELECT status, count(*) AS count FROM sexton.executions GROUP BY status")
     counts = {row["status"]: row["count"] for row in rows}
     return {"dead_parked": counts.get("snoozed", 0), "dead_tried": counts.get("failed", 0) + counts.get("timed_out", 0)}
@@ -192,7 +193,7 @@ def _connecting(port: int) -> socket.socket:
 
 @contextmanager
 def _refusing() -> Iterator[int]:
-    """A port that is taken, so that nobody else gets it, and where nobody listens."""
+    """A port that is bound but does not listen, so that no other program can take it."""
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Nothing is due: what one of each service costs by being there."""
+"""No job is due: the cost of one idle process of each service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An idle system: from a submission to the start of its handler."""
+"""An idle system: the time from a submission to the start of its handler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.testbed import Testbed
 
 JOBS = 200
 SPACING_S = (0.020, 0.050)
-SETTLE_S = 1.2  # a server process tells what it counted once a second
+SETTLE_S = 1.2  # a server process publishes its counters once a second
 
 
 async def run(testbed: Testbed, options: Options) -> Figures:
@@ -27,13 +27,13 @@ async def run(testbed: Testbed, options: Options) -> Figures:
     testbed.say(f"submitting {jobs:,} single jobs")
     before = await testbed.server.counters()
     usage_since = testbed.meter()
-    dice = random.Random(0)
+    rng = random.Random(0)
     calls: list[tuple[float, float]] = []
     for number in range(jobs):
         called_at = time.time()
         await testbed.note.submit(number, PAD)
         calls.append((called_at, time.time()))
-        await asyncio.sleep(dice.uniform(*SPACING_S))
+        await asyncio.sleep(rng.uniform(*SPACING_S))
     await testbed.until_started(warm + jobs, within_s=30)
     await testbed.until_empty()
     usage = usage_since()

@@ -1,4 +1,4 @@
-"""Jobs that name a limit which holds none of them back, against the same jobs without: what it costs to ask."""
+"""Jobs with a limit that is never reached, compared with the same jobs without a limit: the cost of the check."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from sexton.client.request import Request
 
 JOBS = 100_000
 JOBS_EACH = 100
-RUNNING = 1_000  # of each key: more than there are
+RUNNING = 1_000  # the limit of each key: more than its jobs
 MANY_SLOTS = 1_000
 WORK_S = 0.01
-PASSES = 6  # of each kind, there and back again, so that slow minutes of the machine hit all of them
+PASSES = 6  # of each kind, there and back again, so that slow minutes of the machine affect all of them
 SETTLE_S = 1.2
 
 
 class Kind(NamedTuple):
     is_limited: bool
     slots: int
-    work_s: float  # that a handler takes
+    work_s: float  # duration of a handler
 
 
 class Cost(NamedTuple):
     drain_s: float
-    cpu_us: float | None  # per job, of all that runs: worker, server, scheduler
+    cpu_us: float | None  # per job, of worker, server and scheduler together
     worker_us: float | None
     server_us: float | None
     scheduler_us: float | None
-    released_s: float  # from the submission of the last to when none is held back any more
+    released_s: float  # from the last submission until no run is held back
 
 
 async def run(testbed: Testbed, options: Options) -> Figures:
-    """With the slots that a worker has by default, and with many: limited runs are never taken ahead (rule "bounded prefetch").
-    And by default again, with handlers that take as long as a quick call to somewhere else."""
+    """With the default number of slots, and with many: limited runs are never prefetched (rule "bounded prefetch"). And with
+    the default again, with handlers that take as long as a quick call to another service."""
     jobs = options.jobs or JOBS
     keys = max(1, jobs // JOBS_EACH)
     testbed.start_scheduler()
@@ -128,7 +128,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 SCENARIO = Scenario(
     "limits",
-    "1,000 keys with 100 jobs each and a limit that does not bind, against the same jobs without",
+    "1,000 keys with 100 jobs each and a limit that is never reached, against the same jobs without",
     {"time_ratio": Target(1.3, 1.1), "time_ratio_many_slots": Target(1.3, 1.1), "time_ratio_at_work": Target(1.3, 1.1)},
     run,
 )

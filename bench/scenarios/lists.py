@@ -1,4 +1,4 @@
-"""Lists with every filter beside millions of jobs: a page of 50 from cursors all over their four weeks."""
+"""Lists with every filter over millions of jobs: a page of 50 from cursors all over their four weeks."""
 
 from __future__ import annotations
 
@@ -132,11 +132,11 @@ LOOKED_AT: dict[str, Look] = {
 
 
 async def _time(connection: Connection, look: Look, now: datetime) -> tuple[list[float], int]:
-    """Milliseconds of each look, and the rows of all of them. The first, which plans, counts too."""
-    dice = Random(1)  # the same cursors every time
+    """Milliseconds of each query, and the rows of all. The first query, which includes planning, counts too."""
+    rng = Random(1)  # the same cursors every time
     taken_ms, rows = [], 0
     for _ in range(LOOKS):
-        at = now - dice.random() * timedelta(days=DAYS)
+        at = now - rng.random() * timedelta(days=DAYS)
         started_at = time.perf_counter()
         rows += await look(connection, at)
         taken_ms.append(1000 * (time.perf_counter() - started_at))

@@ -1,4 +1,5 @@
-"""The memory of a worker and a scheduler beside millions of waiting runs, and whether it grows with the jobs that pass."""
+"""The memory of a worker and a scheduler beside millions of waiting runs, and whether it grows with the number of executed
+jobs."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from bench.testbed import Testbed
 JOBS = 1_000_000
 WAITING = 10_000_000
 BACKLOG = 20_000
-AHEAD_S = (0.2, 1.0)  # so that the scheduler has its part in every job
+AHEAD_S = (0.2, 1.0)  # so that the scheduler promotes every job
 SETTLE_S = 5.0
 EVERY_S = 2.0
-SETTLED_SHARE = 0.3  # of the jobs: until then caches fill and the allocator finds its size
+SETTLED_SHARE = 0.3  # share of the jobs during which caches fill and the allocator reaches its size
 
 
 async def run(testbed: Testbed, options: Options) -> Figures:
@@ -63,7 +64,7 @@ async def run(testbed: Testbed, options: Options) -> Figures:
 
 
 def _growth(samples: Points) -> float:
-    """The slope of a line through what follows the warm-up, for a million jobs."""
+    """The slope of a line through the samples after the warm-up, for a million jobs."""
     settled = [(done, size) for done, size in samples if done >= SETTLED_SHARE * samples[-1][0]]
     if len(settled) < 3:
         return 0.0

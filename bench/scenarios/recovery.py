@@ -1,4 +1,4 @@
-"""A worker dies by kill -9 amid its runs: how long until all of them run on another one, at default settings."""
+"""kill -9 of a worker that is executing runs: the time until all of them run on another worker, with default settings."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ async def run(testbed: Testbed, options: Options) -> Figures:
 
 
 SCENARIO = Scenario(
-    "recovery", "kill -9 a worker with 50 running jobs, all running elsewhere", {"recovery_s": Target(10.0, 5.0)}, run
+    "recovery", "kill -9 a worker with 50 running jobs, all running elsewhere", {"recovery_s": Target(5.0, 2.0)}, run
 )

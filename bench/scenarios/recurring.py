@@ -1,5 +1,5 @@
-"""Many recurring jobs that fire in the same minute, beside many that do not: when the last starts, what each fire costs, what a
-scheduler costs by being there, and how fast schedules are written in bulk."""
+"""Many recurring jobs that fire in the same minute, beside many that do not: when the last one starts, the cost of each fire,
+the cost of an idle scheduler, and how fast schedules are written in bulk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sexton.store.database import Postgres
 from tests.callers import TESTER
 
 JOBS = 100_000
-TENANTS = 50_000  # each with a midnight in its own zone, written in one call
+TENANTS = 50_000  # each with a midnight fire in its own zone, written in one call
 WINDOW_S = 10.0
 
 _encode = msgspec.json.Encoder().encode
@@ -61,7 +61,7 @@ async def _fire(testbed: Testbed, database: Postgres, options: Options, jobs: in
     idle = usage_since()
     ahead_s = fire_at.timestamp() - time.time()
     if ahead_s < (1 if options.quick else 50):
-        raise RuntimeError("writing took so long that planning has begun; this machine is too busy to measure")
+        raise RuntimeError("writing took longer than planned and planning has begun; this machine is too busy to measure")
     testbed.say(f"{jobs:,} fires are due in {ahead_s:.0f} s")
     usage_since = testbed.meter()
     await asyncio.sleep(fire_at.timestamp() - time.time() - 0.5)
@@ -93,7 +93,7 @@ async def _fire(testbed: Testbed, database: Postgres, options: Options, jobs: in
 
 
 async def _write(database: Postgres, documents: list[ScheduleDocument], *, batch: int) -> float:
-    """One transaction for all; a batch is one statement to write and one to plan."""
+    """One transaction for all; each batch is one statement to write and one to plan."""
     began = time.perf_counter()
     async with database.transaction() as connection:
         await connection.execute("SET LOCAL statement_timeout = '300s'")
@@ -103,7 +103,7 @@ async def _write(database: Postgres, documents: list[ScheduleDocument], *, batch
 
 
 def _minutely(count: int, fire_at: datetime) -> list[ScheduleDocument]:
-    """Hourly, in one minute of the hour; the payload tells them apart."""
+    """Hourly, all in one minute of the hour, with different payloads."""
     rule = schedule(now=datetime.now(UTC), cron=f"{fire_at.minute} * * * *")
     return [_document(number, rule, f"herd-{number}") for number in range(count)]
 

@@ -1,4 +1,4 @@
-"""Jobs that sleep, and more and more workers: whether twice as many do twice as much."""
+"""Jobs that sleep, and an increasing number of workers: whether twice as many workers execute twice as many jobs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from bench.scenario import Figures, Options, Scenario, Target, per_job_us
 from bench.testbed import Testbed
 
 WORKERS = (1, 2, 4, 8)
-# So long that eight workers do not fill two cores: at this trickle a claim takes one run, about 1 ms of CPU each. And of
-# differing length, or all slots would turn over in step and a window would hold a few turns only.
+# Long enough that eight workers do not fill two cores: at this low rate a claim takes one run, about 1 ms of CPU each. The
+# durations differ, because otherwise all slots would be free at the same moments and a window would contain only a few of
+# these.
 SLEEP_S = (0.5, 3.5)
 WARM_S = 5.0
 WINDOW_S = 20.0
@@ -40,7 +41,7 @@ async def run(testbed: Testbed, options: Options) -> Figures:
 
 
 async def _rate(testbed: Testbed, count: int, window_s: float) -> tuple[float, float, float | None]:
-    """Starts per second while there is always more to do; of the machine's time, how much all of it took."""
+    """Starts per second while there are always more jobs, and the share of the machine's time that everything took."""
     already, first, warm_s = testbed.record.count, 10_000_000 * count, min(WARM_S, window_s)
     workers = [testbed.start_worker() for _ in range(count)]
     await testbed.until_ready()
@@ -48,7 +49,7 @@ async def _rate(testbed: Testbed, count: int, window_s: float) -> tuple[float, f
     low, high = SLEEP_S
     requests = [
         testbed.doze.request(first + n, low + (high - low) * (n * 0.618034 % 1.0), PAD) for n in range(jobs)
-    ]  # evenly spread over any stretch of them
+    ]  # evenly spread over any part of the sequence
     testbed.say(f"{count} workers: submitting {jobs:,} jobs")
     await testbed.submit(requests)
     await testbed.until_started(already + count * testbed.concurrency, within_s=30)
@@ -68,7 +69,7 @@ async def _rate(testbed: Testbed, count: int, window_s: float) -> tuple[float, f
 
 
 def _possible(testbed: Testbed) -> float:
-    """Per second and worker, if a slot never stood empty."""
+    """Starts per second and worker if no slot were ever empty."""
     return testbed.concurrency / (sum(SLEEP_S) / 2)
 
 

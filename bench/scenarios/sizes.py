@@ -1,5 +1,5 @@
-"""Throughput over sizes: a worker's slots, which bound its claims; worker processes; jobs in one submission. For plots: what
-the knobs do, and that the defaults are near the top."""
+"""Throughput as a function of the worker's slots, which limit its claims; of worker processes; and of jobs per submission. The
+plots show the effect of these settings, and that the defaults are near the top."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JOBS = 60_000
 SLOTS = (1, 3, 10, 30, 100, 300, 1_000, 3_000)
 WORKERS = (1, 2, 3, 4)
 BATCHES = (1, 10, 100, 1_000, 5_000)
-SMALL_PER_S = 400  # what one slot, or one job at a time, may do: fewer jobs there, so that no size takes minutes
+SMALL_PER_S = 400  # the rate of one slot, or of one job at a time: fewer jobs for these, so that no size takes minutes
 
 
 async def run(testbed: Testbed, options: Options) -> Figures:

@@ -1,7 +1,7 @@
 """A stream of jobs submitted some seconds ahead and executed when they are due: how late they start, that none is lost or
-doubled, and up to which rate the system keeps up.
+executed twice, and the highest rate that the system sustains.
 
-One worker unless told otherwise: two cores that carry PostgreSQL, the scheduler and the submitter have no room for a second.
+One worker by default: two cores that run PostgreSQL, the scheduler and the submitter have no room for a second.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from bench.scenario import (
 from bench.submitter import Orders
 from bench.testbed import Testbed
 
-RATE = 8_333.0  # 500,000 a minute
+RATE = 8_333.0  # jobs per second: 500,000 a minute
 SPAN_S = 60.0
 AHEAD_S = (1.0, 20.0)
 STEP_S = 15.0
-STEP_AHEAD_S = (1.0, 3.0)  # the due times of a short step must not spread wider than the step, or they come at a lower rate
+STEP_AHEAD_S = (1.0, 3.0)  # the due times of a short step must not spread wider than the step, or the rate would be lower
 STEP_FACTOR = 1.2
 STEPS = 6
-CLOSE_ENOUGH = 1.05  # between the highest rate held and the lowest not held
+CLOSE_ENOUGH = 1.05  # ratio of the lowest rate that fails to the highest rate that holds
 LATE_S = 1.0
 SETTLE_S = 1.2
 
@@ -79,7 +79,7 @@ async def run(testbed: Testbed, options: Options) -> Figures:
 
 
 async def _highest(testbed: Testbed, held: Held, options: Options) -> tuple[float, Points]:
-    """Up or down from the first until one holds and another does not, then between the two."""
+    """Goes up or down from the first rate until one holds and another does not, then searches between the two."""
     low, high = (held.rate_per_s, None) if held.is_on_time else (0.0, held.rate_per_s)
     tried = [[held.rate_per_s, percentile(held.lags_s, 99)]]
     first = 1_000_000_000

@@ -1,5 +1,5 @@
-"""Submission: in bulk through the SDK, from the arguments to the commit; over HTTP in batches and one by one, until the answer
-that says it is durable."""
+"""Submission: in bulk through the SDK, from the call to the commit; over HTTP in batches and one by one, until the answer that
+the job is durable."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bench.testbed import READY_S, Testbed
 JOBS = 100_000
 BATCH = 1_000
 CALLERS = 4
-SPAN_S = 8.0  # of each way over HTTP, at full size
+SPAN_S = 8.0  # of each kind of HTTP submission, at full size
 
 
 class Http(NamedTuple):
-    """One way to POST: how many jobs in a body, over how many connections."""
+    """One kind of POST: how many jobs in a body, over how many connections."""
 
     suffix: str
     batch: int | None  # none: single jobs
@@ -52,12 +52,12 @@ async def run(testbed: Testbed, options: Options) -> Figures:
     testbed.say(f"submitting {jobs:,} jobs from {CALLERS} callers")
     figures |= await _metered(testbed, "concurrent", lambda: _in_bulk(testbed, jobs, callers=CALLERS))
 
-    url = await _start_api(testbed)
+    url = await start_api(testbed)
     span_s = max(1.0, SPAN_S * min(1.0, jobs / JOBS))
     with tempfile.TemporaryDirectory() as folder:
         for way in HTTP:
             testbed.say(f"{way.suffix} over {way.connections} connections")
-            await _post(way, url, 1.0, Path(folder))  # the first of a kind plans and connects
+            await _post(way, url, 1.0, Path(folder))  # the first request of a kind plans its statements and connects
             figures |= await _metered(testbed, way.suffix, lambda way=way: _post(way, url, span_s, Path(folder)))  # type: ignore[misc]
     return {**figures, "hot_statements": await testbed.server.hot_statements()}
 
@@ -80,7 +80,7 @@ async def _metered(testbed: Testbed, suffix: str, work: Callable[[], Awaitable[D
     if stored < done.jobs:
         raise RuntimeError(f"{suffix or 'bulk'}: {done.jobs:,} jobs were acknowledged, and {stored:,} are there")
     is_http = done.p50_s is not None
-    ours_s = usage.api_s if is_http else usage.client_s  # over HTTP the client is a load generator, and not ours
+    ours_s = usage.api_s if is_http else usage.client_s  # over HTTP the client is a load generator, not Sexton
     figures: dict[str, Any] = {
         "jobs_per_s": done.jobs / done.span_s,
         "cpu_us_per_job": per_job_us(None if usage.server_s is None else ours_s + usage.server_s, done.jobs),
@@ -106,7 +106,7 @@ async def _in_bulk(testbed: Testbed, jobs: int, *, callers: int) -> Done:
 
 
 async def _whole(testbed: Testbed, jobs: int) -> Done:
-    """In one call, all or none."""
+    """In one call: all jobs or none."""
     started_at = time.perf_counter()
     await testbed.app.submit_many(testbed.note.request(number, PAD) for number in range(jobs))
     return Done(jobs, time.perf_counter() - started_at)
@@ -117,7 +117,7 @@ async def _submit(testbed: Testbed, numbers: range) -> None:
         await testbed.app.submit_many(testbed.notes(range(start, min(start + BATCH, numbers.stop))))
 
 
-async def _start_api(testbed: Testbed) -> str:
+async def start_api(testbed: Testbed) -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"

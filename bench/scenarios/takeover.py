@@ -1,4 +1,4 @@
-"""The scheduler that leads most dies by kill -9 while runs fall due all the time: how late the latest of them starts."""
+"""kill -9 of the scheduler that leads the most shards while runs are due all the time: how late the latest of them starts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from bench.testbed import READY_S, Process, Testbed
 
 SCHEDULERS = 3
 PARTITIONS = 64
-KILLS = 3  # the worst counts
+KILLS = 3  # the worst one counts
 EVERY_S = 0.02
 BEFORE_S = 3.0
 AFTER_S = 7.0
-LEAD_S = 2.0  # to submit them in
+LEAD_S = 2.0  # in which the runs are submitted
 
 
 class Taken(NamedTuple):
-    takeover_s: float  # of any run not started when it was killed, from then or from when it was due
-    gap_s: float  # longest time without any start
+    takeover_s: float  # of any run that had not started at the kill, from the kill or from its due time if that was later
+    gap_s: float  # longest time without a start
     lag_before_s: float
     late: Points
 
@@ -75,7 +75,7 @@ async def _kill(testbed: Testbed, first: int, after_s: float) -> Taken:
 
 
 async def _leader(testbed: Testbed) -> tuple[Process, int]:
-    """Once those that live have divided everything among them. A node's name ends in its process id."""
+    """Waits until the live schedulers have divided all shards among them. A node's name ends in its process id."""
     found: dict[int, int] = {}
     schedulers = {process.pid: process for process in testbed.processes if process.role == "scheduler"}
 

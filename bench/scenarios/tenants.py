@@ -1,5 +1,5 @@
-"""Many who share: a quiet tenant beside a noisy one, shares by weight under saturation, what 50,000 tenants cost against one,
-and what sharing costs those who have nobody to share with."""
+"""Many tenants: a quiet tenant beside a noisy one, shares by weight at full load, the cost of 50,000 tenants compared with one,
+and the cost of fair claims when there is only one tenant."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sexton.client.request import Request
 JOBS = 100_000
 QUIET = 10
 WEIGHTS = {"one": 1, "two": 2, "five": 5}
-DOZE_S = 0.04  # a worker's 100 slots then make 2,500 starts per second: full, and the machine is not
+DOZE_S = 0.04  # a worker's 100 slots then make 2,500 starts per second: the slots are full, but the machine is not
 SATURATED_S = 32.0
 WINDOW_S = 10.0
 JOBS_EACH = 2
-PASSES = 3  # of each kind of drain, in turn; the least disturbed of each counts
+PASSES = 3  # of each kind of drain, in turn; the least disturbed pass of each counts
 SETTLE_S = 1.2
 
 
@@ -40,7 +40,7 @@ async def run(testbed: Testbed, options: Options) -> Figures:
 
 
 async def _noisy_neighbour(testbed: Testbed, jobs: int) -> Figures:
-    """Ten jobs of one, when a third of the other's have started."""
+    """Submits ten jobs of the second tenant when a third of the first one's have started."""
     testbed.say(f"submitting {jobs:,} jobs of one tenant")
     await testbed.submit([testbed.note.request(number, PAD, tenant="noisy") for number in range(jobs)])
     testbed.start_worker()
@@ -61,7 +61,7 @@ async def _noisy_neighbour(testbed: Testbed, jobs: int) -> Figures:
 
 
 async def _shares(testbed: Testbed, jobs: int) -> Figures:
-    """A worker whose slots are always full, and three who always have more."""
+    """A worker whose slots are always full, and three tenants that always have more jobs."""
     total = sum(WEIGHTS.values())
     rate = testbed.concurrency / DOZE_S
     counts = {name: int(min(jobs, rate * SATURATED_S) * weight / total * 1.1) for name, weight in WEIGHTS.items()}
@@ -82,7 +82,8 @@ async def _shares(testbed: Testbed, jobs: int) -> Figures:
     testbed.stop()
     rows = testbed.record.rows()[before:]
     began = {name: sorted(at for n, at in rows if first_of[name] <= n < first_of[name] + counts[name]) for name in counts}
-    first, last = min(began[name][0] for name in began), min(began[name][-1] for name in began)  # until one has no more
+    # until the first tenant has no more jobs
+    first, last = min(began[name][0] for name in began), min(began[name][-1] for name in began)
     window_s = min(WINDOW_S, (last - first) / 3)
     return {
         "share_error_pct": _worst_error(began, first, last, window_s),
@@ -93,7 +94,8 @@ async def _shares(testbed: Testbed, jobs: int) -> Figures:
 
 
 def _worst_error(began: Mapping[str, Sequence[float]], first: float, last: float, window_s: float) -> float:
-    """By how many percent of itself a share was off, at worst, over windows that begin at every start of the rarest tenant."""
+    """The largest relative error of a share in percent, over windows that begin at every start of the tenant with the fewest
+    starts."""
     total = sum(WEIGHTS.values())
     worst = 0.0
     for start in (at for at in began["one"] if first <= at <= last - window_s):
@@ -158,7 +160,7 @@ async def _drain(testbed: Testbed, requests: Sequence[Request], environment: Map
 
 
 def _least(costs: Sequence[Cost]) -> Cost:
-    """The passes with the least CPU, and the least time, which need not be the same one."""
+    """The pass with the least CPU and the pass with the least time, which may be different ones."""
     by_cpu = min(costs, key=lambda cost: cost.cpu_us or 0.0)
     return by_cpu._replace(time_us=min(cost.time_us for cost in costs))
 

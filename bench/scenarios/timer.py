@@ -1,4 +1,4 @@
-"""Runs spread over some seconds: how late each starts."""
+"""Runs with due times spread over some seconds: how late each one starts."""
 
 from __future__ import annotations
 

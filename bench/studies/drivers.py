@@ -1,8 +1,8 @@
-"""The driver under the claim loop: asyncpg against psycopg 3 (docs/adr/018).
+"""The driver of the claim loop: asyncpg compared with psycopg 3 (docs/adr/018).
 
-Each claims and finishes the same runs by the product's own statements, with what the store does around them: rows become
-`Claimed`, reports become one JSON text. psycopg is no dependency of ours: install `psycopg[binary]`, and `uvloop` for --uvloop,
-into a folder of its own and name that in PYTHONPATH."""
+Each claims and finishes the same runs by the product's own statements, including the store's work around them: rows become
+`Claimed`, reports become one JSON text. Sexton does not depend on psycopg: install `psycopg[binary]`, and `uvloop` for
+--uvloop, into a separate folder and put that into PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -56,14 +56,15 @@ async def _study(arguments: argparse.Namespace, loop: str) -> None:
 
 
 class Psycopg:
-    """All that a store function asks of a connection, on psycopg: its statements as they are, `$1` and so on."""
+    """The part of asyncpg's connection that the store's functions use, on psycopg: with unchanged statements, `$1` and so
+    on."""
 
     def __init__(self, connection: Any, *, binary: bool) -> None:
         self._new_cursor = partial(importlib.import_module("psycopg").AsyncRawCursor, connection)
         json = importlib.import_module("psycopg.types.string")
-        # The text of a JSON document, as asyncpg brings it: the store decodes payloads by itself.
+        # JSON documents as text, as asyncpg returns them: the store decodes payloads itself.
         connection.adapters.register_loader("jsonb", json.TextBinaryLoader if binary else json.TextLoader)
-        self._cursors: dict[str, Any] = {}  # one for each statement: in a pipeline two are under way at once
+        self._cursors: dict[str, Any] = {}  # one for each statement: in a pipeline two are active at the same time
         self._binary = binary
 
     async def fetch(self, query: str, *args: Any) -> list[Any]:
@@ -88,7 +89,7 @@ async def _drain(server: Server, driver: str, count: int, batch: int, loop: str)
     async with AsyncExitStack() as exits:
         connection, pid, pipeline = await _connect(server.url, driver, exits)
         claim = _claimer(connection, worker_id, batch)
-        await runs.finish(connection, [])  # prepared, like the claim by its first call
+        await runs.finish(connection, [])  # prepares the statement, as the first call does for the claim
         first = await claim()
         meter = Meter(server, pid)
         before, started = await meter.read(), time.perf_counter()
@@ -136,23 +137,23 @@ def _claimer(connection: Any, worker_id: UUID, batch: int) -> Callable[[], Await
     return claim
 
 
-def _reports(claimed: Sequence[Claimed], dice: Random) -> list[run.Report]:
-    return [run.report(one.lease, Succeeded(), dice, started_s=0.001, took_s=0.001) for one in claimed]
+def _reports(claimed: Sequence[Claimed], rng: Random) -> list[run.Report]:
+    return [run.report(one.lease, Succeeded(), rng, started_s=0.001, took_s=0.001) for one in claimed]
 
 
 async def _in_turn(connection: Any, claim: Callable[[], Awaitable[list[Claimed]]], claimed: list[Claimed]) -> int:
-    done, dice = 0, Random(1)
+    done, rng = 0, Random(1)
     while claimed:
-        done += len(await runs.finish(connection, _reports(claimed, dice)))
+        done += len(await runs.finish(connection, _reports(claimed, rng)))
         claimed = await claim()
     return done
 
 
 async def _overlapped(connection: Any, claim: Callable[[], Awaitable[list[Claimed]]], claimed: list[Claimed]) -> int:
-    """The report of one batch and the claim of the next on one connection, sent together."""
-    done, dice = 0, Random(1)
+    """The report of one batch and the claim of the next in one pipeline on one connection."""
+    done, rng = 0, Random(1)
     while claimed:
-        ended, claimed = await asyncio.gather(runs.finish(connection, _reports(claimed, dice)), claim())
+        ended, claimed = await asyncio.gather(runs.finish(connection, _reports(claimed, rng)), claim())
         done += len(ended)
     return done
 

@@ -1,5 +1,5 @@
-"""What each knob does to a drain: `python -m bench.studies.knobs`. One is turned at a time, and each turn is measured beside
-the default, in turns on one server, so that a slow minute of the machine hits both."""
+"""The effect of each setting on a drain: `python -m bench.studies.knobs`. It changes one setting at a time and measures it and
+the default in alternating runs on one server, so that a slow minute of the machine affects both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .testbed import say, tell
 JOBS = 50_000
 PASSES = 3
 
-USUAL = {"fillfactor": "90"}  # what the migrations set
+USUAL = {"fillfactor": "90"}  # as the migrations set it
 INTAKE, REPORTER = "sexton.worker.intake", "sexton.worker.reporter"
 
 
@@ -96,7 +96,7 @@ def _environment(turn: Turn) -> dict[str, str]:
 
 
 async def _set(testbed: Testbed, turn: Turn, *, is_turned: bool) -> None:
-    """The names and values are those above."""
+    """The names and values in `KNOBS`."""
     for name, value in turn.server.items():
         await testbed.server.monitor.execute(
             f"ALTER SYSTEM SET {name} = {value}" if is_turned else f"ALTER SYSTEM RESET {name}"
@@ -109,7 +109,7 @@ async def _set(testbed: Testbed, turn: Turn, *, is_turned: bool) -> None:
 
 
 def _ratio(turned: Sequence[float | None], usual: Sequence[float | None]) -> float | None:
-    """Of the middle ones."""
+    """The mean of the middle values."""
     if any(value is None for value in (*turned, *usual)):
         return None
     return statistics.median(filter(None, turned)) / statistics.median(filter(None, usual))

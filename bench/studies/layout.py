@@ -1,8 +1,8 @@
-"""One table of live runs whose rows change state, against one table per state (docs/adr/017).
+"""One table of live runs whose rows change state, compared with one table per state (docs/adr/017).
 
-Both have the real columns and the indexes they truly need, and both do what a claim and a report do to a run and no more: jobs,
-history and the choice of tenants are the same for either and left out. `one` is the layout of the product, `two` has one table
-for the ready and one for the running, `bare` is `one` without the indexes that a plain run is not in."""
+Both have the real columns and the indexes they need, and both do what a claim and a report do to a run and nothing else: jobs,
+history and the choice of tenants are the same for both and left out. `one` is the layout of the product, `two` has one table
+for ready runs and one for running ones, `bare` is `one` without the indexes that a plain run is not in."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ WITH picked AS MATERIALIZED (
 class Layout(NamedTuple):
     name: str
     make: str
-    ready: str  # the table that runs are ready in
-    claim: str  # $1 worker, $2 how many: ids and tokens
-    finish: str  # $1 ids, $2 their token, $3 worker; by the primary key, whatever the planner believes
+    ready: str  # the table of the ready runs
+    claim: str  # $1 worker, $2 count; returns ids and tokens
+    finish: str  # $1 ids, $2 their token, $3 worker; by the primary key, whatever the planner estimates
 
 
-# A run in the second table needs the key that tells it apart from its siblings as well: overlap, cancel and the status of a job
-# ask for all live runs of a job. What only the waiting and the ready have (expiry, parking, counting) stays with the first.
+# The second table also needs the key that identifies a run among its siblings: overlap, cancel and the status of a job ask for
+# all live runs of a job. Indexes that only waiting and ready runs need (expiry, parking, counting) stay with the first table.
 _COPY = (
     "id, job_id, fire_at, due_at, deadline_at, job_version, seq, timeout_s, lease_s, lost_count, lane, partition, "
     "at_most_once, origin, queue, tenant, task, limit_key, overlap"
@@ -61,7 +61,8 @@ UPDATE study.runs r SET state = 'running', worker_id = $1, token = r.token + 1, 
 WHERE r.id = ANY (ARRAY(SELECT id FROM picked)) RETURNING r.id, r.token""",
     "DELETE FROM study.runs r WHERE r.id = ANY ($1) AND r.token = $2 AND r.worker_id IS NOT DISTINCT FROM $3 RETURNING r.id",
 )
-# Not a layout that could be: it tells what the indexes cost that a plain run is never in, by their predicates alone.
+# Not a possible layout: it shows the cost of the indexes that a plain run is never in, which is only the check of their
+# predicates.
 BARE = ONE._replace(
     name="bare",
     make="""CREATE TABLE study.runs (LIKE sexton.runs INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)
@@ -106,7 +107,7 @@ async def _study(runs: int, batches: Sequence[int], repeat: int) -> None:
     async with study_server() as server:
         for repetition in range(repeat):
             for batch in batches:
-                # In turn, so that neither has the warmer machine.
+                # in turn, so that neither has the warmer machine
                 for layout in (ONE, TWO, BARE) if repetition % 2 == 0 else (BARE, TWO, ONE):
                     say(f"{layout.name}, batches of {batch}, {repetition + 1} of {repeat}")
                     await _drain(server, layout, runs, batch)

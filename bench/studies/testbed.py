@@ -1,4 +1,4 @@
-"""What the studies share: the server to themselves, and what one of its processes and this one have used."""
+"""What the studies share: an exclusive server, and the CPU that one of its processes and this process have used."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ import psutil
 from bench.server import Server, fresh_server
 from bench.testbed import machine_to_ourselves
 
-Conn = asyncpg.Connection  # of the driver, bare: a study measures statements, not the store around them
+Conn = asyncpg.Connection  # a plain asyncpg connection: a study measures statements, not the store around them
 
 
 class Used(NamedTuple):
-    """Since the reading it was asked for."""
+    """Usage since the reading that returned it."""
 
     client_s: float
-    server_s: float  # of the one server process that served the connection
+    server_s: float  # the server process of the connection
     wal_bytes: int
     dead_tuples: int
 
 
 @asynccontextmanager
 async def study_server() -> AsyncIterator[Server]:
-    """A migrated, empty database on a durable server of our own, as the scenarios have it."""
+    """A migrated, empty database on a durable server for this study, as in the scenarios."""
     folder = Path(tempfile.mkdtemp(prefix="sexton-study-"))
     try:
         with machine_to_ourselves(say):
             async with fresh_server(folder, None, None) as server:
-                # Statements are not counted here, and a line of log for each would be paid by whoever sends more of them.
+                # Statements are not counted here: a log line for each would cost more where more are sent.
                 await server.monitor.execute("ALTER SYSTEM SET log_statement = 'none'")
                 await server.monitor.execute("SELECT pg_reload_conf()")
                 yield server
@@ -46,7 +46,7 @@ async def study_server() -> AsyncIterator[Server]:
 
 
 class Meter:
-    """CPU of this process and of one server process, WAL and dead rows of the whole server, from one reading to the next."""
+    """CPU of this process and of one server process, WAL and dead rows of the whole server, between two readings."""
 
     def __init__(self, server: Server, backend_pid: int) -> None:
         self._server, self._backend = server, psutil.Process(backend_pid)

@@ -1,7 +1,7 @@
-"""What knows which run is due next: the index of the database, a heap or a timing wheel in memory (docs/adr/016).
+"""Finds the run that is due next by the index of the database, a heap or a timing wheel in memory (docs/adr/016).
 
 For each number of waiting runs: the cost of one more, of finding the earliest, of taking 10,000 that are due, the memory it
-holds, and how long a scheduler that starts has to wait for it.
+uses, and how long a scheduler that starts has to wait for it.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Heap:
 
 
 class Wheel:
-    """Four wheels of 256 slots, ticks of 10 ms: 2.56 s, 11 min, 46 h, 497 days. A slot of an outer wheel is dealt to the inner
-    ones when its time comes."""
+    """Four wheels of 256 slots, ticks of 10 ms: 2.56 s, 11 min, 46 h, 497 days. A slot of an outer wheel is moved to the inner
+    wheels when its time comes."""
 
     TICK_S = 0.01
     BITS = 8
@@ -89,7 +89,7 @@ class Wheel:
         self._slots[level][(tick >> (level * self.BITS)) & 255].append(entry)
 
     def next_at(self) -> float | None:
-        """Exact: the earliest in the first slot that holds anything."""
+        """Exact: the earliest entry in the first non-empty slot."""
         for level, slots in enumerate(self._slots):
             first = (self._tick >> (level * self.BITS)) & 255
             for number in range(first, 256):
@@ -158,7 +158,7 @@ async def _fill(connection: Conn, size: int) -> None:
 async def _index(server: Server, connection: Conn, size: int) -> None:
     index_bytes = await connection.fetchval("SELECT pg_relation_size('sexton.runs_due')")
     backend = psutil.Process(connection.get_server_pid())
-    # With and without the index that is the timer; the rest of the row is written whichever structure waits for it.
+    # With and without the index that is the timer; the other columns are written with any structure.
     insert_us = {}
     for name in ("with", "without"):
         if name == "without":
@@ -212,7 +212,7 @@ async def _index(server: Server, connection: Conn, size: int) -> None:
         next_p99_us=sorted(peeks_us)[int(PEEKS * 0.99)],
         pop_10000_ms=pop_s * 1e3,
         pop_10000_cpu_ms=pop_cpu_s * 1e3,
-        only_marking_10000_ms=mark_s * 1e3,  # what a structure in memory does not save: the rows become ready all the same
+        only_marking_10000_ms=mark_s * 1e3,  # a structure in memory does not save this: the rows become ready in any case
         memory_mib=0.0,
         disk_mib=index_bytes / 2**20,
         rebuild_s=ready_s,
@@ -226,7 +226,7 @@ async def _in_memory(connection: Conn, name: str, size: int, build: Callable[[Se
     started = time.perf_counter()
     entries = await _read(connection)
     read_s = time.perf_counter() - started
-    gc.disable()  # else every large list is looked through again and again
+    gc.disable()  # otherwise the collector scans every large list again and again
     now = time.time()
     timer = build(entries, now)
     del entries
@@ -236,8 +236,8 @@ async def _in_memory(connection: Conn, name: str, size: int, build: Callable[[Se
     gc.enable()
     gc.freeze()
 
-    dice = Random(1)
-    more = [(now + 3600 + dice.random() * WEEK_S, n) for n in range(100_000)]
+    rng = Random(1)
+    more = [(now + 3600 + rng.random() * WEEK_S, n) for n in range(100_000)]
     started = time.perf_counter()
     for entry in more:
         timer.add(entry)
@@ -270,7 +270,7 @@ async def _in_memory(connection: Conn, name: str, size: int, build: Callable[[Se
 
 
 async def _read(connection: Conn) -> list[Entry]:
-    """As lean as it goes: 16 bytes of id as one number, due as a float."""
+    """As small as possible: 16 bytes of id as one number, the due time as a float."""
     entries: list[Entry] = []
     async with connection.transaction():
         cursor = await connection.cursor(

@@ -1,4 +1,4 @@
-"""The benchmarks still run, and say what others read in them."""
+"""The benchmarks run, and their output has the figures that other programs read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+import bench.__main__ as command
 from bench import backlog, machine, record, submitter
-from bench.scenario import Scenario, Target, distribution
+from bench.scenario import Scenario, Target, distribution, per_job_us
 from bench.scenarios import ALL
-from bench.tables import open_client, summary
+from bench.tables import level, missed, summary
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = {
@@ -40,9 +41,9 @@ async def measure(scenario: str, *options: str) -> dict[str, Any]:
         sys.executable, "-m", "bench", scenario, "--json", "--shared", *options,
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    said, complaint = await process.communicate()
+    output, complaint = await process.communicate()
     assert process.returncode == 0, complaint.decode()
-    (line,) = said.decode().splitlines()
+    (line,) = output.decode().splitlines()
     outcome: dict[str, Any] = json.loads(line)
     return outcome
 
@@ -62,6 +63,7 @@ async def test_drain_tells_rate_and_cost_per_job() -> None:
     assert outcome["postgres"]["settings"]["fsync"] == outcome["postgres"]["settings"]["synchronous_commit"] == "on"
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 async def test_latency_tells_the_way_from_submission_to_start() -> None:
     outcome = await measure("latency", "--jobs", "10")
@@ -100,12 +102,38 @@ async def test_takeover_kills_the_leader_and_every_run_starts() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(180)
+async def test_neighbours_compares_the_others_alone_and_beside_each_kind() -> None:
+    outcome = await measure("neighbours", "--quick")
+    kinds = {"schedule", "run", "limit", "key", "silent"}
+    assert outcome.keys() >= CONDITIONS | {f"{kind}_ratio" for kind in kinds}
+    assert outcome["worst_ratio"] == max(outcome[f"{kind}_ratio"] for kind in kinds) > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(120)
+async def test_poison_buries_no_innocent_and_tells_how_late_they_were() -> None:
+    outcome = await measure("poison", "--quick")
+    assert outcome.keys() >= CONDITIONS | {"lag_p50_s", "lag_p99_s", "lag_max_s", "all_ended_s", "restart_s"}
+    assert (outcome["innocents_buried"], outcome["poison"], outcome["deaths_beyond_bound"]) == (0, 1, 0)
+    assert 0 < outcome["down_share"] < 1
+    assert outcome["slot_s_lost_per_poison"] > 0
+    assert outcome["workers_lost"] <= 2
+
+
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 async def test_memory_tells_what_each_process_holds_beside_what_waits() -> None:
     outcome = await measure("memory", "--quick", "--waiting", "3000")
     assert outcome.keys() >= CONDITIONS | {"rss_mib", "rss_mib_scheduler", "growth_mib_per_million"}
     assert (outcome["waiting"], outcome["executions"], outcome["jobs_seen"]) == (3000, 3000, 1000)
     assert outcome["series"]["rss_mib_over_jobs"][-1][0] == 1000
+
+
+def test_the_cost_of_jobs_that_no_meter_saw_is_not_known() -> None:
+    """A few jobs may all have started before the first reading of the meter."""
+    assert per_job_us(1.5, 0) is None
+    assert per_job_us(1.5, 1_000) == pytest.approx(1500)
 
 
 FAILING = """
@@ -123,15 +151,16 @@ main.main()
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 async def test_all_goes_on_after_a_failure_and_says_so() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", FAILING, "all", "--json", "--shared",
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    said, complaint = await process.communicate()
+    output, complaint = await process.communicate()
     assert process.returncode == 1
-    failed, worked = map(json.loads, said.decode().splitlines())
+    failed, worked = map(json.loads, output.decode().splitlines())
     assert failed == {"scenario": "fails", "failed": "no luck"}
     assert (worked["scenario"], worked["speed"]) == ("works", 15.0)
     assert worked.keys() >= CONDITIONS
@@ -139,10 +168,10 @@ async def test_all_goes_on_after_a_failure_and_says_so() -> None:
 
 
 def test_every_scenario_of_the_design_is_there_and_what_takes_long_comes_last() -> None:
-    """Each has bars in docs/performance.md."""
+    """Each figure has a target in docs/performance.md."""
     assert ALL.keys() >= {
         "drain", "herd", "steady", "submit", "latency", "timer", "depth", "recurring", "tenants", "recovery", "takeover",
-        "idle", "memory", "bloat", "scale",
+        "poison", "neighbours", "idle", "memory", "bloat", "scale",
     }  # fmt: skip
     assert list(ALL)[-3:] == ["bloat", "depth", "memory"]
 
@@ -157,8 +186,24 @@ def test_the_summary_says_of_each_figure_whether_it_was_reached() -> None:
         "machine": {"cores": 2, "cpu": "any"}, "postgres": {"version": "18"},
     }  # fmt: skip
     assert summary([(scenario, outcome), (scenario, None)]).row_count == 3
-    assert [open_client(Target(10, 20), value) for value in (9, 10, 20, None)] == ["no", "must", "goal", "unknown"]
-    assert [open_client(Target(90, 70), value) for value in (91, 90, 70)] == ["no", "must", "goal"]
+    assert [level(Target(10, 20), value) for value in (9, 10, 20, None)] == ["no", "must", "goal", "unknown"]
+    assert [level(Target(90, 70), value) for value in (91, 90, 70)] == ["no", "must", "goal"]
+    assert missed([(scenario, outcome), (scenario, None)]) == ["drain: cpu_us is None, and must be 90"]
+
+
+@pytest.mark.parametrize(("speed", "options", "code"), [(9, ["--judge"], 1), (10, ["--judge"], 0), (9, [], 0)])
+def test_a_missed_must_is_an_exit_code_if_figures_are_judged(
+    monkeypatch: pytest.MonkeyPatch, speed: float, options: list[str], code: int
+) -> None:
+    async def run(*_: Any) -> dict[str, Any]:
+        return {"scenario": "drain", "speed": speed}
+
+    monkeypatch.setattr(command, "ALL", {"drain": Scenario("drain", "", {"speed": Target(10, 20)}, run)})
+    monkeypatch.setattr(command, "_measure", run)
+    monkeypatch.setattr(sys, "argv", ["bench", "drain", "--json", *options])
+    with pytest.raises(SystemExit) as exited:
+        command.main()
+    assert int(exited.value.code or 0) == code
 
 
 def test_a_distribution_ends_with_the_latest_of_all() -> None:
@@ -166,7 +211,7 @@ def test_a_distribution_ends_with_the_latest_of_all() -> None:
 
 
 def test_the_cpu_of_a_process_that_has_ended_is_still_ours() -> None:
-    """Or a submitter that is done would count as work of somebody else."""
+    """Otherwise a submitter that has ended would count as other load of the machine."""
     before = machine.tree_cpu_s(os.getpid())
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
     assert machine.tree_cpu_s(os.getpid()) - before >= 0.25

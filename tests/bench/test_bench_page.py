@@ -1,4 +1,4 @@
-"""The page about performance: what the benchmarks wrote, and nothing else."""
+"""The page about performance contains what the benchmarks wrote, and nothing else."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_knob_is_shown_beside_its_default(docs: Path) -> None:
 def test_a_series_becomes_a_picture(docs: Path) -> None:
     page.main(docs.parent)
     assert [picture.name for picture in (docs / "performance").iterdir()] == ["slots.svg"]
-    drawn = ElementTree.fromstring((docs / "performance" / "slots.svg").read_text())  # our own
+    drawn = ElementTree.fromstring((docs / "performance" / "slots.svg").read_text())  # our own output, so it is safe to parse
     assert len(drawn.findall("{http://www.w3.org/2000/svg}polyline")) == 1
 
 

@@ -1,4 +1,4 @@
-"""The table of peers: nobody is silently left out, and the best of the repetitions is told."""
+"""The table of peers: every peer has a row, also if it is missing, and the best repetition is shown."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_row_tells_rates_costs_waits_and_the_worst_noise() -> None:
     ]
 
 
-def test_who_is_missing_or_failed_has_a_row_that_says_so() -> None:
+def test_a_missing_or_failed_product_has_a_row_that_says_so() -> None:
     measured = {"sexton": {"drain1": [{"error": "it fell over"}]}}
     ours, theirs = report.rows([SEXTON, CELERY], measured, missing={"celery": "no redis-server"})
     assert ours[1] == "FAILED"
@@ -85,7 +85,7 @@ def test_the_markdown_has_a_head_a_rule_and_a_line_per_peer() -> None:
     assert len({line.count("|") for line in lines}) == 1
     assert "drain, 1 worker" in lines[0]
     assert "spread over 5 s" in lines[0]
-    assert "2 workers" not in lines[0], "nobody asked for that phase"
+    assert "2 workers" not in lines[0], "that phase was not requested"
 
 
 def test_a_slow_peer_drains_as_many_as_it_does_in_a_while_and_a_quick_one_all() -> None:

@@ -1,4 +1,4 @@
-"""Celery over Redis. Redis keeps the jobs in memory and saves now and then: nothing is durable when a call returns."""
+"""Celery over Redis. Redis keeps the jobs in memory and saves from time to time: a job is not durable when a call returns."""
 
 # mypy: disable-error-code="import-not-found,import-untyped,untyped-decorator"
 from __future__ import annotations
@@ -30,7 +30,7 @@ def note(number: int, pad: str) -> None:
 
 class Client:
     async def setup(self) -> None:
-        """Redis needs none."""
+        """Redis needs no setup."""
 
     async def submit(self, payloads: Sequence[drive.Payload]) -> None:
         with app.producer_or_acquire() as producer:  # there is no bulk call

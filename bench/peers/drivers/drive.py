@@ -1,6 +1,7 @@
-"""One process of one peer: `python -m bench.peers.drivers.drive PEER COMMAND [ARGUMENT...]`. It says one line of JSON.
+"""One process of one peer: `python -m bench.peers.drivers.drive PEER COMMAND [ARGUMENT...]`. It prints one line of JSON.
 
-setup; submit N; warm; trickle N; at N LEAD_S SPAN_S; or `work` and whatever else the driver has, which run until killed.
+The commands: setup; submit N; warm; trickle N; at N LEAD_S SPAN_S; `work`, and the driver's other commands, which run until
+killed.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ T = TypeVar("T")
 
 
 class Client(Protocol):
-    """The submitting side; connected when it is handed out."""
+    """The submitting side; it is already connected."""
 
     async def setup(self) -> None: ...
 
     async def submit(self, payloads: Sequence[Payload]) -> None:
-        """In bulk, if the peer has a call for it."""
+        """Submits in bulk, if the peer has a call for it."""
 
     async def submit_one(self, payload: Payload) -> None: ...
 
     async def submit_at(self, jobs: Sequence[tuple[Payload, float]]) -> None:
-        """Each with the time at which it is due."""
+        """Submits each job with the time at which it is due."""
 
 
 class Driver(Protocol):
@@ -49,7 +50,7 @@ def url() -> str:
 
 
 def settings() -> dict[str, Any]:
-    """Those of the catalogue."""
+    """The driver's commands that the catalogue names."""
     found: dict[str, Any] = json.loads(os.environ["BENCH_SETTINGS"])
     return found
 
@@ -94,13 +95,13 @@ async def _trickle(client: Client, count: int) -> dict[str, Any]:
         await client.submit_one(payload(-1))
         await asyncio.sleep(0.02)
     await asyncio.sleep(1.0)
-    dice = random.Random(0)
+    rng = random.Random(0)
     calls = []
     for number in range(count):
         called_at = time.time()
         await client.submit_one(payload(number))
         calls.append((called_at, time.time()))
-        await asyncio.sleep(dice.uniform(*SPACING_S))
+        await asyncio.sleep(rng.uniform(*SPACING_S))
     return {"calls": calls}
 
 

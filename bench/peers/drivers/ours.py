@@ -1,4 +1,4 @@
-"""Sexton itself, driven as the peers are."""
+"""Sexton itself, driven in the same way as the peers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Client:
 
 @asynccontextmanager
 async def client() -> AsyncIterator[Client]:
-    app = App(drive.url())  # connects with the first submission: at setup there is nothing to connect to
+    app = App(drive.url())  # connects with the first submission: during setup there is no schema yet
     try:
         yield Client(app)
     finally:

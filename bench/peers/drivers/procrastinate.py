@@ -36,7 +36,7 @@ class Client:
         await note.defer_async(**payload)
 
     async def submit_at(self, jobs: Sequence[tuple[drive.Payload, float]]) -> None:
-        for at, together in groupby(jobs, key=lambda job: job[1]):  # one bulk call knows one time
+        for at, together in groupby(jobs, key=lambda job: job[1]):  # one bulk call takes one due time
             at_that_time = note.configure(schedule_at=datetime.fromtimestamp(at, UTC))
             for batch in drive.batches([payload for payload, _ in together], BATCH):
                 await at_that_time.batch_defer_async(*batch)

@@ -74,9 +74,9 @@ async function main() {
   const { open, work } = await import(`./${name}.mjs`);
   if (command === 'work') return work();
   const client = await open(command);
-  const said = await commands[command](client, ...words.map(Number));
+  const answer = await commands[command](client, ...words.map(Number));
   await client.close();
-  console.log(JSON.stringify(said));
+  console.log(JSON.stringify(answer));
 }
 
 if (process.argv[1].endsWith('drive.mjs')) {
