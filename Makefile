@@ -12,7 +12,7 @@ INSTALLED := .venv/.installed
 # What depends on the server; drivers and the embedded server itself are tested once.
 STORE_TESTS = tests/store tests/operations tests/migration --ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py
 ON_NEWEST_TOO = $(addprefix tests/store/,test_connections.py test_embedded.py test_plans.py test_schedule_plans.py)
-SERVICE_TESTS = $(filter-out $(addprefix tests/,__pycache__/ operations/ process/ simulation/ store/),$(wildcard tests/*/)) $(ON_NEWEST_TOO)
+SERVICE_TESTS = $(filter-out $(addprefix tests/,__pycache__/ migration/ operations/ process/ simulation/ store/),$(wildcard tests/*/)) $(ON_NEWEST_TOO)
 OLDEST = /usr/lib/postgresql/15/bin
 
 PYTEST_ARGS ?=
@@ -24,6 +24,9 @@ MINUTES ?= 10
 HOURS ?= 1
 FIGURES := .cache/bench
 SCENARIOS ?= drain herd latency submit
+
+# Where this is set, Python compiles every module at every start, and the tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 # A mirror that pip knows from the environment serves uv as well.
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
@@ -46,7 +49,7 @@ check: lint ## Tier 1, under 3 minutes: lint, the domain, the store on PostgreSQ
 	$(BIN)/pytest -n 2 --dist=worksteal tests/unit $(STORE_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test
-test: setup system ## Tier 2, under 8 minutes: lint and all tests, on PostgreSQL 18, the store's on 15, the oldest that is supported
+test: setup system ## Tier 2, 9 minutes: lint and all tests, on PostgreSQL 18, the store's on 15, the oldest that is supported
 	@# Process tests wait most of the time, and for seconds that a promise names: the others have lower priority.
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-process-and-store test-services test-beside
 
@@ -62,7 +65,7 @@ test-process: setup ## Only the tests with real processes: SIGKILL, SIGSTOP, out
 .PHONY: test-process-and-store
 test-process-and-store: test-process
 	@# Where there is no 15, on 18.
-	nice $(BIN)/pytest $(STORE_TESTS) $$(test -x $(OLDEST)/postgres && echo --postgres=15) $(PYTEST_ARGS)
+	nice $(BIN)/pytest -n 2 --dist=worksteal $(STORE_TESTS) $$(test -x $(OLDEST)/postgres && echo --postgres=15) $(PYTEST_ARGS)
 
 .PHONY: test-services
 test-services: setup
@@ -71,7 +74,7 @@ test-services: setup
 .PHONY: test-beside
 test-beside: setup
 	@nice $(MAKE) --no-print-directory lint
-	nice $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
+	nice $(BIN)/pytest -n 2 --dist=worksteal tests/simulation $(PYTEST_ARGS)
 
 .PHONY: test-versions
 test-versions: setup ## Only the store's tests, on PostgreSQL 15, 16 and 18
@@ -139,6 +142,10 @@ chaos-failover: setup ## Kill the primary of a replicated PostgreSQL under load 
 .PHONY: chaos-upgrade
 chaos-upgrade: setup ## The last release and this tree on one database, migrated under load (ARGS='--seconds 120')
 	$(BIN)/python -m chaos.upgrade $(ARGS)
+
+.PHONY: mutants
+mutants: setup ## Hand-made slips in copies of the tree, each against the tests that must catch it; 95 % at least (ARGS='--count 20')
+	nice $(BIN)/python -m tools.mutants $(ARGS)
 
 .PHONY: soak
 soak: setup ## 500 jobs/s for an hour: memory, connections, files and tables stay as they are (HOURS=1)

@@ -15,7 +15,7 @@ async def send_invoice(ctx: Context, user_id: int) -> dict[str, int]:
 async def main() -> None:
     async with app:
         job = await send_invoice.submit(user_id=42, delay="1s", key="invoice-42")
-        print(job.id, "submitted" if job.created else "was there already")
+        print(job.id, "submitted" if job.created else "already existed")
         print(await job.result(timeout="30s"))
 
 

@@ -1,7 +1,7 @@
 // A Sexton worker in plain JavaScript: Node 18 or newer, no packages.
 // SEXTON_API_URL=http://127.0.0.1:8474 node remote_worker.mjs
 const api = process.env.SEXTON_API_URL ?? "http://127.0.0.1:8474";
-const lease = Number(process.env.LEASE ?? 30); // seconds; after such a silence others take over the runs
+const lease = Number(process.env.LEASE ?? 30); // seconds; without a heartbeat for this long, other workers take over the runs
 const slots = 4;
 
 // The tasks of this worker. A thrown error fails the attempt.
@@ -25,7 +25,7 @@ async function post(path, body, signal) {
 }
 
 async function work(run) {
-  const report = (verb, said) => post(`/v1/runs/${run.run_id}/${verb}`, { lease: run.lease, ...said });
+  const report = (verb, fields) => post(`/v1/runs/${run.run_id}/${verb}`, { lease: run.lease, ...fields });
   const outcome = await Promise.resolve(tasks[run.handler](run.payload, (progress) => report("heartbeat", { progress }))).then(
     (result) => ["complete", { result }],
     (error) => ["fail", { error: { type: error.name, message: error.message }, permanent: error instanceof TypeError }],

@@ -2,7 +2,7 @@
 # A Sexton worker in bash and curl: one run at a time, its payload as JSON on the standard input of a command.
 # SEXTON_API_URL=http://127.0.0.1:8474 ./remote_worker.sh
 api=${SEXTON_API_URL:-http://127.0.0.1:8474}
-lease=${LEASE:-30} # seconds; after such a silence others take over the runs
+lease=${LEASE:-30} # seconds; without a heartbeat for this long, other workers take over the runs
 worker='' stopping=''
 
 # The tasks of this worker. Exit code 0: success, the output is the result; 75: retry; others: permanent failure.
@@ -14,7 +14,7 @@ field() { local rest=${answer#*"\"$1\":\""} && echo "${rest%%\"*}"; } # the firs
 quoted() { tr -d '\000-\010\013-\037' | sed 's/[\\"]/\\&/g; s/\t/ /g' | awk '{ printf "%s%s", sep, $0; sep = "\\n" }'; }
 
 work() {
-  local run_id handler signed payload out code verb said
+  local run_id handler signed payload out code verb fields
   run_id=$(field run_id) handler=$(field handler) signed=$(field lease)
   payload=${answer#*'"payload":'} payload=${payload%',"attempt":'*}
   while sleep "$((lease / 3))" && kill -0 $$; do # as long as this process lives
@@ -25,12 +25,12 @@ work() {
   kill $!
   out=$(quoted <<<"$out")
   case $code in
-    0) verb=complete said="\"result\":\"$out\"" ;;
-    75) verb=fail said="\"error\":\"$out\"" ;;
-    *) verb=fail said="\"error\":\"exit $code: $out\",\"permanent\":true" ;;
+    0) verb=complete fields="\"result\":\"$out\"" ;;
+    75) verb=fail fields="\"error\":\"$out\"" ;;
+    *) verb=fail fields="\"error\":\"exit $code: $out\",\"permanent\":true" ;;
   esac
   # The same report may be sent again after a lost answer: it counts once.
-  until post "/v1/runs/$run_id/$verb" <<<"{\"lease\":\"$signed\",$said}"; do sleep 1; done
+  until post "/v1/runs/$run_id/$verb" <<<"{\"lease\":\"$signed\",$fields}"; do sleep 1; done
   echo
 }
 

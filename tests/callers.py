@@ -1,4 +1,4 @@
-"""On whose behalf tests call operations."""
+"""The callers on whose behalf tests call operations."""
 
 from __future__ import annotations
 

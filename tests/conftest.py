@@ -1,4 +1,4 @@
-"""Real PostgreSQL for every test that asks for one: one server per pytest process, one database per test."""
+"""A real PostgreSQL for every test that needs one: one server per pytest process, one database per test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
 
-# What make test says must not hang on the dice. SEXTON_TEST_RANDOM=1 throws them, to find what these examples do not.
+# The result of make test must not depend on chance. SEXTON_TEST_RANDOM=1 draws new examples, to find what these do not.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 if not os.environ.get("SEXTON_TEST_RANDOM"):
     settings.load_profile("steady")
@@ -43,7 +43,7 @@ HOW_TO_GET = {
     "The previous release": "install git, and fetch the commit in tests/migration/previous: git fetch --unshallow",
 }
 
-# Speed over durability: what a crash of this machine would cost is a test run.
+# Speed over durability: after a crash of this machine only the test run is lost.
 FAST_SETTINGS: Mapping[str, str] = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -54,7 +54,20 @@ FAST_SETTINGS: Mapping[str, str] = {
     "autovacuum": "on",
 }
 
-# Waits for the end of its input, that is for the end of pytest, be it by kill -9; then ends the server and its files.
+# A migrated database has partitions for two weeks, which no test needs: a statement makes those that it misses. Without them
+# the template has fewer files to copy, and plans have fewer tables to look at.
+KEEP_PARTITIONS_OF_TODAY = """
+SELECT sexton.drop_partition(parent.relname, child.relname)
+FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid JOIN pg_class parent ON parent.oid = i.inhparent
+CROSS JOIN LATERAL (SELECT CASE parent.relname WHEN 'executions' THEN 'YYYYMMDD' ELSE 'IYYY"w"IW' END AS form) f
+CROSS JOIN LATERAL (SELECT substr(child.relname, length(parent.relname) + 2) AS suffix) s
+WHERE parent.relname IN ('jobs', 'endings', 'executions') AND s.suffix ~ '^[0-9]'
+  AND s.suffix NOT BETWEEN to_char(timezone('UTC', now()) - interval '1 day', f.form)
+    AND to_char(timezone('UTC', now()) + interval '1 day', f.form)
+"""
+
+# Waits for the end of its standard input, which is the end of pytest even after kill -9; then ends the server and removes its
+# files.
 GUARD = """
 cat >/dev/null
 if pid=$(head -n 1 "$1/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid" 2>/dev/null; then
@@ -150,17 +163,19 @@ def server_url(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def template(server_url: Callable[[str], str]) -> AsyncIterator[str]:
-    """The name of a migrated database, for cloning: nothing may stay connected to it."""
+    """The name of a migrated database, for cloning: no connection to it may stay open."""
     async with _database(server_url) as name:
         database = await Postgres.open(server_url(name))
         await migrations.migrate(database)
         await database.close()
+        async with _connected(server_url(name)) as connection:
+            await connection.execute(KEEP_PARTITIONS_OF_TODAY)
         yield name
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def watched_template(server_url: Callable[[str], str], template: str) -> AsyncIterator[str]:
-    """The same with the trigger that refuses illegal changes of runs."""
+    """The same with the trigger that rejects illegal changes of runs."""
     async with _database(server_url, template) as name:
         async with _connected(server_url(name)) as connection:
             await transitions.install(connection)
@@ -194,8 +209,7 @@ async def empty_database_url(server_url: Callable[[str], str]) -> AsyncIterator[
 @pytest.fixture
 async def database_url(server_url: Callable[[str], str], template_of_test: str) -> AsyncIterator[str]:
     async with _database(server_url, template_of_test) as name:
-        # A clone looks to the product like a copy of production, and it rightly refuses to run on one:
-        # rule "a clone does not fire".
+        # To the product a clone looks like a copy of production, and it refuses to run on one: rule "a clone does not fire".
         async with _connected(server_url(name)) as connection:
             await cluster.adopt(connection)
         yield server_url(name)
@@ -209,7 +223,7 @@ async def connection(database_url: str) -> AsyncIterator[asyncpg.Connection[asyn
 
 @pytest.fixture
 def fresh_databases(server_url: Callable[[str], str], template: str) -> Callable[[], AbstractAsyncContextManager[str]]:
-    """Any number of migrated databases, one after the other."""
+    """Creates any number of migrated databases, one after the other."""
 
     @asynccontextmanager
     async def fresh() -> AsyncIterator[str]:
@@ -221,7 +235,7 @@ def fresh_databases(server_url: Callable[[str], str], template: str) -> Callable
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Postgres]:
-    opened = await Postgres.open(database_url)
+    opened = await Postgres.open(database_url, direct=True)  # the proof costs a connection; test_database.py has it
     yield opened
     await opened.close()
 
@@ -244,7 +258,7 @@ def _version(config: pytest.Config) -> int:
 def _throwaway_server(version: int, settings: Mapping[str, str], port: int | None) -> Iterator[EmbeddedPostgres]:
     if version == 15 and not DEBIAN_15.exists():
         pytest.skip("PostgreSQL 15 is missing")
-    # Not below pytest's tmp_path, which the server's own user may not enter when the tests run as root.
+    # Not below pytest's tmp_path, which the server's own user cannot enter when the tests run as root.
     data_dir = Path(tempfile.mkdtemp(prefix="sexton-test-", dir=memory_folder()))
     command = ["sh", "-c", GUARD, "guard", str(data_dir)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
@@ -258,7 +272,7 @@ def _throwaway_server(version: int, settings: Mapping[str, str], port: int | Non
 
 
 def memory_folder() -> str | None:
-    """In memory where there is room: there a database is cloned ten times as fast, and nearly every test has its own."""
+    """In memory if there is room: there a database is cloned ten times as fast, and nearly every test has its own."""
     try:
         room = shutil.disk_usage("/dev/shm").free
     except OSError:
@@ -286,7 +300,7 @@ async def _database(server_url: Callable[[str], str], template: str = "template1
 
 
 def _administer(server_url: Callable[[str], str], statement: str) -> None:
-    """Over one connection per process, which belongs to no event loop: each new one costs 10 ms of CPU."""
+    """Over one connection per process, without an event loop: each new connection costs 10 ms of CPU."""
     url = server_url("postgres")
     if url not in _ADMINISTRATORS:
         _ADMINISTRATORS[url] = psycopg.connect(url, autocommit=True)
@@ -295,6 +309,6 @@ def _administer(server_url: Callable[[str], str], statement: str) -> None:
 
 @pytest.fixture
 async def rig(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncIterator[Rig]:
-    """Services over one database, which refuses every illegal change of a run and is checked at the end."""
+    """Services over one database, which rejects every illegal change of a run and is checked at the end."""
     yield Rig(database)
     assert await transitions.violations(connection) == {}

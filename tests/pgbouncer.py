@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PORT = 6432  # only names the socket: each pooler listens in a directory of its own, so no port can be taken
+PORT = 6432  # only part of the socket's name: each pooler listens in a directory of its own, so no port can be taken
 START_TIMEOUT_S = 10
 
 CONFIGURATION = """\
@@ -44,7 +44,7 @@ def find_pgbouncer() -> str | None:
 
 @contextmanager
 def pgbouncer(url: str, *, pool_size: int = 2) -> Iterator[str]:
-    """Pool the database at `url`; yields the URL to reach it through the pooler."""
+    """Pools the database at `url`; yields the URL of the pooler."""
     program = find_pgbouncer()
     assert program is not None, "callers check find_pgbouncer first"
     upstream = {name: str(value) for name, value in conninfo_to_dict(url).items()}
@@ -61,7 +61,7 @@ def pgbouncer(url: str, *, pool_size: int = 2) -> Iterator[str]:
         user = _user(upstream["host"])
         if user is not None:
             shutil.chown(directory, user)
-        # Dies with pytest, however that dies.
+        # ends with pytest, even if that is killed
         command = ["setpriv", "--pdeathsig", "TERM", program, str(directory / "pgbouncer.ini")]
         with (directory / "log").open("wb") as log, subprocess.Popen(command, user=user, stderr=log) as process:
             try:
@@ -72,7 +72,8 @@ def pgbouncer(url: str, *, pool_size: int = 2) -> Iterator[str]:
 
 
 def _user(host: str) -> str | None:
-    """PgBouncer refuses to run as root: be the owner of the server's socket directory, which nobody else may enter."""
+    """PgBouncer refuses to run as root, so it runs as the owner of the server's socket directory, which other users cannot
+    enter."""
     if os.geteuid() != 0:
         return None
     return pwd.getpwuid(os.stat(host).st_uid).pw_name if host.startswith("/") else "postgres"

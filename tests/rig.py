@@ -1,5 +1,5 @@
-"""What the tests of services share: real services on real PostgreSQL, one pass at a time, with time, handlers and the way to
-the database in the test's hands."""
+"""Shared by the tests of services: real services on real PostgreSQL, one pass at a time. The test controls time, handlers and
+the connection to the database."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.callers import TESTER
 from tests.simulation.timers import ManualTimers
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)  # a Wednesday
-LONG_S = 10.0  # what never takes this long has failed
+LONG_S = 10.0  # an operation that takes longer than this has failed
 LEASE_S = 6.0
 Kind = TypeVar("Kind")
 Hook = Callable[[], Awaitable[None]]
@@ -48,12 +48,12 @@ _NAMES = {
 
 class StoppableTimers(ManualTimers):
     def stop(self) -> None:
-        """From here on none fires, as on an event loop that hangs."""
+        """From now on no timer fires, as on an event loop that hangs."""
         self._heap.clear()
 
 
 class Between:
-    """Stands between a service and PostgreSQL: counts statements by name, and lets a test step in before or after one."""
+    """Sits between a service and PostgreSQL: counts statements by name, and calls a hook of the test before or after one."""
 
     def __init__(self, real: Database) -> None:
         self._real = real
@@ -67,11 +67,11 @@ class Between:
         return self._real.url  # type: ignore[attr-defined,no-any-return]  # of a real one
 
     def before(self, name: str, hook: Hook) -> None:
-        """Once, before the next statement of that name."""
+        """Calls the hook once, before the next statement of that name."""
         self._before[name] = hook
 
     def after(self, name: str, hook: Hook) -> None:
-        """Once, after the next statement of that name and before its reply is heard."""
+        """Calls the hook once, after the next statement of that name and before the service gets its reply."""
         self._after[name] = hook
 
     def refuse(self, name: str) -> None:
@@ -124,7 +124,7 @@ async def _gone() -> None:
 
 
 class Handle:
-    """A handler under way, which ends when the test says so. It stops when asked only if it listens."""
+    """A running handler, which ends when the test says so. If asked to stop, it does so only if it listens."""
 
     def __init__(self, call: Call, context: Context, *, listens: bool) -> None:
         self.call, self.context, self.listens = call, context, listens
@@ -152,7 +152,7 @@ class Handle:
 
 
 class Stage:
-    """The `Handler` of every task of a hand-driven worker; `handles` are all it ever started, in order."""
+    """The `Handler` of every task of a worker that the test controls; `handles` are all that it started, in order."""
 
     def __init__(self, *, listens: bool = True) -> None:
         self.listens = listens
@@ -184,13 +184,13 @@ class HandWorker:
         return await self.intake.run_once()
 
     async def report(self) -> None:
-        """All that has ended, once it is known to have ended."""
+        """All handles that have ended, once the worker knows it."""
         await settle()
         while self.worker.reporter.pending_count:
             await self.worker.reporter.run_once()
 
     async def ends(self) -> None:
-        """Waits for a handler that is a real function to end by itself, and reports it."""
+        """Waits until a handler that is a real function ends by itself, and reports it."""
         assert await self.worker.reporter.wake.rest(LONG_S), "no handler ended"
         await self.report()
 
@@ -204,7 +204,7 @@ class Rig:
         self.database = database
         self.clock = ManualClock(NOW)
         self.timers = StoppableTimers(self.clock)
-        self.dice = Random(1)
+        self.rng = Random(1)
         self.events: list[Event] = []
 
     # What a test does
@@ -277,7 +277,7 @@ class Rig:
 
     def sweeper(self, database: Database | None = None, **options: Any) -> Sweeper:
         chosen = {"lease_s": LEASE_S, "sweep_s": 1.0, **options}
-        return Sweeper(database or self.database, clock=self.clock, emit=self.heard, dice=self.dice, **chosen)
+        return Sweeper(database or self.database, clock=self.clock, emit=self.heard, rng=self.rng, **chosen)
 
     def janitor(self, database: Database | None = None) -> Janitor:
         return Janitor(database or self.database, history_days=90, dead_letter_days=30, clock=self.clock, emit=self.heard)
@@ -290,10 +290,10 @@ class Rig:
         listens: bool = True,
         poll_s: float = 2.0,
         transactions: Database | None = None,
-        looks_by_beat: bool = False,
+        heartbeat_polls: bool = False,
         **settings: Any,
     ) -> HandWorker:
-        """Enlisted, with one beat behind it. Its handlers are the functions, if there are any, else the test's own."""
+        """Registered, with one heartbeat sent. Its handlers are the functions, if there are any, else the test's own."""
         registry, stage = Registry(), Stage(listens=listens)
         for task in tasks:
             registry.add(Definition(task, lambda _ctx: None, __name__, task))
@@ -308,11 +308,11 @@ class Rig:
             timers=self.timers,
             clock=self.clock,
             emit=self.heard,
-            dice=self.dice,
+            rng=self.rng,
             poll_s=poll_s,
             handlers=handlers,
             transactions=transactions,
-            looks_by_beat=looks_by_beat,
+            heartbeat_polls=heartbeat_polls,
         )
         hand = HandWorker(self, worker, worker.make_heartbeat(way, lambda call: call()), stage)
         await hand.beat()
@@ -324,6 +324,6 @@ class Rig:
 
 
 async def settle() -> None:
-    """Lets callbacks of futures that are done already run."""
+    """Lets callbacks of completed futures run."""
     for _ in range(3):
         await asyncio.sleep(0)

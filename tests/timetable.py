@@ -1,5 +1,4 @@
-"""A recurring job through the real planner, promoter and guardian, with time in the test's hands and runs that take as long as
-the test says."""
+"""A recurring job through the real planner, promoter and guardian. The test controls time, and how long runs take."""
 
 from __future__ import annotations
 
@@ -82,7 +81,7 @@ class Timetable:
 
     async def pause(self, job_id: UUID, *, by: str = "test", **options: Any) -> JobView:
         async with self.rig.database.transaction() as connection:
-            return await recurring_jobs.pause(connection, Caller(by), job_id, now=self.now, **options)
+            return await recurring_jobs.pause(connection, Caller(by), job_id, recurring_jobs.Pause(**options), now=self.now)
 
     async def resume(self, job_id: UUID) -> JobView:
         async with self.rig.database.transaction() as connection:
@@ -99,14 +98,14 @@ class Timetable:
     # What the cluster does
 
     async def schedule(self) -> None:
-        """Planner and promoter do what is to be done at this instant."""
+        """One pass of planner and promoter at this instant."""
         while await self.planner.run_once() == 0.0:
             pass
         while await self.promoter.run_once() == 0.0:
             pass
 
     async def work(self, outcome: Outcome | None = None) -> list[Claimed]:
-        """A worker takes what is ready, ends what has taken its time, and stops what it is asked to stop."""
+        """A worker claims what is ready, ends runs whose time is over, and stops runs that are cancelled."""
         await self._end(outcome or Succeeded())
         async with self.rig.database.connection() as connection:
             if self._worker_id is None:
@@ -119,7 +118,7 @@ class Timetable:
         return claimed
 
     async def turn(self) -> None:
-        """Everything that is to be done at this instant."""
+        """All passes at this instant."""
         await self._end(Succeeded())
         for _ in range(10):
             ended = self.ended_count
@@ -128,7 +127,7 @@ class Timetable:
                 return
 
     async def until(self, minute: float, *, step_s: float = 60.0) -> None:
-        """Lives on, a turn each step, to so many minutes after it began; the last turn is at that minute."""
+        """Continues in steps until the given minutes after the start; the last step is at that minute."""
         end = self.began_at + timedelta(minutes=minute)
         while self.now < end:
             self.rig.move(min(step_s, (end - self.now).total_seconds()))
@@ -153,7 +152,7 @@ class Timetable:
             self.held = [(until, one) for until, one in self.held if one.lease.run_id not in ended]
         self.ended_count += len(over)
 
-    # What is seen
+    # What a test sees
 
     async def waiting(self, job_id: UUID) -> list[datetime]:
         rows = await self.rig.execute(

@@ -1,5 +1,5 @@
-"""Watches `sexton.runs` from inside the database, for tests only: a trigger made from the table of legal transitions, and
-the invariants that hold between the tables whenever nobody is in the middle of something."""
+"""Watches `sexton.runs` from inside the database, for tests only: a trigger made from the table of legal transitions, and the
+invariants that hold between the tables when no transaction is open."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DECLARE
   before text := CASE WHEN TG_OP <> 'INSERT' THEN OLD.state END;
   after text := CASE WHEN TG_OP <> 'DELETE' THEN NEW.state END;
   is_claim boolean := false;
-  -- The next version of a run that nobody has begun: the only change that may touch what the run is about.
+  -- The next version of a run that no worker has begun: the only change that may touch what the run is about.
   is_edit boolean := coalesce(
     before <> 'running' AND after <> 'running' AND OLD.token = 0 AND NEW.job_version = OLD.job_version + 1, false);
 BEGIN
@@ -27,13 +27,14 @@ BEGIN
       AND to_jsonb(OLD) - ARRAY['lane', 'aged'] = to_jsonb(NEW) - ARRAY['lane', 'aged'] THEN
       RETURN NEW;
     END IF;
-    -- It was handed over to whoever its handler called, or that one was heard of: the lease goes on under the same token.
+    -- It was handed over to the service that its handler called, or that service sent a heartbeat: the lease continues under
+    -- the same token.
     IF before = 'running' AND NEW.worker_id = sexton.callbacks()
       AND to_jsonb(OLD) - ARRAY['worker_id', 'must_end_at', 'cancel_requested_at']
         = to_jsonb(NEW) - ARRAY['worker_id', 'must_end_at', 'cancel_requested_at'] THEN
       RETURN NEW;
     END IF;
-    -- Whoever had sent it away can serve it after all: it is due earlier.
+    -- The worker that postponed it can serve it now: it is due earlier.
     IF before = 'waiting' AND OLD.token > 0 AND NEW.due_at < OLD.due_at
       AND to_jsonb(OLD) - 'due_at' = to_jsonb(NEW) - 'due_at' THEN
       RETURN NEW;
@@ -83,7 +84,7 @@ CREATE OR REPLACE TRIGGER test_only_watch BEFORE INSERT OR UPDATE OR DELETE ON s
   FOR EACH ROW EXECUTE FUNCTION sexton.test_only_watch_runs();
 """
 
-# Each answers with the ids that break it.
+# Each query returns the ids that break the invariant.
 INVARIANTS = {
     "a one-time job has either a live run or one ending": """
         SELECT j.id FROM sexton.jobs j WHERE j.id < '80000000-0000-0000-0000-000000000000'
@@ -130,12 +131,12 @@ def trigger_sql() -> str:
 
 
 async def install(connection: Connection) -> None:
-    """From here on this database refuses every change of a run that the domain's table does not allow."""
+    """From now on this database rejects every change of a run that the domain's table does not allow."""
     await connection.execute(trigger_sql())
 
 
 async def violations(connection: Connection) -> dict[str, list[str]]:
-    """The broken invariants with the ids that break them; call it at rest."""
+    """The broken invariants with the ids that break them; call it when no transaction is open."""
     found: dict[str, list[str]] = {}
     for row in await connection.fetch(_ALL_INVARIANTS):
         found.setdefault(row["name"], []).append(row["id"])

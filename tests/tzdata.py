@@ -1,4 +1,4 @@
-"""Releases of the time zone data that exist only in tests: the packaged one under another version, with some zones changed."""
+"""Releases of the time zone data that exist only in tests: the packaged data under another version, with some zones changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FakeRelease:
 
 @contextmanager
 def using(release: zone.Release) -> Iterator[None]:
-    """This process has these data meanwhile."""
+    """In the block, this process uses these data."""
     usual, zone.release = zone.release, release
     try:
         yield
@@ -33,7 +33,7 @@ def using(release: zone.Release) -> Iterator[None]:
 
 
 def rules(hours: float, *changes: tuple[datetime, float]) -> bytes:
-    """A zone that is so many hours ahead of UTC, and from each instant on so many others (RFC 8536, version 2)."""
+    """A zone with an offset in hours from UTC, and other offsets from each given instant on (RFC 8536, version 2)."""
     offsets = [hours, *(after for _, after in changes)]
     header = struct.pack(">4sc15x6l", b"TZif", b"2", 0, 0, 0, len(changes), len(offsets), 4)
     body = b"".join(struct.pack(">q", int(at.timestamp())) for at, _ in changes)

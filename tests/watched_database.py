@@ -1,4 +1,4 @@
-"""Fixtures of a database under the watch of the transition trigger, checked for invariants at the end of each test."""
+"""Fixtures of a database with the transition trigger, whose invariants are checked at the end of each test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def template_of_test(rig_template: str) -> str:
-    """With the watch installed and with partitions around the tests' own `NOW`."""
+    """With the trigger, and with partitions around the tests' own `NOW`."""
     return rig_template
 
 

@@ -1,13 +1,13 @@
-"""Runs the fenced blocks of a page from top to bottom, as its reader would, and compares what they say with what is shown.
+"""Runs the fenced blocks of a page from top to bottom, as a reader would, and compares their output with the page.
 
-- `python` blocks share one namespace and may `await`; one that begins with `# name.py` is a file to be written instead.
+- `python` blocks share one namespace and may `await`. One that begins with `# name.py` is written to that file instead.
 - `sql` blocks are sent to the database.
-- `console` blocks: lines after `$ ` are commands, the others their output. `$ sexton dev` stays, as in a terminal of its own;
-  a console block without a command is what appears in that terminal.
-- A block after `<!-- not run: why -->` is left out. A comment `<!-- setup … -->` is Python that readers need not see.
+- `console` blocks: lines after `$ ` are commands, the other lines their output. `$ sexton dev` keeps running, as in a terminal
+of its own; a console block without a command is further output of that terminal.
+- A block after `<!-- not run: why -->` is left out. A comment `<!-- setup … -->` is Python that the page does not show.
 
-Ids, times, durations, ports and process ids may differ from the page, and the page's own are replaced in later commands by
-those that were met instead. `…` stands for anything.
+Ids, times, durations, ports and process ids may differ from the page. In later commands the page's values are replaced by the
+real ones. `…` stands for anything.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def blocks(page: Path) -> Iterator[Block]:
 
 @dataclass
 class Steps:
-    """A console block: commands, each with the output that is shown for it."""
+    """A console block: commands, each with the output that the page shows."""
 
     commands: list[tuple[str, list[str]]] = field(default_factory=list)
-    before: list[str] = field(default_factory=list)  # without a command
+    before: list[str] = field(default_factory=list)  # output without a command
 
     @classmethod
     def of(cls, body: str) -> Steps:
@@ -110,21 +110,22 @@ class Steps:
         return steps
 
 
-def matched(shown: list[str], said: list[str], met: dict[str, str], *, whole: bool = True) -> str | None:
-    """None if it is alike, else the line that was expected. What varies is noted in `met`, by what the page shows."""
+def matched(shown: list[str], printed: list[str], met: dict[str, str], *, whole: bool = True) -> str | None:
+    """None if the output matches, else the line that was expected. Values that vary are stored in `met`, by the page's
+    value."""
     at, skipping = 0, not whole
     found: dict[str, str] = {}
     wanted = [line for line in shown if line.strip()]
-    said = [line for line in said if line.strip()]
+    printed = [line for line in printed if line.strip()]
     for line in wanted:
         if line.strip() == "…":
             skipping = True
             continue
         pattern, names = _pattern(line)
         while True:
-            if at >= len(said):
+            if at >= len(printed):
                 return line
-            match = pattern.fullmatch(said[at].strip())
+            match = pattern.fullmatch(printed[at].strip())
             at += 1
             if match:
                 found |= dict(zip(names, match.groups(), strict=True))
@@ -132,8 +133,8 @@ def matched(shown: list[str], said: list[str], met: dict[str, str], *, whole: bo
             if not skipping:
                 return line
         skipping = not whole
-    if at < len(said) and not skipping:
-        return f"nothing after it, but: {said[at]}"
+    if at < len(printed) and not skipping:
+        return f"nothing after it, but: {printed[at]}"
     for name, value in found.items():
         met.setdefault(name, value)
         if (pid := re.fullmatch(r"[\w.-]+:(\d+)", name)) and not name.startswith("http"):
@@ -153,12 +154,12 @@ def _pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
 
 
 def _words(text: str) -> str:
-    """Columns are as wide as what stands in them."""
+    """Removes the padding of columns, which are as wide as their contents."""
     return ".*?".join(re.sub(r"(?:\\ |\s)+", r"\\s+", re.escape(part)) for part in text.split("…"))
 
 
 class Page:
-    """One page being followed, in a folder and with a data folder of its own."""
+    """Runs one page, in a working folder and with a data folder of its own."""
 
     def __init__(self, path: Path, folder: Path, environment: dict[str, str], database_url: str | None = None) -> None:
         self._path, self._folder = path, folder
@@ -175,7 +176,7 @@ class Page:
         self._log = folder / ".dev.log"
 
     def follow(self) -> int:
-        """Answers with how many blocks there were."""
+        """Returns the number of blocks."""
         count = 0
         for block in blocks(self._path):
             count += 1
@@ -192,7 +193,8 @@ class Page:
             app.close_sync()
         self._loop.close()
         self._stop_dev()
-        for name, module in list(sys.modules.items()):  # the page's own: another page, or test, has one of the same name
+        # modules of this page: another page or test has modules with the same names
+        for name, module in list(sys.modules.items()):
             if str(getattr(module, "__file__", None) or "").startswith(str(self._folder)):
                 del sys.modules[name]
 
@@ -209,7 +211,7 @@ class Page:
                 self._loop.run(answer)
 
     def _write(self) -> None:
-        """Whoever writes in a folder that is watched waits until all is ready again; several files are one wait."""
+        """After a write to the watched folder, waits until `sexton dev` is ready again. Several files need one wait."""
         watched = bool(self._unwritten) and self._reloads and self._dev is not None and self._dev.poll() is None
         before = self._log.read_text().count(AGAIN) if watched else 0
         for name, text in self._unwritten.items():
@@ -244,24 +246,24 @@ class Page:
         if killed := re.fullmatch(r"kill -9 (\d+)", command):
             self._kill(int(killed[1]))
             return
-        said = self._said(command)
-        if shown and (missing := matched(shown, said.splitlines(), self._met)):
+        printed = self._output_of(command)
+        if shown and (missing := matched(shown, printed.splitlines(), self._met)):
             if not _only_looks(command):
-                raise AssertionError(f"$ {command}\nexpected: {missing}\nsaid:\n{said}")
-            self._until(lambda: self._said(command), shown, what=command)
+                raise AssertionError(f"$ {command}\nexpected: {missing}\nprinted:\n{printed}")
+            self._until(lambda: self._output_of(command), shown, what=command)
 
     def _until(self, ask: Callable[[], str], shown: list[str], *, whole: bool = True, what: str = "the log") -> None:
         end = time.monotonic() + PATIENCE_S
         while True:
-            said = ask()
-            missing = matched(shown, said.splitlines(), self._met, whole=whole)
+            printed = ask()
+            missing = matched(shown, printed.splitlines(), self._met, whole=whole)
             if missing is None:
                 return
             if time.monotonic() > end:
-                raise AssertionError(f"{what} did not say within {PATIENCE_S:g} s: {missing}\nbut:\n{said}")
+                raise AssertionError(f"{what} did not say within {PATIENCE_S:g} s: {missing}\nbut:\n{printed}")
             time.sleep(LOOK_S)
 
-    def _said(self, command: str) -> str:
+    def _output_of(self, command: str) -> str:
         words = shlex.split(command)
         if words[0] == "sexton" and SHELL.isdisjoint(command):
             return self._sexton(words[1:])
@@ -276,14 +278,14 @@ class Page:
         return done.stdout.decode()
 
     def _sexton(self, arguments: list[str]) -> str:
-        """In this process, since a new one takes a second only to begin."""
-        said = io.StringIO()
-        quiet = (contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), contextlib.suppress(SystemExit))
+        """In this process, because a new one takes a second to start."""
+        printed = io.StringIO()
+        quiet = (contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), contextlib.suppress(SystemExit))
         with self._inside(), mock.patch.object(sys, "argv", ["sexton", *arguments]), contextlib.ExitStack() as stack:
             for context in quiet:
                 stack.enter_context(context)
             cli.main()
-        return said.getvalue()
+        return printed.getvalue()
 
     @contextlib.contextmanager
     def _inside(self) -> Iterator[None]:
@@ -314,26 +316,26 @@ class Page:
         end = time.monotonic() + PATIENCE_S
         while not holds():
             if time.monotonic() > end or self._dev is None or self._dev.poll() is not None:
-                raise AssertionError(f"waited in vain for {what}")
+                raise AssertionError(f"timed out waiting for {what}")
             time.sleep(LOOK_S)
 
     def _stop_dev(self) -> None:
-        """Ctrl-C."""
+        """Sends SIGINT, as Ctrl-C does."""
         if self._dev is not None and self._dev.poll() is None:
             os.killpg(self._dev.pid, signal.SIGINT)
             self._dev.wait(PATIENCE_S)
         self._dev = None
 
     def _kill(self, pid: int) -> None:
-        """Only what this page has started."""
+        """Only processes that this page has started."""
         assert self._dev is not None
-        assert self._dev.pid in (pid, psutil.Process(pid).ppid()), f"{pid} is not ours"
+        assert self._dev.pid in (pid, psutil.Process(pid).ppid()), f"{pid} was not started by this page"
         os.kill(pid, signal.SIGKILL)
         self._dev.wait(PATIENCE_S)
 
     def _database_of_dev(self) -> str:
         found = re.search(r"psql '?(postgresql://[^\s']+)", self._log.read_text())
-        assert found is not None, "no sexton dev runs"
+        assert found is not None, "sexton dev is not running"
         return found[1]
 
     def _met_instead(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Pages that repeat what the code says are held to it."""
+"""Pages that repeat what the code says agree with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FUNCTIONS = ROOT / "src/sexton/store/functions"
 
 def test_the_transition_table_of_the_lifecycle_page_is_the_one_in_the_domain() -> None:
     page = (ROOT / "docs/lifecycle.md").read_text()
-    states = "waiting|ready|running|paused|blocked|parked|-"
+    states = "waiting|ready|running|paused|blocked|parked|quarantined|-"
     rows = re.findall(rf"^\| (\w+) \| ({states}) \| ({states}) \|$", page, re.MULTILINE)
     assert sorted(rows) == sorted((event, source or "-", target or "-") for event, source, target in TRANSITIONS)
 
@@ -35,7 +35,7 @@ def test_a_module_that_follows_from_the_table_of_options_is_what_the_table_says(
 
 
 def test_every_setting_and_every_exit_code_is_explained() -> None:
-    """A comment beside the field is what the page shows."""
+    """The page shows the comment beside the field."""
     rows = re.findall(r"^\| `(\S+)` \|.*\| *(.*?) \|$", reference.settings_page(), re.MULTILINE)
     assert len(rows) == len(Settings.model_fields)
     assert [name for name, means in rows if not means] == []

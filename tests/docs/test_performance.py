@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_words_of_the_page_are_those_that_the_next_run_writes() -> None:
-    """A text that stands only in the page would be lost with the next `make bench`."""
+    """The next `make bench` would overwrite a text that is only in the page."""
     page = (ROOT / "docs/performance.md").read_text()
     words = (ROOT / "bench/page.md").read_text()
     assert [line for line in words.splitlines() if "<!--" not in line and line not in page] == []

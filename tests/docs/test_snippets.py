@@ -1,4 +1,5 @@
-"""Every snippet of the README, the tutorial and the how-to pages runs, and says what the page shows (A1, A5, A8, A9, E6)."""
+"""Every snippet of the README, the tutorial and the how-to pages runs and has the output that the page shows (A1, A5, A8, A9,
+E6)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ FALSE = [
 
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
-    """Of an embedded server, which does not outlive the test."""
+    """Of an embedded server that ends with the test."""
     folder = Path(tempfile.mkdtemp(prefix="sexton-test-pages-"))
     yield folder
     for process in psutil.process_iter():
@@ -76,8 +77,8 @@ def test_a_page_that_is_not_true_is_found_out(tmp_path: Path, database_url: str)
 def test_what_varies_may_differ_and_is_remembered() -> None:
     met: dict[str, str] = {}
     shown = [f"{ID}  live  0.7 s  laptop:4711  2026-11-15 11:36:53Z", "…", '{"id":"x",…}']
-    said = [f"{OTHER} live 12.25 s  vm-1:99  2027-01-01 00:00:01Z", "and more", '{"id":"x","status":"pending"}']
-    assert matched(shown, said, met) is None
+    printed = [f"{OTHER} live 12.25 s  vm-1:99  2027-01-01 00:00:01Z", "and more", '{"id":"x","status":"pending"}']
+    assert matched(shown, printed, met) is None
     assert (met[ID], met["4711"]) == (OTHER, "99")
-    assert matched(shown, [*said, "something else"], met) is not None
+    assert matched(shown, [*printed, "something else"], met) is not None
     assert matched(["done in 2 s"], ["done in 3 s"], met) == "done in 2 s"

@@ -1,33 +1,92 @@
-"""docs/walk.md leads through the code. Every file and name on the way exists, and the way of a job over HTTP is short."""
+"""docs/walk.md leads through the code. Every file and name in it exists, each hop calls the next, and the path of a job over
+HTTP is short."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.docs.test_rules import defines
 
 PAGE = Path(__file__).parents[2] / "docs/walk.md"
-HOP = re.compile(r"^(\d+)\. \[([^]]+)\]\(([^)]+)\), `(\w+)`", re.MULTILINE)
-WALKS = {title: HOP.findall(text) for title, _, text in (part.partition("\n") for part in PAGE.read_text().split("\n## ")[1:])}
-HOPS = [(title, *hop) for title, hops in WALKS.items() for hop in hops]
+TEXT = PAGE.read_text()
+SOURCE = PAGE.parents[1] / "src/sexton"
+LINE = re.compile(r"^(?:(\d+)\.|   - asks) \[([^]]+)\]\(([^)]+)\), `(\w+)`", re.MULTILINE)
+COUNTS = re.compile(r"goes through (\d+) files; with the files that they ask, (\d+)")
 
 
-@pytest.mark.parametrize(("walk", "number", "title", "link", "name"), HOPS, ids=lambda one: str(one))
-def test_a_hop_names_what_is_in_its_file(walk: str, number: str, title: str, link: str, name: str) -> None:
-    file = (PAGE.parent / link).resolve()
-    assert file == PAGE.parents[1] / "src/sexton" / title
-    assert defines(file.read_text(), name)
+class Hop(NamedTuple):
+    walk: str
+    part: str
+    number: str  # empty: a file that the hop above it asks
+    file: str
+    link: str
+    name: str
+
+    @property
+    def text(self) -> str:
+        return (SOURCE / self.file).read_text()
+
+    def calls(self, name: str) -> bool:
+        """Its file contains a call of this function, or sends this statement."""
+        return bool(re.search(rf"(?<!def ){name}\(|\[\"{name}\"\]", self.text))
 
 
-@pytest.mark.parametrize("hops", WALKS.values(), ids=WALKS)
-def test_hops_are_numbered_in_order(hops: list[tuple[str, ...]]) -> None:
-    assert [int(number) for number, *_ in hops] == list(range(1, len(hops) + 1))
+def hops() -> list[Hop]:
+    walks = (walk.partition("\n") for walk in TEXT.split("\n## ")[1:])
+    parts = ((title, *part.partition("**")) for title, _, text in walks for part in text.split("\n**"))
+    return [Hop(title, name, *line) for title, name, _, part in parts for line in LINE.findall(part)]
 
 
-def test_a_job_over_http_passes_twenty_files_and_no_migration() -> None:
-    files = [title for _, title, _, _ in WALKS["One job over HTTP"]]
-    assert len(files) == len(set(files)) <= 20
-    assert not [file for file in files if "migrations" in file]
+HOPS = hops()
+WALKS = {hop.walk: [one for one in HOPS if one.walk == hop.walk] for hop in HOPS}
+OVER_HTTP = WALKS["One job over HTTP"]
+
+
+def callers() -> list[tuple[Hop, list[Hop]]]:
+    """Each file of the first walk, with those that may call it: the hop before it in its part, or what its own hop asks."""
+    found: list[tuple[Hop, list[Hop]]] = []
+    around: list[Hop] = []
+    for before, hop in zip([None, *OVER_HTTP], OVER_HTTP, strict=False):
+        if before is None or before.part != hop.part:
+            around = [hop]
+        elif hop.number:
+            found.append((hop, around[:1]))
+            around = [hop]
+        else:
+            found.append((hop, list(around)))
+            around.append(hop)
+    return found
+
+
+@pytest.mark.parametrize("hop", HOPS, ids=lambda hop: f"{hop.walk} {hop.file} {hop.name}")
+def test_a_hop_names_what_is_in_its_file(hop: Hop) -> None:
+    assert (PAGE.parent / hop.link).resolve() == SOURCE / hop.file
+    assert defines(hop.text, hop.name)
+
+
+@pytest.mark.parametrize(
+    ("hop", "callers"), callers(), ids=lambda one: f"{one.file} {one.name}" if isinstance(one, Hop) else ""
+)
+def test_the_hop_before_calls_it(hop: Hop, callers: list[Hop]) -> None:
+    """A file left out between two hops breaks the chain."""
+    assert any(caller.calls(hop.name) for caller in callers), [caller.file for caller in callers]
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_hops_are_numbered_in_order(walk: str) -> None:
+    numbers = [int(hop.number) for hop in WALKS[walk] if hop.number]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_job_over_http_passes_at_most_twenty_files_and_no_migration() -> None:
+    through = {hop.file for hop in OVER_HTTP if hop.number}
+    asked = {hop.file for hop in OVER_HTTP if not hop.number}
+    said = COUNTS.search(TEXT)
+    assert said is not None
+    assert (len(through), len(through | asked)) == (int(said[1]), int(said[2]))
+    assert len(through) <= 20
+    assert not [file for file in through | asked if "migrations" in file]
