@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -161,6 +162,15 @@ async def test_after_a_lost_connection_no_other_open_one_is_used_again(database:
             await one.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
     async with database.connection() as one, database.connection() as other:
         assert before.isdisjoint({await pid(one), await pid(other)})
+
+
+async def test_a_connection_that_breaks_while_it_is_closed_is_closed(database: Postgres) -> None:
+    """D4: otherwise a task of the pool logs a traceback for each connection that the server has ended."""
+    async with database.connection() as session:
+        raw = session.raw._con
+        raw._transport.get_extra_info("socket").shutdown(socket.SHUT_WR)  # the message that ends the session cannot be sent
+        await raw.close()
+        assert raw.is_closed()
 
 
 async def test_a_refused_statement_leaves_the_connections_open(database: Postgres) -> None:

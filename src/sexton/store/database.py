@@ -17,7 +17,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from sexton.errors import Contention, DatabaseDown, DatabaseRefused, DatabaseUnavailable
 
-from .postgres.driver_errors import is_of_one_statement, told, translated_errors
+from .postgres.driver_errors import BROKEN, is_of_one_statement, told, translated_errors
 from .postgres.only_server import OnlyServer
 from .postgres.tcp_keepalive import set_tcp_keepalive
 
@@ -225,7 +225,7 @@ class Postgres:
     async def close(self) -> None:
         try:
             await asyncio.wait_for(self._pool.close(), 5)
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except BROKEN:
             self._pool.terminate()
 
 
@@ -239,8 +239,9 @@ class _Connection(asyncpg.Connection):
         self.client_end = ClientEnd(next(_numbers), *_address_and_port(transport))
 
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109  (the driver's own signature)
-        """A dead connection cannot be closed cleanly. The driver has aborted it then, and the error is suppressed."""
-        with suppress(TimeoutError):
+        """A dead connection cannot be closed cleanly. The driver has aborted it then, and the error is suppressed: the pool
+        closes expired connections in tasks of its own, whose errors asyncio would log."""
+        with suppress(*BROKEN):
             await super().close(timeout=timeout)
 
 

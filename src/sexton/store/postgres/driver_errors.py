@@ -35,6 +35,8 @@ _UNAVAILABLE = (
     asyncpg.InvalidAuthorizationSpecificationError,  # a wrong password, until it is corrected
     asyncpg.InvalidCatalogNameError,  # the database does not exist, or not yet
 )
+# What the driver raises when it closes a connection that has ended already.
+BROKEN = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 # What to do about it, for errors that last until a person corrects their cause.
 _REFUSED: dict[type[BaseException], str] = {
     asyncpg.InsufficientPrivilegeError: "grant it to the role of SEXTON_DATABASE_URL, or use the role that migrated",
@@ -102,6 +104,8 @@ def _outage(error: BaseException) -> DatabaseUnavailable | None:
 
 
 def told(error: BaseException) -> str:
+    if type(error) is asyncpg.InternalClientError:  # its message describes the state of the driver
+        return "the connection ended during a statement"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
