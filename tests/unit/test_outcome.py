@@ -67,3 +67,22 @@ def test_a_group_and_a_cause_are_kept() -> None:
     assert info.traceback is not None
     assert "ValueError: one" in info.traceback
     assert "KeyError: 'two'" in info.traceback
+
+
+class _Annotated(Exception):
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        raise RuntimeError("no notes")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SyntaxError("bad template", ("t.html", 1, 1, 5)), _Annotated("a")],  # type: ignore[arg-type]
+    ids=["details of its own", "notes of its own"],
+)
+def test_a_traceback_that_cannot_be_formatted_still_shows_the_lines(error: Exception) -> None:
+    """A9: template engines raise such a SyntaxError."""
+    info = ErrorInfo.of(_raised(error))
+    assert info.traceback is not None
+    assert "in _raised" in info.traceback
+    assert "cannot be formatted: " in info.traceback

@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 from uuid import UUID
@@ -80,6 +81,18 @@ def keeps_its_error(ctx: Context) -> None:
         raise kept from ValueError(f"not without {ballast}")
 
 
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """It forbids assignments, also to its traceback."""
+
+    what: object
+
+
+def raises_a_frozen_one(ctx: Context) -> None:
+    ballast = Ballast()
+    raise Frozen(str(ballast))
+
+
 def exits(ctx: Context) -> None:
     ballast = Ballast()
     sys.exit(f"no luck with {ballast}")
@@ -140,6 +153,7 @@ IN_A_THREAD: list[Function] = [
     raises_during_another,
     raises_a_group,
     keeps_its_error,
+    raises_a_frozen_one,
     exits,
     gives_up,
     comes_back,
@@ -182,6 +196,30 @@ async def test_a_handler_that_failed_when_it_was_asked_to_stop_is_freed_as_well(
     rig.move(5)
     await hand.ends()
     assert (await rig.last(job_id)).status == "timed_out"
+    await until_freed()
+
+
+async def test_a_forced_handler_that_fails_later_is_freed_then(rig: Rig) -> None:
+    """It ignored its cancel, so its run ended without it."""
+    go_on = asyncio.Event()
+
+    async def deaf(ctx: Context) -> None:
+        ballast, task = Ballast(), asyncio.current_task()
+        while not go_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await go_on.wait()
+        raise ValueError(f"{ballast} {task}")
+
+    hand = await rig.worker(deaf, tasks=())
+    job_id = await rig.submit("deaf", timeout=5)
+    await hand.take()
+    await asyncio.sleep(0)
+    rig.move(5)
+    await asyncio.sleep(0)
+    rig.move(LONG_S)
+    await hand.ends()
+    assert (await rig.last(job_id)).status == "timed_out"
+    go_on.set()
     await until_freed()
 
 

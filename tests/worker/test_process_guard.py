@@ -114,6 +114,28 @@ def test_each_kind_is_restored(world: World, what: str, change: Callable[[], obj
     assert len(world.named) == 1
 
 
+class Rude(StringIO):
+    """Whatever is asked of it raises."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no")
+
+    __ne__ = __eq__
+
+
+def test_a_stream_that_cannot_be_compared_or_shown_is_replaced(world: World) -> None:
+    """C18: and what other handlers change is still seen."""
+    world.runs("bad", does=lambda: setattr(sys, "stdout", Rude()))
+    world.look()
+    assert world.named == [("sys.stdout", ("bad",))]
+    assert ProcessState().changes() == {}
+
+
 def test_further_changes_leave_fewer_possible_tasks(world: World, tmp_path: Path) -> None:
     """C18: if several ran at the time, it is unknown which one did it, until others are excluded."""
     for others in (("good", "fine"), ("fine", "well"), ("well", "good")):

@@ -24,11 +24,10 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorInfo:
-        lines = "".join(traceback.format_exception(error))
         return cls(
             type=_name(type(error)),
             message=storable(_message(error))[:MESSAGE_LIMIT],
-            traceback=storable(lines)[-TRACEBACK_LIMIT:],
+            traceback=storable(_traceback(error))[-TRACEBACK_LIMIT:],
             kinds=tuple(_name(kind) for kind in type(error).__mro__ if kind not in (object, BaseException)),
         )
 
@@ -42,6 +41,15 @@ def _message(error: BaseException) -> str:
         return str(error)
     except BaseException as broken:  # `__str__` is the handler's code: an error in it must not break the report
         return f"(its message cannot be read: {type(broken).__name__})"
+
+
+def _traceback(error: BaseException) -> str:
+    """A SyntaxError with details of its own, or a class with notes of its own, can break the formatting too."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException as broken:
+        frames = "".join(traceback.format_tb(vars(BaseException)["__traceback__"].__get__(error)))
+        return f"{frames}{_name(type(error))} (it cannot be formatted: {type(broken).__name__})\n"
 
 
 def shown(error: BaseException) -> str:

@@ -1,11 +1,19 @@
 """Frees what a failed handler has left in memory. A traceback refers to the handler's frames, and these to all its local
-variables; where a frame refers back to its exception, only the garbage collector would free them, and much later."""
+variables; where a frame refers back to its exception, only the garbage collector would free them, and much later.
+
+The exception is of the handler's own class, which may forbid assignments (a frozen dataclass) and may raise where an attribute
+is read. So its own attributes are never used, and nothing here raises.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
 from typing import Any
+
+_cause = vars(BaseException)["__cause__"].__get__
+_context = vars(BaseException)["__context__"].__get__
+_members = vars(BaseExceptionGroup)["exceptions"].__get__
 
 
 def drop_tracebacks(error: BaseException | None) -> None:
@@ -16,10 +24,10 @@ def drop_tracebacks(error: BaseException | None) -> None:
         if error is None or id(error) in seen:
             continue
         seen.add(id(error))
-        error.__traceback__ = None
-        rest += (error.__cause__, error.__context__)
-        if isinstance(error, BaseExceptionGroup):
-            rest += error.exceptions
+        BaseException.with_traceback(error, None)
+        rest += (_cause(error), _context(error))
+        if issubclass(type(error), BaseExceptionGroup):
+            rest += _members(error)
 
 
 def drop_tracebacks_of(done: asyncio.Future[Any]) -> None:

@@ -209,7 +209,10 @@ class Execution:
 
     def _handler_ended(self, done: asyncio.Future[Any]) -> None:
         if self.phase is Phase.RUNNING and done.done():
-            outcome = self._outcome(done)
+            try:
+                outcome = self._outcome(done)
+            except Exception as broken:  # the handler's exception may raise where it is read; the slot must still be freed
+                outcome = Failed(ErrorInfo.of(broken))
             if not isinstance(outcome, Succeeded):
                 drop_tracebacks_of(done)
             self._end(outcome)

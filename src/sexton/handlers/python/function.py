@@ -16,6 +16,7 @@ from sexton.domain.outcome import shown
 from sexton.handlers.context import Call, Context, Stopped, ask_to_stop
 from sexton.handlers.forked import calls_a_handler, end_if_child
 from sexton.handlers.handle import Handle, Handler
+from sexton.handlers.tracebacks import drop_tracebacks_of
 
 from .argument_check import ArgumentCheck
 from .messages import Start
@@ -100,9 +101,8 @@ class TaskHandle:
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
-    """Reads a zombie's exception, so that asyncio does not log that it was never retrieved."""
-    if not task.cancelled():
-        task.exception()
+    """Reads a zombie's exception, so that asyncio does not log that it was never retrieved, and frees its variables."""
+    drop_tracebacks_of(task)
 
 
 class ThreadFunction:
@@ -170,7 +170,8 @@ class ThreadHandle:
 
 def _deliverable(error: BaseException) -> BaseException:
     """A future does not accept StopIteration, and sys.exit() in a handler must not end the worker."""
-    if isinstance(error, Stopped) or (isinstance(error, Exception) and not isinstance(error, StopIteration)):
+    kind = type(error)  # `isinstance` would also ask the handler's class
+    if issubclass(kind, Stopped) or (issubclass(kind, Exception) and not issubclass(kind, StopIteration)):
         return error
     replaced = RuntimeError(f"the handler raised {shown(error)}")
     replaced.__cause__ = error

@@ -35,7 +35,7 @@ class ProcessState:
     def changes(self) -> dict[str, str]:
         """What has changed, and to what."""
         present = {name: _read(trait) for name, (trait, _) in self._was.items()}
-        return {name: str(present[name])[:TEXT_LIMIT] for name, (_, was) in self._was.items() if present[name] != was}
+        return {name: _text(present[name]) for name, (_, was) in self._was.items() if _differ(present[name], was)}
 
     def restore(self, name: str) -> str | None:
         """Why it cannot be restored, if it cannot."""
@@ -58,6 +58,22 @@ def _read(trait: Trait) -> Any:
         return trait.read()
     except Exception as error:
         return Gone(f"not readable: {type(error).__name__}: {error}")
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """A stream or a signal handler that a handler has put there may define `==` in any way, and raise in it."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return any(map(_differ, one, other))
+    if type(one) is type(other) and isinstance(one, str | int):
+        return bool(one != other)
+    return one is not other
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)[:TEXT_LIMIT]
+    except Exception as error:
+        return f"{type(value).__qualname__}, which cannot be shown: {type(error).__name__}"
 
 
 def _traits() -> list[Trait]:
@@ -101,7 +117,7 @@ def _restore_stream(name: str, descriptor: int, was: Any) -> Any:
 
 def _restore_signals(was: tuple[Any, ...]) -> None:
     for number, handler in zip(SIGNALS, was, strict=True):
-        if signal.getsignal(number) != handler:
+        if signal.getsignal(number) is not handler:
             signal.signal(number, handler)
 
 
