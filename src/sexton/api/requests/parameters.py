@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, NoReturn, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 from urllib.parse import parse_qsl, unquote_to_bytes
 from uuid import UUID
 
@@ -15,8 +15,9 @@ from sexton.api.answers.problems import Refused, invalid
 from sexton.api.state import ApiRequest
 from sexton.domain.duration import seconds
 from sexton.domain.fault import Invalid
+from sexton.wire import Fault
 
-from .faults import fault_in
+from .faults import FAULTS_LIMIT, fault_in, refused
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -37,25 +38,36 @@ def query_of(request: ApiRequest, kind: type[S]) -> S:
     except (UnicodeDecodeError, ValueError):
         raise Refused("malformed", "the query is not percent-encoded UTF-8") from None
     values: dict[str, Any] = {}
+    faults: list[Fault] = []
     for name, value in pairs:
         if name in values:
-            raise invalid(f"?{name}", "is given twice")
-        if "\x00" in value:
-            raise invalid(f"?{name}", "holds a NUL character (U+0000), which PostgreSQL cannot store")
-        values[name] = _scalar(kind, name, value)
-    try:
-        return msgspec.convert(values, kind)
-    except msgspec.ValidationError as error:
-        _refuse_parameter(kind, error)
+            faults.append(Fault(pointer=f"?{name}", detail="is given twice"))
+        elif "\x00" in value:
+            faults.append(Fault(pointer=f"?{name}", detail="holds a NUL character (U+0000), which PostgreSQL cannot store"))
+        else:
+            values[name] = _scalar(kind, name, value)
+    while len(faults) < FAULTS_LIMIT:
+        try:
+            query = msgspec.convert(values, kind)
+        except msgspec.ValidationError as error:
+            fault = _parameter_fault(kind, error)
+            faults.append(fault)
+            if values.pop(fault.pointer.removeprefix("?"), None) is not None:
+                continue
+        else:
+            if not faults:
+                return query
+        break
+    raise refused(faults[:FAULTS_LIMIT])
 
 
-def _refuse_parameter(kind: type[msgspec.Struct], error: msgspec.ValidationError) -> NoReturn:
+def _parameter_fault(kind: type[msgspec.Struct], error: msgspec.ValidationError) -> Fault:
     fault = fault_in(str(error), kind)
     name, detail = fault.pointer.removeprefix("/").replace("~1", "/").replace("~0", "~"), fault.detail
     if detail == "there is no such field":
         known = ", ".join(sorted(kind.__struct_fields__))
         detail = f"there is no such parameter; this call takes {known or 'none'}"
-    raise invalid(f"?{name}", detail) from None
+    return Fault(pointer=f"?{name}", detail=detail)
 
 
 def no_query(request: ApiRequest) -> None:
