@@ -155,6 +155,23 @@ async def test_a_query_names_all_of_its_faults(api: Api) -> None:
     assert sorted(pointers(document)) == ["?bar", "?bar", "?limit", "?status"]
 
 
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ({"max_lost": 0}, "must be 1 or more"),
+        ({"max_lost": 1001}, "must be at most 1000"),
+        ({"retry": {"max_attempts": 0}}, "must be 1 or more"),
+        ({"tags": "billing"}, "must be a list, not a text"),
+        ({"max_lost": "x"}, "must be a whole number, not a text"),
+        ({"handler": ""}, "must not be empty"),
+    ],
+)
+async def test_a_fault_of_a_type_is_told_in_plain_words(api: Api, job: dict[str, Any], words: str) -> None:
+    """F2."""
+    (fault,) = problem(await api.http.post("/v1/jobs", json={"handler": "a", **job}), 422, "invalid")["errors"]
+    assert words in fault["detail"]
+
+
 async def test_the_faults_of_a_query_are_bounded(api: Api) -> None:
     """F2, F4: each is found by reading the rest again."""
     unknown = "&".join(f"x{n}=1" for n in range(40))

@@ -34,6 +34,20 @@ _WORDS = {
     "Expected `datetime` with a timezone component": "give an instant with an offset, such as 2026-03-01T09:00:00Z",
     "Invalid RFC3339 encoded datetime": "give an instant with an offset (RFC 3339), such as 2026-03-01T09:00:00Z",
 }
+_BOUND = re.compile(r"Expected `(\w+)`( of length)? ([<>]=?) (\S+)")
+_LIMITS = {">=": "{} or more", ">": "greater than {}", "<=": "at most {}", "<": "less than {}"}
+_UNITS = {"str": "characters", "array": "items"}
+_KIND = re.compile(r"Expected `([\w |]+)`, got `(\w+)`")
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "datetime": "an instant",
+    "uuid": "an id",
+}
 _UNKNOWN = "there is no such field"
 _REQUIRED = "is required"
 # Replaces a field at fault that others need: without a rate, its burst would seem to be a fault as well.
@@ -110,7 +124,29 @@ def fault_in(message: str, kind: type | None = None) -> Fault:
     elif kind is not None and (wrong := _CHOICE.fullmatch(text)) and (choices := choices_at(kind, steps)):
         text = f"{wrong[1]} is unknown; use {in_words(choices)}"
     text = text.strip()
-    return Fault(pointer=at, detail=_WORDS.get(text, text[:1].lower() + text[1:]))
+    return Fault(
+        pointer=at, detail=_WORDS.get(text) or _bounds_in_words(text) or _kinds_in_words(text) or text[:1].lower() + text[1:]
+    )
+
+
+def _bounds_in_words(text: str) -> str | None:
+    """Of a number, or of the length of a text or a list."""
+    found = _BOUND.fullmatch(text)
+    if found is None:
+        return None
+    kind, is_length, sign, bound = found.groups()
+    limit = _LIMITS[sign].format(bound)
+    if is_length:
+        return "must not be empty" if (sign, bound) == (">=", "1") else f"must have {limit} {_UNITS.get(kind, 'entries')}"
+    return f"must be {limit}"
+
+
+def _kinds_in_words(text: str) -> str | None:
+    found = _KIND.fullmatch(text)
+    if found is None:
+        return None
+    wanted = dict.fromkeys(_KINDS.get(kind, kind) for kind in found[1].split(" | ") if kind != "null")
+    return f"must be {' or '.join(wanted)}, not {_KINDS.get(found[2], found[2])}"
 
 
 def _unknown(kind: type, name: str) -> Fault:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, TypeVar, get_args
@@ -46,19 +47,30 @@ def query_of(request: ApiRequest, kind: type[S]) -> S:
             faults.append(Fault(pointer=f"?{name}", detail="holds a NUL character (U+0000), which PostgreSQL cannot store"))
         else:
             values[name] = _scalar(kind, name, value)
-    while len(faults) < FAULTS_LIMIT:
-        try:
-            query = msgspec.convert(values, kind)
-        except msgspec.ValidationError as error:
-            fault = _parameter_fault(kind, error)
-            faults.append(fault)
-            if values.pop(fault.pointer.removeprefix("?"), None) is not None:
-                continue
-        else:
-            if not faults:
-                return query
-        break
+    try:
+        query = msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        faults += _parameter_faults(kind, values, error)
+    else:
+        if not faults:
+            return query
     raise refused(faults[:FAULTS_LIMIT])
+
+
+def _parameter_faults(kind: type[msgspec.Struct], values: dict[str, Any], first: msgspec.ValidationError) -> Iterator[Fault]:
+    """Each parameter at fault, until the others are valid."""
+    error = first
+    for _ in range(FAULTS_LIMIT):
+        fault = _parameter_fault(kind, error)
+        yield fault
+        if values.pop(fault.pointer.removeprefix("?"), None) is None:  # it is required
+            return
+        try:
+            msgspec.convert(values, kind)
+        except msgspec.ValidationError as following:
+            error = following
+        else:
+            return
 
 
 def _parameter_fault(kind: type[msgspec.Struct], error: msgspec.ValidationError) -> Fault:
