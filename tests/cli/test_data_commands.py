@@ -277,6 +277,7 @@ class TestJobs:
 
     def test_they_are_listed_changed_and_cancelled(self, call: Call) -> None:
         """A5, A6, A7, A13, E6."""
+        assert call("jobs", "list")[::2] == (0, "no jobs\n")
         first, second = (call("submit", "echo", "--delay", "1h", "--tag", tag)[1].strip() for tag in ("a", "b"))
         code, out, _ = call("jobs", "list")
         assert code == 0
