@@ -30,7 +30,7 @@ def pointers(document: dict[str, Any]) -> list[str]:
         ),
         pytest.param(
             {"retry": {"base": "soon", "max": "later", "colour": 1, "max_attempts": 0}, "grace": -1},
-            ["/retry/colour", "/retry/max_attempts", "/grace"],
+            ["/retry/colour", "/retry/max_attempts", "/retry/base", "/retry/max", "/grace"],
             id="inside of an object",
         ),
         pytest.param(
@@ -53,6 +53,19 @@ def pointers(document: dict[str, Any]) -> list[str]:
             {"cron": "0 9 * * *", "idempotency_key": "k", "unique": True, "deadline": "x", "jitter": "9h"},
             ["/unique", "/idempotency_key", "/deadline", "/jitter"],
             id="a recurring job",
+        ),
+        pytest.param(
+            {"handler": "a", "retry": {"max_attempts": -1, "base": "x"}, "limit": {"key": "k", "count": "x", "per": "1s"}},
+            ["/retry/max_attempts", "/retry/base", "/limit/count"],
+            id="the rest of an object",
+        ),
+        pytest.param(
+            {"handler": {"type": "http", "url": "ftp://x"}, "cron": "* * * *", "timeout": -1},
+            ["/handler/url", "/cron", "/timeout"],
+            id="a recurring job with a wrong URL",
+        ),
+        pytest.param(
+            {"cron": "0 9 * * *", "every": "1h", "timezone": "Mars/X"}, ["/cron", "/timezone"], id="two rules and a zone"
         ),
     ],
 )
@@ -134,3 +147,33 @@ async def test_settings_name_all_of_their_faults(
 ) -> None:
     found = pointers(problem(await api.http.put(f"/v1/{path}", json=settings), 422, "invalid"))
     assert sorted(found) == sorted(expected or ["/release_rate", "/ageing", "/retry/base"])
+
+
+async def test_a_query_names_all_of_its_faults(api: Api) -> None:
+    """F2."""
+    document = problem(await api.http.get("/v1/jobs?limit=0&status=foo&bar=1&bar=2"), 422, "invalid")
+    assert sorted(pointers(document)) == ["?bar", "?bar", "?limit", "?status"]
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ({"max_lost": 0}, "must be 1 or more"),
+        ({"max_lost": 1001}, "must be at most 1000"),
+        ({"retry": {"max_attempts": 0}}, "must be 1 or more"),
+        ({"tags": "billing"}, "must be a list, not a text"),
+        ({"max_lost": "x"}, "must be a whole number, not a text"),
+        ({"handler": ""}, "must not be empty"),
+    ],
+)
+async def test_a_fault_of_a_type_is_told_in_plain_words(api: Api, job: dict[str, Any], words: str) -> None:
+    """F2."""
+    (fault,) = problem(await api.http.post("/v1/jobs", json={"handler": "a", **job}), 422, "invalid")["errors"]
+    assert words in fault["detail"]
+
+
+async def test_the_faults_of_a_query_are_bounded(api: Api) -> None:
+    """F2, F4: each is found by reading the rest again."""
+    unknown = "&".join(f"x{n}=1" for n in range(40))
+    for query in (unknown, "&".join(["limit=1"] * 40)):
+        assert len(pointers(problem(await api.http.get(f"/v1/jobs?{query}"), 422, "invalid"))) == 20

@@ -64,8 +64,8 @@ class TestWhatIsWrong:
         monkeypatch.setenv("SEXTON_LEASE_S", "-3")
         code, out, err = call("scheduler")
         assert (code, out) == (2, "")
-        assert "SEXTON_POOL_SIZE" in one_line(err)
-        assert "SEXTON_LEASE_S" in err
+        assert "SEXTON_POOL_SIZE: 'many' is not a whole number; " in one_line(err)
+        assert "SEXTON_LEASE_S: -3 must be greater than 0" in err
         code, _, err = call("stats", "--json")
         assert (code, json.loads(err)["code"]) == (2, "invalid_setting")
 

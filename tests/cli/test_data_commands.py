@@ -175,8 +175,8 @@ class TestSubmit:
         assert (code, job["lease_s"], job["delivery"], job["max_lost"]) == (0, 10.0, "at_most_once", 1)
         code, out, err = call("jobs", "edit", job_id, "--lease", "x", "--grace", "y")
         assert (code, out) == (2, "")
-        assert "/lease: " in err
-        assert "/grace: " in err
+        assert "sexton: --lease: " in err
+        assert "; --grace: " in err
 
     def test_an_awaited_job_that_failed_exits_with_7(self, call: Call, drain: Drain) -> None:
         """E6: and control characters in its error cannot move the cursor."""
@@ -207,16 +207,22 @@ class TestSubmit:
         ("arguments", "words"),
         [
             ([], "--file"),
-            (["echo", "--payload", "{bad"], "--payload: is not valid JSON"),
+            (["echo", "--payload", "{bad"], "--payload: is not valid JSON: object keys must be strings (byte 1)"),
+            (["echo", "--within", "5s"], "--within limits the time of --wait; add --wait"),
+            (["echo", "--partial"], "--partial is for a file of jobs; give --file"),
+            (["echo", "--update"], "--update is for recurring jobs; give --cron"),
+            (["--file", "fault.ndjson", "--wait"], "--wait is for one job"),
             (["echo", "--payload", "@nowhere.json"], "nowhere.json: cannot be read"),
             (["echo", "novalue"], "key=value"),
             (["echo", "a=1", "a=2"], "given twice"),
             (["echo", "a=1", "--payload", "{}"], "not both"),
-            (["echo", "--delay", "soon"], "/delay"),
+            (["echo", "--delay", "soon"], "sexton: --delay: "),
+            (["echo", "--delay", "soon", "--key-ttl", "x"], "; --key-ttl: "),
+            (["echo", "--tag", "a", "--tag", ""], "sexton: --tag: "),
             (["echo", "--run-at", "tomorrow"], "--run-at"),
             (["echo", "--run-at", "2026-03-01T09:00:00"], "offset"),
             (["echo", "--max-attempts", "0"], "--max-attempts"),
-            (["echo", "--priority", "urgent"], "/priority"),
+            (["echo", "--priority", "urgent"], "sexton: --priority: "),
             (["echo", "--file", "x"], "leave the task out"),
             (["--file", "nowhere.ndjson"], "cannot be read"),
             (["--file", "bad.ndjson"], "bad.ndjson line 2"),
@@ -271,6 +277,7 @@ class TestJobs:
 
     def test_they_are_listed_changed_and_cancelled(self, call: Call) -> None:
         """A5, A6, A7, A13, E6."""
+        assert call("jobs", "list")[::2] == (0, "no jobs\n")
         first, second = (call("submit", "echo", "--delay", "1h", "--tag", tag)[1].strip() for tag in ("a", "b"))
         code, out, _ = call("jobs", "list")
         assert code == 0
@@ -565,10 +572,11 @@ class TestRecurring:
     def test_contradicting_options_are_reported_before_anything_is_sent(self, call: Call) -> None:
         for arguments, words in [
             (("--cron", "@daily", "--every", "1h"), "give one of --cron, --rrule and --every"),
-            (("--tz", "UTC"), "--tz is for recurring jobs"),
+            (("--tz", "UTC"), "--timezone is for recurring jobs"),
+            (("--timezone", "UTC"), "--timezone is for recurring jobs"),
             (("--cron", "@daily", "--delay", "1h"), "--delay is for one-time jobs"),
             (("--cron", "@daily", "--wait"), "--wait is for one-time jobs"),
-            (("--cron", "@never"), "/cron"),
+            (("--cron", "@never"), "sexton: --cron: "),
         ]:
             code, _, err = call("submit", "echo", *arguments)
             assert (code, words in err) == (2, True), err
@@ -600,6 +608,10 @@ class TestRecurring:
         code, _, err = run("cron", "explain", "0 9 * * *", "--tz", "Berlin")
         assert (code, "did you mean Europe/Berlin?" in err) == (2, True)
         assert run("cron", "explain", "61 * * * *")[0] == 2
+        assert run("cron", *rule) == run("cron", "explain", *rule)
+        assert run("cron", "--timezone", "UTC", "0 9 * * *", "-n", "1")[1].startswith("At 09:00")
+        code, out, err = run("cron", "--help")
+        assert (code, "explain" in out + err) == (0, True)
 
     def test_an_ambiguous_line_shows_both_readings(self, call: Call, run: Call, folder: Path) -> None:
         """A2, A14: on standard error; the dialect turns it off."""

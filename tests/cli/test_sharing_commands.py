@@ -123,13 +123,13 @@ class TestCommands:
         ("arguments", "words"),
         [
             (["tenants", "set", "a"], "--weight"),
-            (["tenants", "set", "a", "--weight", "0"], "/weight"),
+            (["tenants", "set", "a", "--weight", "0"], "sexton: --weight: "),
             (["queues", "set", "a"], "--release-rate"),
-            (["queues", "set", "a", "--ageing", "soon"], "/ageing"),
+            (["queues", "set", "a", "--ageing", "soon"], "sexton: --ageing: "),
             (["limits", "set", "a"], "--running"),
-            (["limits", "set", "a", "--count", "5"], "/per"),
+            (["limits", "set", "a", "--count", "5"], "sexton: --per: "),
             (["limits", "set", "@a", "--running", "5"], "/key"),
-            (["submit", "a", "--limit", "nobody-set-it"], "/limit/key"),
+            (["submit", "a", "--limit", "nobody-set-it"], "sexton: --limit: "),
         ],
     )
     def test_invalid_input_exits_with_2_and_one_line(self, call: Call, arguments: list[str], words: str) -> None:

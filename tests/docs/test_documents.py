@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from sexton.cli.exits import Exit
 from sexton.domain.states import TRANSITIONS
 from sexton.settings import Settings
+from sexton.telemetry import events, logs
 from tools import job_options, reference
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +72,15 @@ def test_every_requirement_is_on_the_map_and_every_test_it_names_exists() -> Non
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
     ids = set(re.findall(r"^\| ([A-F]\d+) \|", page, re.MULTILINE))
     assert len(ids) >= 60
-    assert ids <= set(re.findall(r"^- \*\*([A-F]\d+)\*\* \S", page, re.MULTILINE)), "the text of a requirement is missing"
+    assert ids == set(re.findall(r"^- \*\*([A-F]\d+)\*\* \S", page, re.MULTILINE)), (
+        "a row or a text of a requirement is missing"
+    )
+
+
+def test_the_page_of_operations_has_every_log_line_and_no_other() -> None:
+    page = (ROOT / "docs/operations.md").read_text().partition("\n## Log lines\n")[2].partition("\n## ")[0]
+    lines = re.findall(r"^\| `([a-z ]+)` \|", page, re.MULTILINE)
+    assert sorted(lines) == sorted(logs.name_of(kind) for kind in get_args(events.Event))
 
 
 def test_the_example_in_the_readme_is_the_one_that_runs() -> None:

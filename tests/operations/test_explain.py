@@ -296,7 +296,7 @@ async def test_a_suspect_waits_in_quarantine(connection: Conn) -> None:
     answer, links = await told(connection, job_id, NOW)
     assert answer == (
         "It waits in quarantine, because it was lost 2 times in a row: its worker was killed; the worker held 39 other runs. "
-        "A worker in quarantine executes it in a company of at most 20 suspects."
+        "A worker in quarantine executes it in a group of at most 20 suspects."
     )
     assert (links["quarantine"].evidence["company"], links["quarantine"].evidence["loss_count"]) == (20, 2)
     for _ in range(5):
@@ -326,7 +326,7 @@ async def test_a_schedule_whose_row_is_locked_names_the_session_and_does_not_wai
     pid = rival.get_server_pid()
     assert answer == links["locked"].detail
     assert answer.startswith(f"Its row is locked by session {pid} (billing, user ")
-    assert answer.endswith("s; the schedule goes on when that ends.")
+    assert answer.endswith("s; the schedule continues when that ends.")
     assert ", whose transaction has been open for " in answer
     assert links["locked"].evidence["pid"] == pid
     _, links = await told(connection, job_id, after(minutes=15))
@@ -345,4 +345,4 @@ async def test_a_locked_run_and_a_locked_limit_are_named(
         await rival.execute("SELECT FROM sexton.runs FOR UPDATE")
         answer, _ = await told(connection, job_id, after(seconds=10))
         assert answer.startswith("Its run ")
-        assert answer.endswith("; it goes on when that ends.")
+        assert answer.endswith("; it continues when that ends.")

@@ -530,3 +530,47 @@ async def test_a_role_needs_a_grant_of_its_own_to_schedule(clerk: Conn, connecti
     )
     job_id = await clerk.fetchval("SELECT sexton.submit_schedule('a', every => '1 h', tags => '{x}')")
     assert (await jobs.show(connection, job_id)).submitted_by == await clerk.fetchval("SELECT session_user::text")
+
+
+ONE_TIME, RECURRING = "sexton.submit('a', {})", "sexton.submit_schedule('a', every => '1 h', {})"
+OF_BOTH = [
+    "tenant => ''",
+    "queue => ''",
+    "name => ''",
+    "trace => ''",
+    "tags => array['']",
+    "tags => array[null]::text[]",
+    "tags => array_fill('x'::text, array[21])",
+    "tenant => repeat('x', 201)",
+    "timeout => '3661 days'",
+    "deadline => '3661 days'",
+    "lease => '-1 s'",
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        *[(call, argument) for call in (ONE_TIME, RECURRING) for argument in OF_BOTH],
+        (ONE_TIME, "key => ''"),
+        (ONE_TIME, "key => 'k', key_ttl => '-1 s'"),
+        (ONE_TIME, "delay => '3661 days'"),
+        (ONE_TIME, "unique_by => '{task}', unique_for => '-1 s'"),
+        (RECURRING, "catch_up_window => '3661 days'"),
+        (RECURRING, "jitter => '31 min'"),
+    ],
+)
+async def test_a_text_or_a_span_out_of_its_bounds_is_rejected_by_name(connection: Conn, call: str, argument: str) -> None:
+    """F2, F4, C9: the bounds are those of the SDK."""
+    named = argument.rpartition(", ")[2] if "_for" in argument or "_ttl" in argument else argument
+    with pytest.raises(asyncpg.PostgresError, match=f"^{named.partition(' ')[0]}: ") as caught:
+        await connection.fetchval(f"SELECT {call.format(argument)}")
+    assert caught.value.sqlstate == "22023"
+
+
+async def test_the_longest_spans_of_the_sdk_are_accepted(connection: Conn) -> None:
+    """A12: ten years, as in domain/duration.py."""
+    longest = "interval '3660 days'"
+    spans = ", ".join(f"{name} => {longest}" for name in ("delay", "timeout", "key_ttl", "deadline", "grace"))
+    await connection.execute(f"SELECT sexton.submit('a', key => 'k', {spans})")
+    await connection.execute(f"SELECT sexton.submit_schedule('a', every => {longest}, jitter => '30 min')")

@@ -112,7 +112,7 @@ def _decoded(document: bytes, option: str) -> Any:
     try:
         msgspec.json.decode(document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidSubmission(option, f"is not valid JSON: {error}") from None
+        raise InvalidSubmission(option, f"is not valid JSON: {str(error).removeprefix('JSON is malformed: ')}") from None
     return msgspec.Raw(document.strip())  # unchanged, so that large numbers stay exact
 
 

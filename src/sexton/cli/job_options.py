@@ -26,6 +26,7 @@ _TYPES: Mapping[str, Any] = {
     "tags": list[str] | None,
     "unique": bool | None,
 }
+_ALIASES = {"timezone": "--tz"}
 _OF_THE_COMMAND = ("handler", "payload")  # each command has its own help text for them
 
 
@@ -69,8 +70,9 @@ def options_of(job: Job) -> Iterator[tuple[str, Any]]:
 
 def _annotation(option: Option, flag: str | None) -> Any:
     words = (option.flag_means or option.means).replace("`", "")
+    flags = [one for one in (flag, _ALIASES.get(option.name)) if one is not None]
     example = "" if option.example is None else f" For example {option.example}."
-    return Annotated[_TYPES.get(option.kind, str | None), typer.Option(flag, help=words + example)]
+    return Annotated[_TYPES.get(option.kind, str | None), typer.Option(*flags, help=words + example)]
 
 
 def _value(option: Option, value: Any) -> Any:

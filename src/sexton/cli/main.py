@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from . import departure
-from .exits import NotUnderstood, report
+from .exits import NotUnderstood, name_faults_by_options_of, report
 
 _MISTAKE: Any = typer.BadParameter.__base__  # click's UsageError, wherever this version of typer has it
 MARKUP = None  # plain help pages: fast, and the same in a pipe
@@ -90,7 +90,17 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
-        return name, None if name is None else load(name), rest
+        if name is None:
+            return None, None, rest
+        command = load(name)
+        name_faults_by_options_of(_called(command, rest))
+        return name, command, rest
+
+
+def _called(command: Any, arguments: list[str]) -> Any:
+    for argument in arguments:
+        command = getattr(command, "commands", {}).get(argument, command)
+    return command
 
 
 app = typer.Typer(

@@ -99,7 +99,7 @@ class WholeLooks:
         return True
 
     @property
-    def are_dear(self) -> bool:
+    def are_expensive(self) -> bool:
         return self._duty_cycle.took_s > DEAR_S
 
     def note(self, beyond_s: float, ended_s: float) -> None:
@@ -120,7 +120,7 @@ class Looking:
     def next(self, now_s: float) -> Look:
         if self._whole_looks.takes_turn(now_s):
             return Look.WHOLE
-        if self._whole_looks.are_dear:
+        if self._whole_looks.are_expensive:
             return Look.AHEAD
         return Look.FROM_CURSORS if self._is_enough_ahead else Look.WHOLE
 

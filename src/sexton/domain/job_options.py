@@ -296,7 +296,6 @@ OPTIONS: tuple[Option, ...] = (
         "schedule.timezone",
         jobs="recurring",
         default="UTC",
-        flag="--tz",
         example="America/New_York",
     ),
     Option(

@@ -1,4 +1,4 @@
-"""Operations of a caller on a job of either kind. The kind is read from the id here, and nowhere else.
+"""Operations of a caller on a job of either kind. Chooses the operation by the kind of the job.
 
 Each call needs a transaction."""
 

@@ -28,10 +28,8 @@ from sexton.store.work.schedules import Fire, Gap, Plan, ToPlan
 from .caller import Caller
 
 HORIZON = timedelta(seconds=60)  # fires this near are written now; at least the next one always is
-LEAD_S = (
-    15.0,
-    45.0,
-)  # how long before its last planned fire a schedule is planned again; spread, to avoid a peak at full minutes
+# How long before its last planned fire a schedule is planned again; spread, to avoid a peak at full minutes.
+LEAD_S = (15.0, 45.0)
 LAST_LOOK = timedelta(seconds=2)  # after the last fire is due; then the schedule is over, if that fire was promoted
 _WORDS = {
     "skipped": "missed while no planner planned it, and its catch-up policy is skip",

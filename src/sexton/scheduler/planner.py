@@ -1,7 +1,8 @@
 """Writes the next runs of recurring jobs ahead of time, so that there is nothing to compute when they are due.
 
 It keeps no state: an index on `plan_at` finds the schedules to plan, and the cursor moves by compare-and-set, so any number of
-planners may look at the same schedule (rule "plan by compare-and-set")."""
+planners may look at the same schedule (rule "plan by compare-and-set"). A schedule that another session has locked is left for
+the next pass (rule "never wait inside a batch")."""
 
 from __future__ import annotations
 

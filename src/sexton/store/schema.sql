@@ -321,9 +321,21 @@ FUNCTION sexton.check_count(argument text, value integer, most integer)
   RETURNS void LANGUAGE plpgsql IMMUTABLE
   BODY md5 16c2261579043f04eac3995f1f09ddce;
 
+FUNCTION sexton.check_span(argument text, value interval)
+  RETURNS void LANGUAGE plpgsql IMMUTABLE
+  BODY md5 f7c90a064102718d83fd4332bad9a106;
+
 FUNCTION sexton.check_submissions(names text[], counts integer[], moment timestamp with time zone)
   RETURNS text[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=50ms
   BODY md5 d730ad059b66849d219f58ee3735bfdb;
+
+FUNCTION sexton.check_tags(tags text[])
+  RETURNS void LANGUAGE plpgsql IMMUTABLE
+  BODY md5 a44d29fd5d17b1a47dd85d369964baec;
+
+FUNCTION sexton.check_text(argument text, value text)
+  RETURNS void LANGUAGE plpgsql IMMUTABLE
+  BODY md5 f28b46f4e9e7f49fb204d10fd4eccee4;
 
 FUNCTION sexton.claim_keys(jobs jsonb, chosen uuid[], moment timestamp with time zone)
   RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
@@ -495,11 +507,11 @@ FUNCTION sexton.patience()
 
 FUNCTION sexton.pick_runs(worker_queue text, worker_lane smallint, tasks text[], wanted integer, ahead boolean, last_tenant text, last_turn integer, marks jsonb, moment timestamp with time zone, OUT ids uuid[], OUT turns integer[], OUT keys text[], OUT held integer[], OUT has_limited_tenant boolean, OUT stopped_at text, OUT may_have_more boolean)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 33d1ad6e4a608ac3b492adeea31500d7;
+  BODY md5 33b0559d5f6069252d0b6acc85e4dd24;
 
 FUNCTION sexton.policy_document(max_attempts integer, deadline interval, start_within interval, lease interval, progress_within interval, grace interval, max_lost integer)
   RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path=sexton, pg_temp
-  BODY md5 4cd92ba5d958d5e23ce22f0c44cabed2;
+  BODY md5 d816115b163b1c15c067a86ef32a1190;
 
 FUNCTION sexton.policy_of(wanted_job uuid, wanted_version integer)
   RETURNS jsonb LANGUAGE plpgsql STABLE SET search_path=sexton, pg_temp
@@ -571,7 +583,7 @@ FUNCTION sexton.step_out()
 
 FUNCTION sexton.submit(task text, payload jsonb DEFAULT '{}'::jsonb, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, name text DEFAULT NULL::text, key text DEFAULT NULL::text, key_ttl interval DEFAULT NULL::interval, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], unique_by text[] DEFAULT NULL::text[], unique_for interval DEFAULT NULL::interval, trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean)
   RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
-  BODY md5 da9567ac693243c6114170ce250d038d;
+  BODY md5 df2c4fcfb6059dec296333e9521ee11f;
 
 FUNCTION sexton.submit_and_show(jobs jsonb, notify boolean DEFAULT true, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean, version integer, task text, tenant text, queue text, lane smallint, name text, payload jsonb, policy jsonb, timeout_s real, at_most_once boolean, idempotency_key text, tags text[], submitted_at timestamp with time zone, submitted_by text, trace text, due_at timestamp with time zone) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET jit=off SET plan_cache_mode=force_generic_plan
@@ -591,7 +603,7 @@ FUNCTION sexton.submit_jobs(jobs jsonb, notify boolean DEFAULT true, at timestam
 
 FUNCTION sexton.submit_schedule(task text, payload jsonb DEFAULT '{}'::jsonb, name text DEFAULT NULL::text, cron text DEFAULT NULL::text, rrule text DEFAULT NULL::text, every interval DEFAULT NULL::interval, timezone text DEFAULT NULL::text, jitter interval DEFAULT NULL::interval, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, end_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_fires integer DEFAULT NULL::integer, exclude text[] DEFAULT NULL::text[], overlap text DEFAULT NULL::text, catch_up text DEFAULT NULL::text, catch_up_window interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean, on_resume text DEFAULT NULL::text, pause_after integer DEFAULT NULL::integer, dst_gap text DEFAULT NULL::text, dst_overlap text DEFAULT NULL::text, dialect text DEFAULT NULL::text, anchor_at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
-  BODY md5 478f2a6110c2804c58b686d2b74d755d;
+  BODY md5 d7d4e5eea06089b1f42d899acaee1142;
 
 FUNCTION sexton.submit_schedules(schedules jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean, changed boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET lock_timeout=2s

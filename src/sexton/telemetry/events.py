@@ -225,7 +225,8 @@ class StallHandedBack(msgspec.Struct, frozen=True):
 
 
 class StallFound(msgspec.Struct, frozen=True):
-    """A worker process that has ended since stood still in a call that kept Python from running. It wrote its stack before."""
+    """A worker process that has now ended had been blocked by a call that kept Python from running. It had written its
+    stack."""
 
     pid: int
     place: str

@@ -86,11 +86,16 @@ def write(event: events.Event) -> None:
     logger = _logger()
     if not logger.is_enabled_for(level):
         return
-    name = _WORDS.sub(" ", type(event).__name__).lower()
+    name = name_of(type(event))
     if isinstance(event, events.ServiceFailed):
         logger.log(level, name, service=event.service, exc_info=event.error)
     else:
         logger.log(level, name, **_fields(event))
+
+
+def name_of(kind: type[events.Event]) -> str:
+    """What its line begins with."""
+    return _WORDS.sub(" ", kind.__name__).lower()
 
 
 @cache

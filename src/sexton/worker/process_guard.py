@@ -83,9 +83,9 @@ class ProcessGuard:
 
     def _is_news(self, what: str, suspects: set[str]) -> bool:
         if len(suspects) == 1:
-            culprit = (what, *suspects)
-            is_news = culprit not in self._named
-            self._named.add(culprit)  # type: ignore[arg-type]
+            change_and_task = (what, next(iter(suspects)))
+            is_news = change_and_task not in self._named
+            self._named.add(change_and_task)
             return is_news
         now = self._clock.monotonic()
         is_news = now - self._told_at.get(what, -TELL_S) >= TELL_S

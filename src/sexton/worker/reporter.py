@@ -145,9 +145,8 @@ class Reporter:
         """If the lease is no longer held, a faster callback has ended the run, or the run was lost. No result is dropped, so no
         event is emitted. The same applies after a lost reply."""
         left, locked = set[UUID](), set[UUID]()
-        for worker_id, each in groupby(
-            batch, key=lambda item: _held_by(item[0])
-        ):  # the worker has two ids after it was declared dead
+        # The worker has two ids after it was declared dead.
+        for worker_id, each in groupby(batch, key=lambda item: _held_by(item[0])):
             leaving = list(each)
             outputs = [_output_of(execution, live) for execution, live in leaving if live is not None]
             fences = [(execution.claimed.lease.run_id, execution.claimed.lease.token) for execution, _ in leaving]

@@ -72,12 +72,12 @@ def reports(blocker: Blocker, held: Sequence[Execution], stalled_s: float) -> It
     """The run that blocks the loop is reported as lost, and is charged for it. The others are given back and spend nothing. An
     at-most-once run stays: the loop may continue in time for it. So does a run that has ended, or that its own transaction is
     about to end."""
-    guilty = blocker.execution
+    blocking = blocker.execution
     lost = Lost(f"blocked the event loop of its worker for {stalled_s:.1f} s at {blocker.place}")
     released = Released(
-        f"returned because task {guilty.claimed.task}, run {guilty.claimed.run_id}, blocked the event loop of their worker"
+        f"returned because task {blocking.claimed.task}, run {blocking.claimed.run_id}, blocked the event loop of their worker"
     )
     for execution in held:
         is_open = execution.phase in (Phase.TAKEN, Phase.RUNNING) and not execution.ending
         if is_open and not execution.claimed.lease.at_most_once:
-            yield execution, execution.reported_as(lost if execution is guilty else released)
+            yield execution, execution.reported_as(lost if execution is blocking else released)

@@ -34,6 +34,20 @@ _WORDS = {
     "Expected `datetime` with a timezone component": "give an instant with an offset, such as 2026-03-01T09:00:00Z",
     "Invalid RFC3339 encoded datetime": "give an instant with an offset (RFC 3339), such as 2026-03-01T09:00:00Z",
 }
+_BOUND = re.compile(r"Expected `(\w+)`( of length)? ([<>]=?) (\S+)")
+_LIMITS = {">=": "{} or more", ">": "greater than {}", "<=": "at most {}", "<": "less than {}"}
+_UNITS = {"str": "characters", "array": "items"}
+_KIND = re.compile(r"Expected `([\w |]+)`, got `(\w+)`")
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "datetime": "an instant",
+    "uuid": "an id",
+}
 _UNKNOWN = "there is no such field"
 _REQUIRED = "is required"
 # Replaces a field at fault that others need: without a rate, its burst would seem to be a fault as well.
@@ -51,12 +65,12 @@ _SUBSTITUTES: Mapping[str, Any] = {
 }
 
 
-def checked(request: S, check: Callable[[S], T]) -> T:
-    """The result of `check`, or a rejection that names every fault."""
+def checked(request: S, check: Callable[[S], T], *, all_of: Callable[[S], object] | None = None) -> T:
+    """The result of `check`, or a rejection that names every fault, also those that only `all_of` finds."""
     try:
         return check(request)
     except (Invalid, Refused) as first:
-        raise refusal_of(request, check, first) from None
+        raise refusal_of(request, all_of or check, first) from None
 
 
 def refusal_of(request: S, check: Callable[[S], object], first: Invalid | Refused) -> Refused:
@@ -81,18 +95,20 @@ def unreadable(
         return refused([fault_in(str(error), kind)])
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     faults: list[Fault] = []
-    wrong: set[str] = set()
+    readable: dict[str, msgspec.Raw] = {}
     for name, value in given.items():
-        own = _field_faults(kind, fields[name], value) if name in fields else [_unknown(kind, name)]
+        own, rest = _field_faults(kind, fields[name], value) if name in fields else ([_unknown(kind, name)], None)
         faults += own
-        wrong |= {name} if own else set()
+        if rest is not None:
+            readable[name] = rest
         if len(faults) >= FAULTS_LIMIT:
             return refused(faults[:FAULTS_LIMIT])
     missing = [name for name, field in fields.items() if field.required and name not in given]
     faults += [Fault(pointer=pointer(name), detail=_REQUIRED) for name in missing]
     if check is not None:
-        readable = {name: value for name, value in given.items() if name not in wrong}
-        faults += _broken_by(readable, kind, check, aside={pointer(name) for name in (*wrong, *missing)})
+        known = {fault.pointer for fault in faults}
+        aside = {pointer(name) for name in (*given, *missing) if name not in readable}
+        faults += [fault for fault in _broken_by(readable, kind, check, aside) if fault.pointer not in known]
     return refused(faults[:FAULTS_LIMIT] or [fault_in(str(error), kind)])
 
 
@@ -108,7 +124,29 @@ def fault_in(message: str, kind: type | None = None) -> Fault:
     elif kind is not None and (wrong := _CHOICE.fullmatch(text)) and (choices := choices_at(kind, steps)):
         text = f"{wrong[1]} is unknown; use {in_words(choices)}"
     text = text.strip()
-    return Fault(pointer=at, detail=_WORDS.get(text, text[:1].lower() + text[1:]))
+    return Fault(
+        pointer=at, detail=_WORDS.get(text) or _bounds_in_words(text) or _kinds_in_words(text) or text[:1].lower() + text[1:]
+    )
+
+
+def _bounds_in_words(text: str) -> str | None:
+    """Of a number, or of the length of a text or a list."""
+    found = _BOUND.fullmatch(text)
+    if found is None:
+        return None
+    kind, is_length, sign, bound = found.groups()
+    limit = _LIMITS[sign].format(bound)
+    if is_length:
+        return "must not be empty" if (sign, bound) == (">=", "1") else f"must have {limit} {_UNITS.get(kind, 'entries')}"
+    return f"must be {limit}"
+
+
+def _kinds_in_words(text: str) -> str | None:
+    found = _KIND.fullmatch(text)
+    if found is None:
+        return None
+    wanted = dict.fromkeys(_KINDS.get(kind, kind) for kind in found[1].split(" | ") if kind != "null")
+    return f"must be {' or '.join(wanted)}, not {_KINDS.get(found[2], found[2])}"
 
 
 def _unknown(kind: type, name: str) -> Fault:
@@ -116,13 +154,14 @@ def _unknown(kind: type, name: str) -> Fault:
     return Fault(pointer=pointer(name), detail=_UNKNOWN if fixed is None else f"cannot be changed: {fixed}")
 
 
-def _field_faults(kind: type, field: Any, value: msgspec.Raw) -> list[Fault]:
-    """Of one field by itself; inside an object, again without the part at fault."""
+def _field_faults(kind: type, field: Any, value: msgspec.Raw) -> tuple[list[Fault], msgspec.Raw | None]:
+    """Of one field by itself; inside an object, again without the part at fault. Also what is left of the field, if that can be
+    decoded."""
     faults: list[Fault] = []
     while len(faults) < FAULTS_LIMIT:
         try:
             _decoder(kind, field.encode_name).decode(value)
-            break
+            return faults, value
         except msgspec.ValidationError as error:
             text, _, path = str(error).partition(" - at `$") if " - at `$" in str(error) else (str(error), "", "`")
             fault = fault_in(f"{text} - at `$.{field.encode_name}{path}", kind)
@@ -135,7 +174,7 @@ def _field_faults(kind: type, field: Any, value: msgspec.Raw) -> list[Fault]:
         if rest is None:
             break
         value = rest
-    return faults
+    return faults, None
 
 
 @cache
@@ -145,7 +184,8 @@ def _decoder(kind: type, name: str) -> msgspec.json.Decoder[Any]:
 
 
 def _pruned(value: msgspec.Raw, steps: Sequence[str]) -> msgspec.Raw | None:
-    """The same without the field of an object that the steps lead to; None if they lead through a list."""
+    """The same without the field of an object that the steps lead to, or with a value that breaks no rule; None if they lead
+    through a list."""
     try:
         document = inner = msgspec.json.decode(value)
     except msgspec.DecodeError:
@@ -154,7 +194,10 @@ def _pruned(value: msgspec.Raw, steps: Sequence[str]) -> msgspec.Raw | None:
         inner = inner.get(step) if isinstance(inner, dict) else None
     if not steps or not isinstance(inner, dict) or steps[-1] not in inner:
         return None
-    del inner[steps[-1]]
+    if steps[-1] in _SUBSTITUTES:
+        inner[steps[-1]] = _SUBSTITUTES[steps[-1]]
+    else:
+        del inner[steps[-1]]
     return msgspec.Raw(msgspec.json.encode(document))
 
 
@@ -183,7 +226,7 @@ def _broken_rules(request: S, check: Callable[[S], object], first: Invalid | Ref
         for fault in faults:
             # If the same part is at fault again, the whole field is removed.
             steps = _steps(fault)[: 1 if fault.pointer in found else None]
-            rest = None if rest is None else _without(rest, steps)
+            rest = None if rest is None else _without(rest, steps, substitutes={} if fault.pointer in found else _SUBSTITUTES)
             if fault.pointer or not found:  # if everything else was at fault, the rest is not reported
                 found.setdefault(fault.pointer, fault)
         if rest is None or rest == request:
@@ -202,7 +245,7 @@ def _error_of(request: S, check: Callable[[S], object]) -> Invalid | Refused | N
     return None
 
 
-def _without(request: S, steps: Sequence[str]) -> S | None:
+def _without(request: S, steps: Sequence[str], substitutes: Mapping[str, Any] = _SUBSTITUTES) -> S | None:
     """The same with the default in that place, or with a value that breaks no rule."""
     field = next((field for field in msgspec.structs.fields(request) if steps and field.encode_name == steps[0]), None)
     if field is None:
@@ -210,7 +253,7 @@ def _without(request: S, steps: Sequence[str]) -> S | None:
     value = getattr(request, field.name)
     inner: Any = _without(value, steps[1:]) if isinstance(value, msgspec.Struct) and len(steps) > 1 else None
     if inner is None:
-        inner = UNSET if isinstance(request, JobEdit) else _SUBSTITUTES.get(field.name, _default(field))
+        inner = UNSET if isinstance(request, JobEdit) else substitutes.get(field.name, _default(field))
     return None if inner is NODEFAULT else msgspec.structs.replace(request, **{field.name: inner})
 
 

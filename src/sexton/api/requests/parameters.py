@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, NoReturn, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 from urllib.parse import parse_qsl, unquote_to_bytes
 from uuid import UUID
 
@@ -15,8 +16,9 @@ from sexton.api.answers.problems import Refused, invalid
 from sexton.api.state import ApiRequest
 from sexton.domain.duration import seconds
 from sexton.domain.fault import Invalid
+from sexton.wire import Fault
 
-from .faults import fault_in
+from .faults import FAULTS_LIMIT, fault_in, refused
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -37,25 +39,47 @@ def query_of(request: ApiRequest, kind: type[S]) -> S:
     except (UnicodeDecodeError, ValueError):
         raise Refused("malformed", "the query is not percent-encoded UTF-8") from None
     values: dict[str, Any] = {}
+    faults: list[Fault] = []
     for name, value in pairs:
         if name in values:
-            raise invalid(f"?{name}", "is given twice")
-        if "\x00" in value:
-            raise invalid(f"?{name}", "holds a NUL character (U+0000), which PostgreSQL cannot store")
-        values[name] = _scalar(kind, name, value)
+            faults.append(Fault(pointer=f"?{name}", detail="is given twice"))
+        elif "\x00" in value:
+            faults.append(Fault(pointer=f"?{name}", detail="holds a NUL character (U+0000), which PostgreSQL cannot store"))
+        else:
+            values[name] = _scalar(kind, name, value)
     try:
-        return msgspec.convert(values, kind)
+        query = msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        _refuse_parameter(kind, error)
+        faults += _parameter_faults(kind, values, error)
+    else:
+        if not faults:
+            return query
+    raise refused(faults[:FAULTS_LIMIT])
 
 
-def _refuse_parameter(kind: type[msgspec.Struct], error: msgspec.ValidationError) -> NoReturn:
+def _parameter_faults(kind: type[msgspec.Struct], values: dict[str, Any], first: msgspec.ValidationError) -> Iterator[Fault]:
+    """Each parameter at fault, until the others are valid."""
+    error = first
+    for _ in range(FAULTS_LIMIT):
+        fault = _parameter_fault(kind, error)
+        yield fault
+        if values.pop(fault.pointer.removeprefix("?"), None) is None:  # it is required
+            return
+        try:
+            msgspec.convert(values, kind)
+        except msgspec.ValidationError as following:
+            error = following
+        else:
+            return
+
+
+def _parameter_fault(kind: type[msgspec.Struct], error: msgspec.ValidationError) -> Fault:
     fault = fault_in(str(error), kind)
     name, detail = fault.pointer.removeprefix("/").replace("~1", "/").replace("~0", "~"), fault.detail
     if detail == "there is no such field":
         known = ", ".join(sorted(kind.__struct_fields__))
         detail = f"there is no such parameter; this call takes {known or 'none'}"
-    raise invalid(f"?{name}", detail) from None
+    return Fault(pointer=f"?{name}", detail=detail)
 
 
 def no_query(request: ApiRequest) -> None:

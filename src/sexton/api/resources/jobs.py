@@ -90,7 +90,7 @@ async def submit(request: ApiRequest) -> Response[bytes]:
 async def _submit_recurring(
     request: ApiRequest, state: ApiState, asked: wire.JobRequest, query: SubmitQuery, key: str | None
 ) -> Response[bytes]:
-    warnings = await task_warnings(state, asked.task)
+    warnings = await task_warnings(state, checked(asked, lambda one: one.task, all_of=check_job))
     caller, trace = caller_of(request), trace_of(request)
     async with state.database.transaction() as connection:
         now = await database_clock.now(connection, now=state.clock.database_now())

@@ -158,6 +158,6 @@ def rule_of(cron: str | None, rrule: str | None, every: str | None, **others: An
     if len(rules) > 1:
         raise NotUnderstood("give one of --cron, --rrule and --every")
     if given and not rules:
-        first = next(iter(given)).replace("timezone", "tz").replace("_", "-")
+        first = next(iter(given)).replace("_", "-")
         raise NotUnderstood(f"--{first} is for recurring jobs; give --cron, --rrule or --every")
     return {**rules, **given}

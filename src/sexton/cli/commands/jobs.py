@@ -68,7 +68,13 @@ def list_(
         return [job async for job in client.jobs(limit=limit, **filters)]
 
     jobs = with_client(url, found)
-    print_list(jobs, COLUMNS, (row(job) for job in jobs), none="no matching jobs", as_json=as_json)
+    print_list(
+        jobs,
+        COLUMNS,
+        (row(job) for job in jobs),
+        none="no matching jobs" if any(filters.values()) else "no jobs",
+        as_json=as_json,
+    )
 
 
 @app.command()

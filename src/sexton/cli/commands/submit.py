@@ -51,13 +51,19 @@ def submit(
 
     Example: sexton submit demo.echo a=1 greeting=hello --delay 5s --wait
 
-    Example: sexton submit demo.echo --cron "0 9 * * MON-FRI" --tz America/New_York --name morning
+    Example: sexton submit demo.echo --cron "0 9 * * MON-FRI" --timezone America/New_York --name morning
 
     Example: sexton submit https://billing.example/send user_id=42 --delay 24h
     """
+    if within is not None and not wait:
+        raise NotUnderstood("--within limits the time of --wait; add --wait, or leave --within out")
+    if partial and file is None:
+        raise NotUnderstood("--partial is for a file of jobs; give --file, or leave --partial out")
     if file is not None:
         if handler is not None:
             raise InvalidSubmission("--file", "the file names the tasks; leave the task out")
+        if wait:
+            raise NotUnderstood("--wait is for one job; leave it out, or submit the jobs one by one")
         on_name: OnName = "update" if update else "refuse"
         requests = read_requests(file)
         code = with_client(
@@ -73,6 +79,8 @@ def submit(
             raise NotUnderstood(f"{(misfits or ['--wait'])[0]} is for one-time jobs; leave it out")
         with_client(url, lambda client: _schedule(client, called, body, options, update=update, as_json=as_json))
         return
+    if update:
+        raise NotUnderstood("--update is for recurring jobs; give --cron, --rrule or --every, or leave --update out")
     given_once = in_sdk(options)
     raise typer.Exit(
         with_client(

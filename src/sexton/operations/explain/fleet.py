@@ -69,7 +69,7 @@ def quarantine(seen: Evidence, run: LiveRun) -> Link:
     losses = list(takewhile(lambda one: one.status == "lost", own))
     company = run.company or 1
     last = because(losses[0].reason if losses else None)
-    beside = "alone" if company == 1 else f"in a company of at most {company:,} suspects"
+    beside = "alone" if company == 1 else f"in a group of at most {company:,} suspects"
     detail = f"It waits in quarantine, because it was lost {counted(len(losses), 'time')} in a row{last}"
     facts = {"company": company, "loss_count": len(losses), "reasons": [one.reason for one in losses]}
     return Link("quarantine", False, f"{detail}. A worker in quarantine executes it {beside}.", facts)

@@ -17,7 +17,7 @@ BRIEF_S = 2.0  # a claim, a report or an edit holds a row for less
 def locked(seen: Evidence, run: LiveRun | None) -> Iterator[Link]:
     """Nothing if no row is locked for longer than a moment."""
     for key in seen.keys[:1]:
-        said = f"The lock of its partition is held by {key.holder.words}; its fires go on when that session ends."
+        said = f"The lock of its partition is held by {key.holder.words}; its fires continue when that session ends."
         yield Link("locked", False, said, {"row": key.words} | ({} if key.holder.pid is None else {"pid": key.holder.pid}))
     held = [row for row in seen.locked if row.holder.age_s is None or row.holder.age_s >= BRIEF_S]
     if not held:
@@ -26,11 +26,11 @@ def locked(seen: Evidence, run: LiveRun | None) -> Iterator[Link]:
     holder = row.holder
     opened = "" if holder.age_s is None else f", whose transaction has been open for {span(holder.age_s)}"
     what = {"schedule": "row", "run": f"run {row.run_id}"}.get(row.kind, f"{row.kind} {row.name!r}")
-    goes_on = "the schedule" if row.kind == "schedule" else "it"
+    waiting = "the schedule" if row.kind == "schedule" else "it"
     yield Link(
         "locked",
         not _is_needed(seen, run, row),
-        f"Its {what} is locked by {holder.words}{opened}; {goes_on} goes on when that ends.",
+        f"Its {what} is locked by {holder.words}{opened}; {waiting} continues when that ends.",
         _facts(row),
     )
 

@@ -7,8 +7,8 @@
 -- Arguments: `started_s` and `took_s` as in finish_runs. `results`: a JSON array with one entry for each run, null for none; null if no run
 -- has one. `others` is null if there are none.
 -- Plans: as in claim_runs the runs are joined by number, because the planner expects ten entries of a list and may compare all with all.
--- Each condition names the number, also that on the slots: otherwise the planner expects one run, and compares all with all where pages seem
--- dear. An element of a jsonb array is found at once, one of a list of jsonb only by reading those before it. docs/adr/029 has the figures.
+-- Each condition names the number, also that on the slots: otherwise the planner expects one run, and compares all with all where page
+-- reads seem expensive. An element of a jsonb array is found at once, one of a list of jsonb only by reading those before it. docs/adr/029 has the figures.
 -- Called by: store/work/runs.sql. Locks: the runs, in id order (rule "lock in id order"): of two statements that lock one after the other, those of
 -- both first. Only a plain report that finish_runs has to take, because its run got a slot since the claim, comes later. Those of finish_runs.
 CREATE OR REPLACE FUNCTION sexton.finish_batch(

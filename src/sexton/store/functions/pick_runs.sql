@@ -47,7 +47,7 @@ BEGIN
   SELECT array_agg(k ORDER BY k) INTO marked FROM jsonb_object_keys(marks) AS k;
   -- Only tenants with runs for this worker count, so that no turn is lost on the others. The first step is the tenant that was
   -- served last, if turns of its round are left. A marked tenant is visited by name, because its first index entries are dead.
-  -- The walk inserts one empty step where it wraps around to the first tenant.
+  -- Where the walk wraps around, it inserts a step for the tenant ''. submit rejects that name, but older databases may have runs of it.
   WITH RECURSIVE walk (tenant, wrapped, step, found, weight, room, is_served) AS (
     SELECT last_tenant, false, 0, (f.has_some AND t.is_served)::int, t.weight, t.room, f.has_some AND t.is_served FROM (
       SELECT last_turn > 0 AND EXISTS (
@@ -66,6 +66,12 @@ BEGIN
           WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = m.marked
             AND (r.due_at, r.id) > ((marks->m.marked->>0)::timestamptz, (marks->m.marked->>1)::uuid) AND sexton.is_for(r, tasks, ahead, moment)
           ORDER BY r.tenant, r.due_at, r.id LIMIT 1), false)
+        WHEN m.tenant IS NULL AND NOT m.wrapped THEN EXISTS (
+          SELECT FROM runs r
+          WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = ''
+            AND (r.due_at, r.id) > (coalesce((marks->''->>0)::timestamptz, '-infinity'), coalesce((marks->''->>1)::uuid, '00000000-0000-0000-0000-000000000000'))
+            AND sexton.is_for(r, tasks, ahead, moment)
+          ORDER BY r.tenant, r.due_at, r.id LIMIT 1)
         ELSE m.tenant IS NOT NULL END AS has_some
       FROM (
         SELECT k.wrapped, k.step, k.found, k.marked, CASE WHEN k.marked IS NULL THEN (

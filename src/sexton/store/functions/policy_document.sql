@@ -4,15 +4,9 @@
 CREATE OR REPLACE FUNCTION sexton.policy_document(
   max_attempts int, deadline interval, start_within interval, lease interval, progress_within interval, grace interval, max_lost int)
 RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path = sexton, pg_temp AS $$
-DECLARE
-  wrong record;
 BEGIN
-  SELECT s.name, s.span INTO wrong FROM unnest(
-    ARRAY['deadline', 'start_within', 'lease', 'progress_within', 'grace'], ARRAY[deadline, start_within, lease, progress_within, grace]
-  ) AS s (name, span) WHERE s.span < interval '0' LIMIT 1;
-  IF FOUND THEN
-    RAISE EXCEPTION '%: % is negative', wrong.name, wrong.span USING ERRCODE = '22023';
-  END IF;
+  PERFORM sexton.check_span('deadline', deadline), sexton.check_span('start_within', start_within), sexton.check_span('lease', lease),
+    sexton.check_span('progress_within', progress_within), sexton.check_span('grace', grace);
   PERFORM sexton.check_count('max_attempts', max_attempts, 1000);
   PERFORM sexton.check_count('max_lost', max_lost, 1000);
   RETURN nullif(jsonb_strip_nulls(jsonb_build_object(

@@ -22,17 +22,15 @@ BEGIN
   IF coalesce(task, '') = '' THEN
     RAISE EXCEPTION 'task: name the task to run' USING ERRCODE = '22023', HINT = 'For example sexton.submit(''send_invoice'', …).';
   END IF;
+  PERFORM sexton.check_text('task', task), sexton.check_text('queue', queue), sexton.check_text('tenant', tenant),
+    sexton.check_text('name', name), sexton.check_text('key', key), sexton.check_text('trace', trace), sexton.check_tags(tags);
+  PERFORM sexton.check_span('delay', delay), sexton.check_span('timeout', timeout), sexton.check_span('key_ttl', key_ttl),
+    sexton.check_span('unique_for', unique_for);
   IF run_at IS NOT NULL AND delay IS NOT NULL THEN
     RAISE EXCEPTION 'run_at and delay: give one of them, not both' USING ERRCODE = '22023';
   END IF;
   IF NOT isfinite(run_at) THEN
     RAISE EXCEPTION 'run_at: % is not an instant', run_at USING ERRCODE = '22023', HINT = 'Leave it out to run now.';
-  END IF;
-  IF delay < interval '0' THEN
-    RAISE EXCEPTION 'delay: % is negative', delay USING ERRCODE = '22023', HINT = 'Leave it out to run now.';
-  END IF;
-  IF timeout < interval '0' THEN
-    RAISE EXCEPTION 'timeout: % is negative', timeout USING ERRCODE = '22023', HINT = 'Zero means no limit.';
   END IF;
   IF lane IS NULL THEN
     RAISE EXCEPTION 'priority: "%" is not a lane', priority USING ERRCODE = '22023', HINT = 'Use critical, high, normal or low.';

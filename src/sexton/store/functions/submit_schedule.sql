@@ -24,16 +24,18 @@ BEGIN
   IF coalesce(task, '') = '' THEN
     RAISE EXCEPTION 'task: name the task to run' USING ERRCODE = '22023', HINT = 'For example sexton.submit_schedule(''report'', …).';
   END IF;
-  IF num_nonnulls(cron, rrule, every) <> 1 THEN
-    RAISE EXCEPTION 'cron, rrule and every: give exactly one of them' USING ERRCODE = '22023';
-  END IF;
+  PERFORM sexton.check_text('task', task), sexton.check_text('queue', queue), sexton.check_text('tenant', tenant),
+    sexton.check_text('name', name), sexton.check_text('trace', trace), sexton.check_tags(tags);
   IF every <= interval '0' THEN
     RAISE EXCEPTION 'every: % must be greater than zero', every USING ERRCODE = '22023';
   END IF;
-  SELECT s.* INTO wrong FROM (VALUES ('jitter', jitter), ('timeout', timeout), ('catch_up_window', catch_up_window)) AS s (argument, span)
-  WHERE s.span < interval '0' LIMIT 1;
-  IF FOUND THEN
-    RAISE EXCEPTION '%: % is negative', wrong.argument, wrong.span USING ERRCODE = '22023';
+  PERFORM sexton.check_span('every', every), sexton.check_span('jitter', jitter), sexton.check_span('timeout', timeout),
+    sexton.check_span('catch_up_window', catch_up_window);
+  IF num_nonnulls(cron, rrule, every) <> 1 THEN
+    RAISE EXCEPTION 'cron, rrule and every: give exactly one of them' USING ERRCODE = '22023';
+  END IF;
+  IF jitter > interval '30 minutes' THEN
+    RAISE EXCEPTION 'jitter: % is longer than 30 minutes', jitter USING ERRCODE = '22023';
   END IF;
   IF lane IS NULL THEN
     RAISE EXCEPTION 'priority: "%" is not a lane', priority USING ERRCODE = '22023', HINT = 'Use critical, high, normal or low.';

@@ -43,7 +43,7 @@ class Holder(msgspec.Struct, frozen=True):
 
     @property
     def advice(self) -> str:
-        return f"it goes on when that transaction ends; {self.end}"
+        return f"it continues when that transaction ends; {self.end}"
 
     @property
     def end(self) -> str:
