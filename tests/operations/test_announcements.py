@@ -15,9 +15,10 @@ import pytest
 from sexton.domain.limit import standing_limit
 from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL
-from sexton.operations import backfill, due, limits, one_time_jobs, recurring_jobs, replay
-from sexton.operations.admit import admit
+from sexton.operations import due, limits, one_time_jobs, replay
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import backfill, recurring_jobs
+from sexton.operations.recurring.admit import admit
 from sexton.store.sharing import parked_runs
 from sexton.store.work import dead_letters, runs
 from tests.callers import TESTER

@@ -15,8 +15,8 @@ import pytest
 
 from sexton.domain import partition
 from sexton.domain.schedule.document import ScheduleDocument
-from sexton.operations.declare import declare
 from sexton.operations.explain.locks import locked
+from sexton.operations.recurring.declared_schedules import declare
 from sexton.scheduler.leadership import Leadership
 from sexton.scheduler.lock_watcher import LONG_S, REST_S, LockWatcher
 from sexton.scheduler.look_around import OVERDUE_S

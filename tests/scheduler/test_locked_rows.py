@@ -15,9 +15,10 @@ import pytest
 from sexton.domain import partition
 from sexton.domain.outcome import Succeeded
 from sexton.domain.sharing import QueueSettings
-from sexton.operations import due, plan, queues, replan
-from sexton.operations.admit import AGAIN_S, admit
+from sexton.operations import due, queues
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import plan, replan
+from sexton.operations.recurring.admit import AGAIN_S, admit
 from sexton.scheduler.guardian import FULL_S, Guardian
 from sexton.store.sharing import parked_runs
 from sexton.store.work import schedules

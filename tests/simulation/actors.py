@@ -24,8 +24,8 @@ from sexton.service import Wake
 from sexton.settings import Settings
 from sexton.store.fleet import workers
 from sexton.store.sql import statements
-from sexton.worker.confined import Confined
 from sexton.worker.execution import Phase
+from sexton.worker.quarantine.child import Confined
 from sexton.worker.worker import Worker
 
 from . import zone_update

@@ -74,7 +74,7 @@ import pytest
 
 from sexton.domain import retry
 from sexton.domain.outcome import Released
-from sexton.operations import replan
+from sexton.operations.recurring import replan
 from sexton.scheduler.leadership import BEAT_S, Leadership
 from sexton.scheduler.look_around import LookAround
 from sexton.scheduler.sweeper import Sweeper, _Sighting

@@ -18,7 +18,8 @@ from sexton import clock as product_clock
 from sexton.domain.schedule import zone
 from sexton.domain.sharing import TenantSettings
 from sexton.errors import Contention, DatabaseUnavailable
-from sexton.operations import plan, tenants
+from sexton.operations import tenants
+from sexton.operations.recurring import plan
 from sexton.store.work import schedules
 from sexton.telemetry import events
 from tests import transitions

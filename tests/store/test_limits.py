@@ -18,9 +18,10 @@ from sexton.domain.outcome import Lost, Released, Succeeded
 from sexton.domain.retry import Retry
 from sexton.domain.run import report
 from sexton.errors import LimitExceeded, SextonError
-from sexton.operations import limits, one_time_jobs, recurring_jobs
+from sexton.operations import limits, one_time_jobs
 from sexton.operations.caller import Caller
 from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.postgres.driver_errors import translated_errors
 from sexton.store.sharing import parked_runs
 from sexton.store.work import jobs, runs, schedules

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from sexton.domain.partition import ALL
-from sexton.operations import recurring_jobs
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
 from sexton.store.work import schedules

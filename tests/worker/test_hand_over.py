@@ -13,7 +13,7 @@ from sexton.domain.outcome import ErrorInfo, Failed, Succeeded
 from sexton.domain.retry import Retry
 from sexton.domain.signed_lease import SignedLease
 from sexton.errors import DatabaseUnavailable, HandedOver, SextonError
-from sexton.operations.remote_reports import Item, LeaseReports
+from sexton.operations.remote.reports import Item, LeaseReports
 from sexton.scheduler.sweeper import Sweeper
 from sexton.store.fleet import remote_workers
 from sexton.store.work import callbacks

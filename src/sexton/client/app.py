@@ -12,8 +12,8 @@ from sexton.clock import Clock, SwitchableClock, SystemClock
 from sexton.domain.duration import Duration
 from sexton.domain.targets import Target
 from sexton.errors import InvalidSubmission
-from sexton.operations.backfill import Backfill, Stopped
 from sexton.operations.cancel import Cancellation, cancel
+from sexton.operations.recurring.backfill import Backfill, Stopped
 from sexton.registry import Definition, Registry
 from sexton.settings import Settings
 from sexton.store.database import Postgres

@@ -11,9 +11,10 @@ from sexton.clock import Clock
 from sexton.domain.fault import Invalid
 from sexton.domain.job import encoded_payload
 from sexton.errors import InvalidSubmission
-from sexton.operations import backfill, jobs
-from sexton.operations.backfill import Backfill, Stopped
-from sexton.operations.recurring_jobs import Pause
+from sexton.operations import jobs
+from sexton.operations.recurring import backfill
+from sexton.operations.recurring.backfill import Backfill, Stopped
+from sexton.operations.recurring.recurring_jobs import Pause
 from sexton.store.uuid7 import is_recurring
 from sexton.store.work.jobs import JobView, show
 

@@ -27,7 +27,7 @@ from sexton.domain.schedule.overlap import overlap as checked_overlap
 from sexton.domain.schedule.recurrence import Recurrence, seed_of
 from sexton.domain.schedule.rule import Schedule
 from sexton.errors import AmbiguousCron, InvalidSubmission
-from sexton.operations.recurring_jobs import submit_many
+from sexton.operations.recurring.recurring_jobs import submit_many
 from sexton.store.postgres import caller_connection
 from sexton.store.work import schedules
 

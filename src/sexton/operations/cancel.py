@@ -13,12 +13,12 @@ from sexton.domain import run
 from sexton.domain.outcome import Cancelled
 from sexton.domain.run import Lease
 from sexton.errors import NotAllowedIn, NotFound
+from sexton.operations.recurring import plan, replan
 from sexton.store.database import Connection
 from sexton.store.uuid7 import is_recurring
 from sexton.store.work import jobs, runs, schedules
 from sexton.store.work.schedules import Locked
 
-from . import plan, replan
 from .caller import Caller
 
 CANCELLED = "cancelled on request"

@@ -11,6 +11,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sexton.domain import partition
+from sexton.operations.recurring import plan, replan
+from sexton.operations.recurring.admit import admit
+from sexton.operations.recurring.plan import Planned
 from sexton.store.database import Connection, Database
 from sexton.store.sharing import parked_runs
 from sexton.store.sharing.parked_runs import Released, Tended
@@ -18,11 +21,8 @@ from sexton.store.work import runs, schedules
 from sexton.store.work.runs import Promoted
 from sexton.store.work.schedules import ToPlan
 
-from . import plan, replan
-from .admit import admit
 from .caller import Caller
 from .division import Divided, in_parts
-from .plan import Planned
 
 OVERDUE_S = 5.0  # an idle worker handles runs and plans that are overdue by this much
 OVERDUE_LIMIT = 1000

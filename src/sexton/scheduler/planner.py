@@ -11,8 +11,9 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.schedule.zone import tzdata_version
-from sexton.operations import due, recurring_jobs, replan
+from sexton.operations import due
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import recurring_jobs, replan
 from sexton.store.database import Database
 from sexton.store.work import failures, schedules
 from sexton.store.work.schedules import ToPlan

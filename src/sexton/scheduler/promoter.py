@@ -10,8 +10,8 @@ from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.claim_cursors import Look, Looking
 from sexton.operations import due
-from sexton.operations.admit import admit
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring.admit import admit
 from sexton.store.database import Database
 from sexton.store.sharing import parked_runs
 from sexton.store.work import runs

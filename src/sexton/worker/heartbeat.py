@@ -24,14 +24,14 @@ from sexton.store.database import Connection, Database, client_end
 from sexton.store.fleet import workers
 from sexton.store.work import runs
 from sexton.telemetry.events import Emit, LoopStalled, Reconciled, StallHandedBack
+from sexton.worker.stall import loop_watch
+from sexton.worker.stall.loop_pulse import Pulse
+from sexton.worker.stall.loop_watch import Blocker, StallWatch
 
-from . import stall
 from .execution import Execution, Phase
 from .holdings import Holdings
 from .missing import Missing
 from .own_session import OwnSession, may_be_taken_early
-from .pulse import Pulse
-from .stall import Blocker, StallWatch
 
 # Without a connection to the database, a worker stops its own runs this long before others may claim them: first by asking,
 # then by force. For a short lease, at most a third and a twelfth of it.
@@ -263,7 +263,7 @@ class Heartbeat:
         if self._blocker is None or self._is_handed_back:
             return
         stalled_s = self._clock.monotonic() - self._pulse.felt_at
-        reported = list(stall.reports(self._blocker, self._holdings.all(), stalled_s))
+        reported = list(loop_watch.reports(self._blocker, self._holdings.all(), stalled_s))
         count = await self._finish([report for _, report in reported]) + await self._return_the_unheard()
         self._is_handed_back = True
         for execution, _ in reported:
@@ -283,7 +283,7 @@ class Heartbeat:
             if not unheard:
                 return 0
             return await reconcile.give_back(
-                connection, SCHEDULER, worker_id, unheard, reason=stall.REPLY_UNREAD, rng=self._rng, now=now
+                connection, SCHEDULER, worker_id, unheard, reason=loop_watch.REPLY_UNREAD, rng=self._rng, now=now
             )
 
     async def _finish(self, reports: list[Report]) -> int:

@@ -24,8 +24,9 @@ from sexton.settings import Settings
 from sexton.store.database import Connection, Database
 from sexton.store.fleet import workers
 from sexton.telemetry.events import DeclaredLost, Drained, Emit, WorkerJoined
+from sexton.worker.quarantine.child import POLL_S, Confined
+from sexton.worker.stall.loop_pulse import Pulse
 
-from .confined import POLL_S, Confined
 from .deadlines import Deadlines, Timers
 from .empty_queues import EmptyQueueFilter
 from .execution import Bench, Execution, Phase
@@ -35,7 +36,6 @@ from .intake import Intake, Slots
 from .missing import Missing
 from .overdue import OverdueWork
 from .progress_writer import ProgressWriter
-from .pulse import Pulse
 from .reporter import Reporter
 from .transaction import Transaction
 

@@ -28,10 +28,11 @@ from sexton.api.requests.submissions import check_job, key_of, payload_of, sched
 from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.clock import host_now
 from sexton.domain.schedule.document import ScheduleDocument, warnings_of
-from sexton.operations import forecast, jobs, one_time_jobs, recurring_jobs
+from sexton.operations import jobs, one_time_jobs
 from sexton.operations.cancel import CANCELLED
 from sexton.operations.cancel import cancel as cancel_job
-from sexton.operations.recurring_jobs import Pause
+from sexton.operations.recurring import forecast, recurring_jobs
+from sexton.operations.recurring.recurring_jobs import Pause
 from sexton.store import clock as database_clock
 from sexton.store.uuid7 import is_recurring
 from sexton.store.views import search

@@ -32,11 +32,11 @@ from sexton.service import insist, unless_stopped
 from sexton.store.database import SHARED, Postgres
 from sexton.store.work import callbacks
 from sexton.telemetry import logs
-from sexton.worker.confined import Confined, Place, begin, confine
 from sexton.worker.early_retry import EarlyRetry
 from sexton.worker.elsewhere import Elsewhere
 from sexton.worker.process import WorkerProcess
-from sexton.worker.quarantine import Command
+from sexton.worker.quarantine.child import Confined, Place, begin, confine
+from sexton.worker.quarantine.parent import Command
 
 if TYPE_CHECKING:
     from sexton.api.process import ApiProcess

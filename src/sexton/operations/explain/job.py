@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sexton.operations import forecast
+from sexton.operations.recurring import forecast
 from sexton.store.views.evidence import Evidence
 
 from .link import Link

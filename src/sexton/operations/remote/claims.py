@@ -15,15 +15,14 @@ from sexton.domain.outcome import ErrorInfo, Failed, Outcome, Succeeded
 from sexton.domain.run import Claimed, Report, report
 from sexton.errors import WorkerLost
 from sexton.ids import Rng
+from sexton.operations import reconcile
+from sexton.operations.caller import Caller
 from sexton.store.database import Connection, Database
 from sexton.store.fleet import remote_workers
 from sexton.store.fleet.remote_workers import RemoteWorker
 from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Claimed as ClaimedEvent
 from sexton.telemetry.events import Emit, Reconciled, WorkerJoined
-
-from . import reconcile
-from .caller import Caller
 
 GRACE_MORE_S = 5.0  # in addition to the grace of the worker, as for built-in workers
 UNHEARD_S = 10.0  # within this time the answer of a claim has reached its worker, or is lost

@@ -21,11 +21,10 @@ from sexton.domain.schedule.fires import jitter_of
 from sexton.domain.schedule.recurrence import recurrence_of, seed_of
 from sexton.domain.schedule.rule import Schedule
 from sexton.domain.schedule.spread import fraction
+from sexton.operations.caller import Caller
 from sexton.store.database import Connection
 from sexton.store.work import schedules
 from sexton.store.work.schedules import Fire, Gap, Plan, ToPlan
-
-from .caller import Caller
 
 HORIZON = timedelta(seconds=60)  # fires this near are written now; at least the next one always is
 LEAD_S = (

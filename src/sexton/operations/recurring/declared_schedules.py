@@ -16,13 +16,13 @@ from sexton.domain.schedule import next_fire
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.recurrence import seed_of
 from sexton.domain.schedule.rule import Schedule
+from sexton.operations.caller import Caller
+from sexton.operations.cancel import end_schedule
 from sexton.store.database import Connection, Database
 from sexton.store.fleet import workers
 from sexton.store.work import declared
 
 from . import recurring_jobs
-from .caller import Caller
-from .cancel import end_schedule
 
 _NO_ID = UUID(int=0)
 

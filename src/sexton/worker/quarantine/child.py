@@ -20,8 +20,7 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.handlers.parent_death import die_with_parent
 from sexton.ids import process_id
-
-from .holdings import Holdings
+from sexton.worker.holdings import Holdings
 
 LEAVE_S = 30.0  # without a suspect
 POLL_S = 0.2  # between two claims: the next suspects may start as soon as the last ones are reported

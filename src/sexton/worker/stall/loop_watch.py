@@ -13,11 +13,11 @@ from sexton.clock import Clock
 from sexton.domain.outcome import Lost, Released
 from sexton.domain.run import Report
 from sexton.handlers.python.function import fence_of
+from sexton.worker.execution import Execution, Phase
+from sexton.worker.holdings import Holdings
 
-from . import stack
-from .execution import Execution, Phase
-from .holdings import Holdings
-from .pulse import PULSE_S, Pulse
+from . import stacks
+from .loop_pulse import PULSE_S, Pulse
 
 REPLY_UNREAD = "the event loop of its worker was blocked before the reply of its claim was read"
 LOOK_S_MAX = 1.0  # if this thread was away for longer, the gap counts as this much
@@ -53,10 +53,10 @@ class StallWatch:
     def blocker(self) -> Blocker | None:
         if self._seen is None or self._watched_s < self._loop_stall_s / 3:
             return None
-        frames = stack.of_handler(stack.of_thread(self._pulse.thread_id))
+        frames = stacks.of_handler(stacks.of_thread(self._pulse.thread_id))
         if self._on_the_stack() is not self._seen:
             return None
-        return Blocker(self._seen, str(stack.place(frames) or "an unknown line"))
+        return Blocker(self._seen, str(stacks.place(frames) or "an unknown line"))
 
     def _on_the_stack(self) -> Execution | None:
         task = self._pulse.current_task()

@@ -16,6 +16,7 @@ from sexton.domain.schedule.dialects import warnings
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.recurrence import seed_of
 from sexton.errors import NotAllowedIn
+from sexton.operations.caller import Caller
 from sexton.store import clock as database_clock
 from sexton.store.database import Connection
 from sexton.store.work import forecast, jobs
@@ -24,7 +25,6 @@ from sexton.store.work.jobs import JobView
 from sexton.store.work.schedules import Gap, ToPlan
 
 from . import plan
-from .caller import Caller
 
 EDIT_DAYS = 30
 EDIT_LIMIT = 1_000  # fires of each side that are compared

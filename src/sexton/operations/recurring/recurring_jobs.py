@@ -15,6 +15,7 @@ import msgspec
 from sexton.domain.job import BATCH_LIMIT
 from sexton.domain.schedule.recurrence import recurrence_of
 from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
+from sexton.operations.caller import Caller
 from sexton.store import clock as database_clock
 from sexton.store.database import Connection
 from sexton.store.work import failures, jobs, runs, schedules
@@ -23,7 +24,6 @@ from sexton.store.work.jobs import JobView
 from sexton.store.work.schedules import Locked, Written
 
 from . import plan, replan
-from .caller import Caller
 from .forecast import Revise
 
 PLAN_LIMIT = 1_000  # at most this many are planned before the answer

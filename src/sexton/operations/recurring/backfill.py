@@ -15,6 +15,8 @@ from sexton.domain.fault import Invalid
 from sexton.domain.schedule.backfill import LIMIT, SPACING_S, Fires, Overlap, end_of, nominal, spacing_s, too_many
 from sexton.domain.schedule.recurrence import recurrence_of, seed_of
 from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
+from sexton.operations.caller import Caller
+from sexton.operations.cancel import end_waiting
 from sexton.store import clock as database_clock
 from sexton.store import uuid7
 from sexton.store.database import Connection
@@ -22,8 +24,6 @@ from sexton.store.work import backfills, jobs, runs, schedules
 from sexton.store.work.schedules import Locked
 
 from . import plan
-from .caller import Caller
-from .cancel import end_waiting
 
 STOPPED = "its backfill was stopped"
 

@@ -17,12 +17,11 @@ from sexton.domain.run import Report
 from sexton.domain.schedule.overlap import Overlap
 from sexton.domain.schedule.overlap_decision import Settled, settle
 from sexton.domain.schedule.recurrence import recurrence_of
+from sexton.operations.caller import Caller
+from sexton.operations.division import in_parts
 from sexton.store.database import Connection, Database
 from sexton.store.work import runs, schedules
 from sexton.store.work.schedules import Sibling
-
-from .caller import Caller
-from .division import in_parts
 
 LEFT_LIMIT = 1_000  # jobs with a locked run that one pass looks behind
 AGAIN_S = 0.1  # after a pass that found a row locked by another session

@@ -9,11 +9,11 @@ from uuid import UUID
 
 from sexton.registry import Registry
 from sexton.telemetry.events import Emit, LoopStalled, StallFound
+from sexton.worker.execution import Phase
+from sexton.worker.holdings import Holdings
 
-from . import stack, stack_dump
-from .execution import Phase
-from .holdings import Holdings
-from .pulse import Pulse
+from . import stack_dump, stacks
+from .loop_pulse import Pulse
 from .stack_dump import StackDump
 
 PLACES_LIMIT = 3
@@ -60,12 +60,12 @@ class Standstill:
 
 
 def find(text: str, loop_thread_id: int | None, registry: Registry) -> Found | None:
-    stacks = stack.busy(stack.of_dump(text), loop_thread_id)
-    places = list(dict.fromkeys(str(stack.place(frames)) for frames in stacks))
+    handlers = stacks.busy(stacks.of_dump(text), loop_thread_id)
+    places = list(dict.fromkeys(str(stacks.place(frames)) for frames in handlers))
     if not places:
         return None
     names = _names(registry)
-    tasks = {names.get((frame.file, frame.function)) for frames in stacks for frame in frames} - {None}
+    tasks = {names.get((frame.file, frame.function)) for frames in handlers for frame in frames} - {None}
     return Found("; or ".join(places[:PLACES_LIMIT]), tasks.pop() if len(tasks) == 1 else None)
 
 

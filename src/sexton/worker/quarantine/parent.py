@@ -24,7 +24,7 @@ from sexton.store.fleet import workers
 from sexton.store.work import runs
 from sexton.telemetry.events import Emit, QuarantineLost, QuarantineStarted
 
-from .confined import Place
+from .child import Place
 
 LOOK_S = 0.1  # between two looks at a living child
 REST_S = 60.0  # without suspects

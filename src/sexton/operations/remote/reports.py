@@ -15,11 +15,10 @@ from sexton.domain.run import Report, report
 from sexton.domain.signed_lease import SignedLease
 from sexton.errors import Contention, DataRefused, LeaseLost
 from sexton.ids import Rng
+from sexton.operations.caller import Caller
 from sexton.store.database import Connection, Database
 from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Emit, Ended
-
-from .caller import Caller
 
 TRIES = 3  # between the read and the report there may be one hand-over and one cancel
 OUTPUT_BYTES_LIMIT = 64 * 1024

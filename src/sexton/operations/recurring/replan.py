@@ -15,13 +15,13 @@ import msgspec
 from sexton.domain.fault import Invalid
 from sexton.domain.schedule.zone import names, reading_of, rules, tzdata_version, zone_of_rules
 from sexton.domain.schedule.zone_change import is_as_planned, moved, read_anew
+from sexton.operations.caller import Caller
 from sexton.store.database import Connection
 from sexton.store.work import runs, schedules, zones
 from sexton.store.work.schedules import ToPlan
 from sexton.store.work.zones import Behind, Coming
 
 from . import plan
-from .caller import Caller
 
 _TICK = timedelta(microseconds=1)
 

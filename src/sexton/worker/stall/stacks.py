@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-_SEXTON = str(Path(__file__).parents[1])
+_SEXTON = str(Path(__file__).parents[2])
 _LIBRARIES = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
 _LOOP = re.compile(r"/(uvloop/|asyncio/(base_events|events|runners)\.py)")
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x([0-9a-f]+)")
