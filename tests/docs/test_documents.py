@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sexton.cli.exits import Exit
+from sexton.cli.exit_codes import Exit
 from sexton.domain.states import TRANSITIONS
 from sexton.settings import Settings
 from tools import job_options, reference

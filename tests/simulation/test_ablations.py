@@ -76,7 +76,7 @@ from sexton.domain import retry
 from sexton.domain.outcome import Released
 from sexton.operations.recurring import replan
 from sexton.scheduler.leadership import BEAT_S, Leadership
-from sexton.scheduler.look_around import LookAround
+from sexton.scheduler.overdue_check import OverdueCheck
 from sexton.scheduler.sweeper import Sweeper, _Sighting
 from sexton.store.fleet.workers import Survey
 from sexton.store.work import runs, schedules, zones
@@ -305,7 +305,7 @@ async def test_without_any_leader_what_is_overdue_is_still_promoted(
     if helper == "schedulers":
         monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
     else:
-        monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
+        monkeypatch.setattr(OverdueCheck, "is_due", lambda _self: False)
     for seed in range(1 if Caught.has_pinned_seeds else 2):
         async with fresh_databases() as url, World(url, seed) as world:
             world.client.limited_rate = world.schedule_client.limited_rate = 0.0  # runs that wait for a limit have no leader
@@ -318,7 +318,7 @@ async def test_without_any_node_that_looks_around_waiting_runs_wait_for_ever(
 ) -> None:
     monkeypatch.setattr(Leadership, "run_once", lead_nothing)
     monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
-    monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
+    monkeypatch.setattr(OverdueCheck, "is_due", lambda _self: False)
     assert await found("every job ends", fresh_databases)
 
 

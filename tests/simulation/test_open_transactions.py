@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sexton.operations import due
-from sexton.operations.division import Divided
+from sexton.operations.bisection import Divided
 from sexton.store.work import schedules
 
 from .ablation import FreshDatabases, found

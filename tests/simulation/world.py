@@ -441,5 +441,5 @@ class World:
             and self.client.is_done
             and self.admin.is_done
             and not any(actor.is_paused for actor in self.actors)
-            and not any(len(worker.worker.holdings) for worker in self.live_workers())
+            and not any(len(worker.worker.held_runs) for worker in self.live_workers())
         )

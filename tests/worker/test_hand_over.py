@@ -111,7 +111,7 @@ class TestTheHandOver:
         assert await end(rig, lease) == "succeeded"
         hand.stage.handles[-1].raises(HandedOver())
         await hand.report()
-        assert (hand.held, hand.intake.slots.used, hand.worker.holdings.refused_count) == ([], 0, 0)
+        assert (hand.held, hand.intake.slots.used, hand.worker.held_runs.refused_count) == ([], 0, 0)
         assert (rig.of(LeaseLost), rig.of(HandedOverEvent)) == ([], [])
         assert await rig.statuses(lease.job_id) == ["succeeded"]
 

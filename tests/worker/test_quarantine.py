@@ -282,7 +282,7 @@ class TestAWorkerInQuarantine:
         await suspects(rig)
         hand = await confined(rig)
         left: list[bool] = []
-        idleness = Idleness(hand.worker.holdings, lambda: left.append(True), clock=rig.clock)
+        idleness = Idleness(hand.worker.held_runs, lambda: left.append(True), clock=rig.clock)
         await hand.take()
         rig.move(2 * LEAVE_S)
         await idleness.run_once()

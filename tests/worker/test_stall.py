@@ -20,7 +20,7 @@ from sexton.handlers.context import Context
 from sexton.registry import Definition, Registry
 from sexton.telemetry.events import Event, LoopStalled, StallFound, StallHandedBack
 from sexton.worker.execution import Phase
-from sexton.worker.holdings import Holdings
+from sexton.worker.held_runs import HeldRuns
 from sexton.worker.stall import interpreter_lock, stack_dump, stacks
 from sexton.worker.stall.interpreter_lock import Standstill
 from sexton.worker.stall.loop_pulse import Pulse
@@ -299,7 +299,7 @@ def feel(dump: StackDump, registry: Registry, elapsed_s: float, *, is_named: boo
     heard: list[Event] = []
     pulse = Pulse(SystemClock())
     pulse.thread_id, pulse.is_named = LOOP, is_named
-    one = Standstill(dump, pulse, Holdings(), registry, worker_id=lambda: ID, loop_stall_s=STALL_S, emit=heard.append)
+    one = Standstill(dump, pulse, HeldRuns(), registry, worker_id=lambda: ID, loop_stall_s=STALL_S, emit=heard.append)
     one.felt(elapsed_s)
     return heard
 

@@ -120,7 +120,7 @@ async def test_a_locked_run_whose_lease_is_lost_is_dropped(rig: Rig, shared: Pos
         await holder.execute("COMMIT")
     rig.move(1)
     await hand.worker.reporter.run_once()
-    assert (hand.worker.reporter.pending_count, hand.worker.holdings.refused_count) == (0, 1)
+    assert (hand.worker.reporter.pending_count, hand.worker.held_runs.refused_count) == (0, 1)
 
 
 async def test_bad_data_and_a_lock_in_one_batch_are_handled_separately(rig: Rig, shared: Postgres, database_url: str) -> None:

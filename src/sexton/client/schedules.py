@@ -33,7 +33,7 @@ from sexton.store.work import schedules
 
 from .background import Background
 from .caller import APP
-from .faults import submission_faults
+from .error_translation import submission_faults
 from .options import BEHAVIOUR, RULE
 from .pools import Pools
 from .request import Template, given_options

@@ -21,8 +21,8 @@ from sexton.store.work import runs, schedules
 from sexton.store.work.runs import Promoted
 from sexton.store.work.schedules import ToPlan
 
+from .bisection import Divided, in_parts
 from .caller import Caller
-from .division import Divided, in_parts
 
 OVERDUE_S = 5.0  # an idle worker handles runs and plans that are overdue by this much
 OVERDUE_LIMIT = 1000

@@ -14,7 +14,7 @@ from sexton.store.views import locked_rows
 from sexton.store.views.locked_rows import HeldKey, LockedRow
 from sexton.telemetry.events import AdvisoryLockTaken, Emit, RowLocked
 
-from .look_around import Led
+from .overdue_check import Led
 
 REST_S = 5.0
 LONG_S = 10.0  # after a row was first found locked

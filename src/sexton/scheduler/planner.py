@@ -19,7 +19,7 @@ from sexton.store.work import failures, schedules
 from sexton.store.work.schedules import ToPlan
 from sexton.telemetry.events import Emit, FiresMissed, PausedAfterFailures, Planned, ServiceFailed, ZonesFollowed
 
-from .look_around import OVERDUE_S, Led, LookAround
+from .overdue_check import OVERDUE_S, Led, OverdueCheck
 
 REST_S = 2.0
 WOKEN_REST_S = 60.0  # where the sweeper wakes it
@@ -34,14 +34,14 @@ class Planner:
         """`rest_s` may be longer than rule "any node does overdue work" allows if another part looks and wakes the planner."""
         self._rest_s = rest_s
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
-        self._look_around = LookAround(led, clock)
+        self._overdue_check = OverdueCheck(led, clock)
         self._recalled_at: float | None = None
 
     async def run_once(self) -> float:
         if not await self._recall():
             return 0.0
         seen = await self._plan(self._led(), overdue_s=0.0)
-        if self._look_around.is_due():
+        if self._overdue_check.is_due():
             seen += await self._plan(partition.ALL, overdue_s=OVERDUE_S)
         for job_id in await self._failing(seen):
             await self._pause(job_id)

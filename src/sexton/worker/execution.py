@@ -29,7 +29,7 @@ from sexton.handlers.tracebacks import drop_tracebacks_of
 from sexton.ids import Rng
 
 from .deadlines import Timer, Timers
-from .missing import Missing
+from .missing_settings import MissingSettings
 
 _encode = msgspec.json.Encoder().encode
 _one_value = msgspec.json.Decoder(msgspec.Raw).decode
@@ -53,7 +53,7 @@ class Bench:
     timers: Timers
     rng: Rng
     grace_s: float
-    missing: Missing
+    missing: MissingSettings
     new_output: Callable[[], LiveOutput]
     transaction: Callable[[Execution, object | None], Any]  # for ctx.transaction()
     ended: Callable[[Execution, Report], None]

@@ -121,7 +121,7 @@ class WorkerProcess:
             others.append(asyncio.create_task(listener.run(), name="listener"))
         idle = asyncio.Event()
         if self._is_confined:
-            others.append(self._repeat(Idleness(worker.holdings, idle.set, clock=self._clock), Wake()))
+            others.append(self._repeat(Idleness(worker.held_runs, idle.set, clock=self._clock), Wake()))
         watching = None if self._quarantine is None else self._repeat(self._quarantine, self._quarantine.wake)
         try:
             await _first_of(stop, worker.exhausted, idle)
@@ -180,7 +180,7 @@ class WorkerProcess:
             worker.pulse.on_feel = Standstill(
                 dump,
                 worker.pulse,
-                worker.holdings,
+                worker.held_runs,
                 self._registry,
                 worker_id=lambda: worker.worker_id,
                 loop_stall_s=self._settings.loop_stall_s,

@@ -15,7 +15,7 @@ from sexton.store.database import Database
 from sexton.store.work import runs
 
 from .execution import Phase
-from .holdings import Holdings
+from .held_runs import HeldRuns
 
 REST_S = 1.0
 LOCKED_REST_S = 5.0
@@ -31,15 +31,15 @@ class _Progress(msgspec.Struct, frozen=True):
 class ProgressWriter:
     name = "progress_writer"
 
-    def __init__(self, database: Database, holdings: Holdings, worker_id: Callable[[], UUID], *, clock: Clock) -> None:
-        self._database, self._holdings, self._worker_id, self._clock = database, holdings, worker_id, clock
+    def __init__(self, database: Database, held_runs: HeldRuns, worker_id: Callable[[], UUID], *, clock: Clock) -> None:
+        self._database, self._held_runs, self._worker_id, self._clock = database, held_runs, worker_id, clock
         self._rests_until: dict[UUID, float] = {}  # by run, after it was found locked
 
     async def run_once(self) -> float:
         reports, changed = [], []
         now = self._clock.monotonic()
         self._rests_until = {run_id: at for run_id, at in self._rests_until.items() if at > now}
-        for execution in self._holdings.all():
+        for execution in self._held_runs.all():
             live = None if execution.context is None else live_output_of(execution.context)
             is_new = execution.phase is Phase.RUNNING and live is not None and live.changed
             if is_new and live is not None and execution.claimed.run_id not in self._rests_until:

@@ -22,8 +22,8 @@ from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Emit, Ended, HandedOver, LeaseLost
 
 from .execution import Execution, Phase
+from .held_runs import HeldRuns
 from .held_up_reports import HeldUpReports
-from .holdings import Holdings
 from .progress_writer import tell
 
 BATCH = 1000
@@ -35,8 +35,8 @@ LOCKED_S = 1.0  # until the next try to hand over a run that another transaction
 class Reporter:
     name = "reporter"
 
-    def __init__(self, database: Database, holdings: Holdings, *, clock: Clock, emit: Emit, rng: Rng) -> None:
-        self._database, self._holdings, self._clock, self._emit, self._rng = database, holdings, clock, emit, rng
+    def __init__(self, database: Database, held_runs: HeldRuns, *, clock: Clock, emit: Emit, rng: Rng) -> None:
+        self._database, self._held_runs, self._clock, self._emit, self._rng = database, held_runs, clock, emit, rng
         self._held_up = HeldUpReports(database, clock=clock, emit=emit)
         self._pending: deque[tuple[Execution, Report]] = deque()
         self._again: list[tuple[Execution, Report]] = []
@@ -180,7 +180,7 @@ class Reporter:
 
     def drop(self, execution: Execution) -> None:
         """The lease is lost: the result is dropped and counted, and an event is emitted."""
-        self._holdings.refused_count += 1
+        self._held_runs.refused_count += 1
         self._forget(execution)
         lease = execution.claimed.lease
         self._emit(LeaseLost(_held_by(execution), lease.job_id, lease.run_id, lease.token))
@@ -209,7 +209,7 @@ class Reporter:
     def _forget(self, execution: Execution) -> None:
         execution.phase = Phase.GONE
         self._held_up.discard(execution)
-        self._holdings.remove(execution)
+        self._held_runs.remove(execution)
 
 
 def _output_of(execution: Execution, live: LiveOutput) -> dict[str, object]:

@@ -25,9 +25,9 @@ from sexton.handlers.secrets import Secrets
 from sexton.ids import Rng, process_name
 
 from .answer import Answer, judge, read_body, result_of
+from .error_messages import failure, named
 from .headers import Sending, sending, signature
 from .hosts import ROW_S, Host, Hosts, Parked
-from .trouble import failure, named
 
 DOWN = (502, 503, 504)  # sent by a proxy in front of a host that is down
 _FOLLOWED = (301, 302, 303, 307, 308)

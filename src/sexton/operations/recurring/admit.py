@@ -17,8 +17,8 @@ from sexton.domain.run import Report
 from sexton.domain.schedule.overlap import Overlap
 from sexton.domain.schedule.overlap_decision import Settled, settle
 from sexton.domain.schedule.recurrence import recurrence_of
+from sexton.operations.bisection import in_parts
 from sexton.operations.caller import Caller
-from sexton.operations.division import in_parts
 from sexton.store.database import Connection, Database
 from sexton.store.work import runs, schedules
 from sexton.store.work.schedules import Sibling

@@ -7,9 +7,9 @@ from functools import partial
 
 import msgspec
 
+from .migration_lock import Pace
 from .planning import Plan
 from .steps import BASELINE, Step
-from .turn import Pace
 from .units import Transaction, units
 
 

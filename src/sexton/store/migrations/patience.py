@@ -15,8 +15,8 @@ from sexton.clock import SystemClock
 from sexton.errors import Contention, SextonError
 from sexton.store.database import Postgres, Session
 
+from .migration_lock import MigrationLock, Pace
 from .reports import Blocker, Retrying, Tell
-from .turn import Pace, Turn
 
 T = TypeVar("T")
 
@@ -28,9 +28,9 @@ class HeldTooLong(Exception):
 class Patience:
     """One per migration."""
 
-    def __init__(self, database: Postgres, turn: Turn, *, tell: Tell, pace: Pace) -> None:
+    def __init__(self, database: Postgres, lock: MigrationLock, *, tell: Tell, pace: Pace) -> None:
         self.database = database
-        self.turn = turn
+        self.lock = lock
         self.tell = tell
         self.pace = pace
         self._clock = SystemClock()
@@ -44,7 +44,7 @@ class Patience:
         while True:
             tries += 1
             try:
-                await self.turn.check()
+                await self.lock.check()
                 return await work()
             except (Contention, HeldTooLong) as error:
                 reason = str(error)
@@ -91,4 +91,4 @@ class Patience:
             with suppress(TimeoutError):
                 await asyncio.wait_for(is_over.wait(), min(0.25, self.pace.hold_s / 8))
             if not is_over.is_set():
-                self._blocker = await self.turn.blocker_of(pid) or self._blocker
+                self._blocker = await self.lock.blocker_of(pid) or self._blocker

@@ -20,7 +20,7 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.handlers.parent_death import die_with_parent
 from sexton.ids import process_id
-from sexton.worker.holdings import Holdings
+from sexton.worker.held_runs import HeldRuns
 
 LEAVE_S = 30.0  # without a suspect
 POLL_S = 0.2  # between two claims: the next suspects may start as soon as the last ones are reported
@@ -146,13 +146,13 @@ class Idleness:
 
     name = "idleness"
 
-    def __init__(self, holdings: Holdings, leave: Callable[[], None], *, clock: Clock) -> None:
-        self._holdings, self._leave, self._clock = holdings, leave, clock
+    def __init__(self, held_runs: HeldRuns, leave: Callable[[], None], *, clock: Clock) -> None:
+        self._held_runs, self._leave, self._clock = held_runs, leave, clock
         self._busy_at = clock.monotonic()
 
     async def run_once(self) -> float:
         now = self._clock.monotonic()
-        if len(self._holdings):
+        if len(self._held_runs):
             self._busy_at = now
         elif now - self._busy_at >= LEAVE_S:
             self._leave()

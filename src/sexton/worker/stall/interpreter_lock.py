@@ -10,7 +10,7 @@ from uuid import UUID
 from sexton.registry import Registry
 from sexton.telemetry.events import Emit, LoopStalled, StallFound
 from sexton.worker.execution import Phase
-from sexton.worker.holdings import Holdings
+from sexton.worker.held_runs import HeldRuns
 
 from . import stack_dump, stacks
 from .loop_pulse import Pulse
@@ -32,14 +32,14 @@ class Standstill:
         self,
         dump: StackDump,
         pulse: Pulse,
-        holdings: Holdings,
+        held_runs: HeldRuns,
         registry: Registry,
         *,
         worker_id: Callable[[], UUID],
         loop_stall_s: float,
         emit: Emit,
     ) -> None:
-        self._dump, self._pulse, self._holdings, self._registry = dump, pulse, holdings, registry
+        self._dump, self._pulse, self._held_runs, self._registry = dump, pulse, held_runs, registry
         self._worker_id, self._loop_stall_s, self._emit = worker_id, loop_stall_s, emit
 
     def felt(self, elapsed_s: float) -> None:
@@ -55,7 +55,9 @@ class Standstill:
 
     def _run_of(self, task: str | None) -> UUID | None:
         """The run, if only one of this task was held."""
-        held = [one.claimed.run_id for one in self._holdings.all() if one.claimed.task == task and one.phase is not Phase.TAKEN]
+        held = [
+            one.claimed.run_id for one in self._held_runs.all() if one.claimed.task == task and one.phase is not Phase.TAKEN
+        ]
         return held[0] if len(held) == 1 else None
 
 

@@ -14,7 +14,7 @@ from sexton.domain.outcome import Lost, Released
 from sexton.domain.run import Report
 from sexton.handlers.python.function import fence_of
 from sexton.worker.execution import Execution, Phase
-from sexton.worker.holdings import Holdings
+from sexton.worker.held_runs import HeldRuns
 
 from . import stacks
 from .loop_pulse import PULSE_S, Pulse
@@ -31,8 +31,8 @@ class Blocker(NamedTuple):
 
 
 class StallWatch:
-    def __init__(self, pulse: Pulse, holdings: Holdings, *, loop_stall_s: float, clock: Clock) -> None:
-        self._pulse, self._holdings, self._loop_stall_s, self._clock = pulse, holdings, loop_stall_s, clock
+    def __init__(self, pulse: Pulse, held_runs: HeldRuns, *, loop_stall_s: float, clock: Clock) -> None:
+        self._pulse, self._held_runs, self._loop_stall_s, self._clock = pulse, held_runs, loop_stall_s, clock
         self._felt_at = pulse.felt_at
         self._looked_at = clock.monotonic()
         self._seen: Execution | None = None
@@ -64,8 +64,8 @@ class StallWatch:
             return None
         fence = fence_of(task)
         if fence is not None:
-            return self._holdings.get(*fence)
-        return next((execution for execution in self._holdings.all() if execution.is_executed_by(task)), None)
+            return self._held_runs.get(*fence)
+        return next((execution for execution in self._held_runs.all() if execution.is_executed_by(task)), None)
 
 
 def reports(blocker: Blocker, held: Sequence[Execution], stalled_s: float) -> Iterator[tuple[Execution, Report]]:

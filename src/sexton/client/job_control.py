@@ -19,12 +19,12 @@ from sexton.store.uuid7 import is_recurring
 from sexton.store.work.jobs import JobView, show
 
 from .caller import APP
-from .faults import submission_faults
+from .error_translation import submission_faults
 from .options import BackfillOptions
 from .pools import Pools
 
 
-class Control:
+class JobControl:
     def __init__(self, pools: Pools, clock: Clock) -> None:
         self._pools, self._clock = pools, clock
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sexton.cli import departure
+from sexton.cli import bounded_exit
 
 RULES = Path(__file__).parents[2] / "docs/rules.md"
 
@@ -26,27 +26,27 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     def instead(place: object, name: str) -> None:
         monkeypatch.setattr(place, name, lambda *given, **_named: done.append((name, *given)))
 
-    monkeypatch.setattr(departure, "is_expected", lambda: True)
-    monkeypatch.setattr(departure, "_children", list)
+    monkeypatch.setattr(bounded_exit, "is_expected", lambda: True)
+    monkeypatch.setattr(bounded_exit, "_children", list)
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     for place, name in (
         (faulthandler, "dump_traceback_later"),
         (_thread, "start_new_thread"),
         (time, "sleep"),
         (atexit, "_run_exitfuncs"),
-        (departure, "_join"),
-        (departure, "_tell"),
-        (departure, "_end"),
+        (bounded_exit, "_join"),
+        (bounded_exit, "_tell"),
+        (bounded_exit, "_end"),
     ):
         instead(place, name)
     return done
 
 
 def test_the_limits_hold_before_anything_is_waited_for(steps: list[tuple[Any, ...]]) -> None:
-    departure.leave(7)
+    bounded_exit.leave(7)
     assert steps == [
         ("dump_traceback_later", 5.0),
-        ("start_new_thread", departure._end_after, (2.0, 7)),
+        ("start_new_thread", bounded_exit._end_after, (2.0, 7)),
         ("_join", 101.0),
         ("_tell",),
         ("_run_exitfuncs",),
@@ -55,11 +55,11 @@ def test_the_limits_hold_before_anything_is_waited_for(steps: list[tuple[Any, ..
 
 
 def test_the_limit_ends_the_process_after_exactly_this_time(steps: list[tuple[Any, ...]]) -> None:
-    departure._end_after(departure.EXIT_S, 7)
-    assert steps == [("sleep", departure.EXIT_S), ("_tell", departure.EXIT_S), ("_end", 7)]
+    bounded_exit._end_after(bounded_exit.EXIT_S, 7)
+    assert steps == [("sleep", bounded_exit.EXIT_S), ("_tell", bounded_exit.EXIT_S), ("_end", 7)]
 
 
 def test_the_documented_limit_is_that_of_the_code() -> None:
     (promised_s,) = re.findall(r"After its drain a service has (\d+) s for threads", RULES.read_text())
-    assert float(promised_s) == departure.EXIT_S
-    assert departure.THREADS_S < departure.EXIT_S < departure.HARD_EXIT_S
+    assert float(promised_s) == bounded_exit.EXIT_S
+    assert bounded_exit.THREADS_S < bounded_exit.EXIT_S < bounded_exit.HARD_EXIT_S

@@ -12,7 +12,7 @@ OVERDUE_S = 2.0  # any scheduler does what a leader leaves undone for this long
 Led = Callable[[], Collection[int]]  # the partitions that this node leads now
 
 
-class LookAround:
+class OverdueCheck:
     """Overdue work in partitions that other nodes lead, checked about every two seconds, however busy our own partitions
     are."""
 

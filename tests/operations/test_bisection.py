@@ -9,8 +9,8 @@ import pytest
 
 from sexton.domain.partition import ALL
 from sexton.errors import Contention
+from sexton.operations.bisection import in_parts
 from sexton.operations.caller import SCHEDULER
-from sexton.operations.division import in_parts
 from sexton.operations.recurring.admit import AGAIN_S, admit
 from sexton.operations.recurring.recurring_jobs import submit as submit_schedules
 from sexton.store.work import schedules

@@ -15,7 +15,7 @@ NAMES_LIMIT = 100
 RUNS_LIMIT = 10_000
 
 
-class Missing:
+class MissingSettings:
     def __init__(self, *, clock: Clock, emit: Emit) -> None:
         self._clock, self._emit = clock, emit
         self._noted_at: dict[str, float] = {}

@@ -24,7 +24,7 @@ from .answers.problems import Refused
 BUSY_S = 10.0  # a key or row counts as busy for this long after a submission last had to wait for it
 BUSY_LIMIT = 10_000  # keys and rows remembered; the oldest is forgotten first
 
-Thing = tuple[Hashable, ...]  # what another transaction holds: its kind, then what identifies it
+LockedResource = tuple[Hashable, ...]  # what another transaction holds: its kind, then what identifies it
 
 
 class Stored(NamedTuple):
@@ -40,33 +40,33 @@ class Waiting(NamedTuple):
 Store = Callable[[Database, Sequence[Submission]], Awaitable[Sequence[Stored | Exception]]]
 
 
-class WaitingLines:
+class LockWaiters:
     def __init__(self, waiting_pool: WaitingPool, store: Store, clock: Clock) -> None:
         self._waiting_pool, self._store, self._clock = waiting_pool, store, clock
-        self._lines: dict[Thing, list[tuple[float, Waiting]]] = {}
-        self._turns: deque[Thing] = deque()  # lines that wait for a connection
-        self._served: set[Thing] = set()  # lines that have one
-        self._busy_until: dict[Thing, float] = {}
+        self._lines: dict[LockedResource, list[tuple[float, Waiting]]] = {}
+        self._turns: deque[LockedResource] = deque()  # lines that wait for a connection
+        self._served: set[LockedResource] = set()  # lines that have one
+        self._busy_until: dict[LockedResource, float] = {}
         self._serving: set[asyncio.Task[Any]] = set()
 
-    def busy(self, submission: Submission) -> Thing | None:
+    def busy(self, submission: Submission) -> LockedResource | None:
         """What this submission needs and another transaction has held recently."""
         if not self._busy_until:
             return None
         now = self._clock.monotonic()
-        return next((thing for thing in _things_of(submission) if self._busy_until.get(thing, now) > now), None)
+        return next((resource for resource in _resources_of(submission) if self._busy_until.get(resource, now) > now), None)
 
     def add(self, kind: str, one: Waiting) -> None:
         """`kind` is what the submission waits for, in the words of `sexton.submit_each`."""
-        self.join(next((thing for thing in _things_of(one.submission) if thing[0] == kind), ("other",)), one)
+        self.join(next((resource for resource in _resources_of(one.submission) if resource[0] == kind), ("other",)), one)
 
-    def join(self, thing: Thing, one: Waiting) -> None:
-        self._remember(thing)
-        if thing not in self._lines and thing not in self._served:
-            self._turns.append(thing)
-        self._lines.setdefault(thing, []).append((self._clock.monotonic(), one))
+    def join(self, resource: LockedResource, one: Waiting) -> None:
+        self._remember(resource)
+        if resource not in self._lines and resource not in self._served:
+            self._turns.append(resource)
+        self._lines.setdefault(resource, []).append((self._clock.monotonic(), one))
         if len(self._serving) < WAITING_POOL_SIZE:
-            self._serving.add(asyncio.create_task(self._serve(), name="api waiting lines"))
+            self._serving.add(asyncio.create_task(self._serve(), name="api lock waiters"))
 
     async def close(self) -> None:
         while self._serving:
@@ -75,59 +75,59 @@ class WaitingLines:
     async def _serve(self) -> None:
         try:
             while self._turns:
-                thing = self._turns.popleft()
-                self._served.add(thing)
+                resource = self._turns.popleft()
+                self._served.add(resource)
                 try:
-                    await self._attend(thing, self._lines.pop(thing))
+                    await self._serve_one(resource, self._lines.pop(resource))
                 finally:
-                    self._served.discard(thing)
-                    if thing in self._lines:
-                        self._turns.append(thing)
+                    self._served.discard(resource)
+                    if resource in self._lines:
+                        self._turns.append(resource)
         finally:  # at once, so that the next submission starts another task
             self._serving -= {asyncio.current_task()}
 
-    async def _attend(self, thing: Thing, line: Sequence[tuple[float, Waiting]]) -> None:
+    async def _serve_one(self, resource: LockedResource, line: Sequence[tuple[float, Waiting]]) -> None:
         begun_at = self._clock.monotonic()
-        fail_busy(thing, [one for since, one in line if begun_at - since > PATIENCE_S])
+        fail_busy(resource, [one for since, one in line if begun_at - since > PATIENCE_S])
         group = [one for _, one in line if not one.answer.done()]
         if not group:
             return
         try:
             async with self._waiting_pool.taken() as database:
                 begun_at = self._clock.monotonic()
-                await self._send(thing, database, group)
+                await self._send(resource, database, group)
         except BaseException as error:
             fail(group, error)
             if not isinstance(error, Exception):
                 raise
         if self._clock.monotonic() - begun_at < SUBMIT_LOCK_TIMEOUT_S:
-            self._busy_until.pop(thing, None)  # no wait, so it is free
+            self._busy_until.pop(resource, None)  # no wait, so it is free
 
-    async def _send(self, thing: Thing, database: Database, group: Sequence[Waiting]) -> None:
+    async def _send(self, resource: LockedResource, database: Database, group: Sequence[Waiting]) -> None:
         try:
             answers = await self._store(database, [one.submission for one in group])
         except (KeyBusy, Contention):
-            self._remember(thing)
-            fail_busy(thing, group)
+            self._remember(resource)
+            fail_busy(resource, group)
         except SextonError:
             if len(group) == 1:
                 raise
             for one in group:  # one of them is wrong
                 try:
-                    await self._send(thing, database, [one])
+                    await self._send(resource, database, [one])
                 except SextonError as error:
                     fail([one], error)
         else:
             tell(group, answers)
 
-    def _remember(self, thing: Thing) -> None:
+    def _remember(self, resource: LockedResource) -> None:
         if len(self._busy_until) >= BUSY_LIMIT:
             del self._busy_until[next(iter(self._busy_until))]
-        self._busy_until.pop(thing, None)
-        self._busy_until[thing] = self._clock.monotonic() + BUSY_S
+        self._busy_until.pop(resource, None)
+        self._busy_until[resource] = self._clock.monotonic() + BUSY_S
 
 
-def _things_of(submission: Submission) -> Iterator[Thing]:
+def _resources_of(submission: Submission) -> Iterator[LockedResource]:
     """What a submission may have to wait for. Equal jobs and limits are known by the whole submission here: their keys are
     made in the database."""
     tenant = submission.tenant or "default"
@@ -158,9 +158,9 @@ def fail(group: Sequence[Waiting], error: BaseException) -> None:
             one.answer.cancel()
 
 
-def fail_busy(thing: Thing, group: Sequence[Waiting]) -> None:
+def fail_busy(resource: LockedResource, group: Sequence[Waiting]) -> None:
     for one in group:
-        fail([one], busy_problem(str(thing[0]), one.submission))
+        fail([one], busy_problem(str(resource[0]), one.submission))
 
 
 def busy_problem(kind: str, submission: Submission, at: str = "") -> Refused:

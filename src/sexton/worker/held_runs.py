@@ -12,7 +12,7 @@ from sexton.domain.run import Claimed
 from .execution import Execution
 
 
-class Holdings:
+class HeldRuns:
     def __init__(self) -> None:
         self._executions: dict[UUID, Execution] = {}
         self._claims: set[int] = set()

@@ -10,7 +10,7 @@ from sexton.store.database import Database
 from sexton.store.fleet import workers
 
 
-class Elsewhere:
+class OtherWorkers:
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database, self._clock = database, clock
 

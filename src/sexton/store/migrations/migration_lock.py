@@ -1,12 +1,12 @@
-"""The turn: one migrator at a time, on a direct connection and through a transaction pooler.
+"""The migration lock: one migrator at a time, on a direct connection and through a transaction pooler.
 
-The turn is a transaction-level advisory lock in a transaction of its own, open as long as the migration lasts. If the process
+It is a transaction-level advisory lock in a transaction of its own, open as long as the migration lasts. If the process
 dies, its connection closes and the lock is free at once; nothing has to expire. An open transaction without a snapshot does not
 hold back VACUUM or CREATE INDEX CONCURRENTLY. Waiters poll: a waiting statement would occupy a connection of the pooler that
 the migrator needs.
 
-The turn keeps migrators from doing the same work; correctness does not depend on it. Every step and every batch also locks or
-inserts its row of the ledger in its own transaction, so a migrator that lost its turn unnoticed cannot apply anything twice.
+The lock keeps migrators from doing the same work; correctness does not depend on it. Every step and every batch also locks or
+inserts its row of the ledger in its own transaction, so a migrator that lost the lock unnoticed cannot apply anything twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sexton.errors import Contention, DatabaseUnavailable
 from sexton.store.database import Postgres, connect
 from sexton.store.postgres.driver_errors import translated_errors
 
-from .keys import TRY
+from .advisory_locks import TRY
 from .reports import Blocker, Tell, Waiting
 
 _KEEP_OPEN = """\
@@ -49,7 +49,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     batch_rest_s: float = 0.02  # between two batches of a backfill: other sessions get their locks and their disk
 
 
-class Turn:
+class MigrationLock:
     """Held by the one process that may migrate now."""
 
     def __init__(self, raw: Any, watcher: Any) -> None:
@@ -58,13 +58,13 @@ class Turn:
         self._one_at_a_time = asyncio.Lock()
 
     async def check(self) -> None:
-        """Before each piece of work. A connection that broke has lost the turn."""
+        """Before each piece of work. A connection that broke has lost the lock."""
         async with self._one_at_a_time:
             with translated_errors():
                 await self._raw.execute("SELECT 1")  # the simple protocol: no portal stays open with its snapshot
 
     async def blocker_of(self, pid: int) -> Blocker | None:
-        """The session that the server process `pid` waits for. Not to be cancelled: behind a pooler that ends the turn."""
+        """The session that the server process `pid` waits for. Not to be cancelled: behind a pooler that releases the lock."""
         async with self._one_at_a_time:
             with translated_errors():
                 await self._watcher.execute(_LOOK_AGAIN)
@@ -73,7 +73,7 @@ class Turn:
 
 
 @asynccontextmanager
-async def my_turn(database: Postgres, *, tell: Tell, pace: Pace) -> AsyncIterator[Turn]:
+async def migration_lock(database: Postgres, *, tell: Tell, pace: Pace) -> AsyncIterator[MigrationLock]:
     raw = await connect(database.url)
     watcher = raw
     try:
@@ -81,7 +81,7 @@ async def my_turn(database: Postgres, *, tell: Tell, pace: Pace) -> AsyncIterato
         # A query inside the open transaction takes a snapshot, which CREATE INDEX CONCURRENTLY would wait for. Behind a pooler
         # no index is built, and connections are few.
         watcher = await connect(database.url) if database.direct else raw
-        yield Turn(raw, watcher)
+        yield MigrationLock(raw, watcher)
     finally:
         for connection in {raw, watcher}:
             with suppress(DatabaseUnavailable), translated_errors():

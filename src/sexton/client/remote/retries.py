@@ -20,7 +20,7 @@ _OVER_A_LIMIT = 429
 _BUSY = frozenset({429, 502, 503, 504})
 
 
-class Persistence:
+class Tries:
     """The tries of one call. Returns the pause before the next try, or raises an error that says what to do."""
 
     def __init__(self, call: Call[Any], retries: int, rng: Rng, address: str) -> None:

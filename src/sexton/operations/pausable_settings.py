@@ -17,7 +17,7 @@ from .caller import Caller
 
 
 @dataclass(frozen=True)
-class Shares:
+class PausableSettings:
     table: SettingsTable[Any]
     wake: Callable[[Connection, str], Awaitable[None]]  # the workers that may start runs after the change
 
