@@ -71,7 +71,7 @@ class Outage:
         self._service, self._clock, self._emit, self._rng = service, clock, emit, rng
         self._is_start = is_start
         self._since: float | None = None
-        self._told_at = 0.0
+        self._logged_at = 0.0
         self._contended_since: float | None = None
         self._told_contended_at: float | None = None
         self._first_error: str | None = None  # until a later one was told
@@ -118,17 +118,17 @@ class Outage:
     def _report(self, error: str) -> None:
         now = self._clock.monotonic()
         if self._since is None:
-            self._since, self._told_at, self._first_error = now, now, error
+            self._since, self._logged_at, self._first_error = now, now, error
             self._emit(DatabaseAwaited(self._service, error, 0.0) if self._is_start else DatabaseLost(self._service, error))
         elif self._is_due(error, now):
-            self._told_at, self._first_error = now, None
+            self._logged_at, self._first_error = now, None
             self._emit(DatabaseAwaited(self._service, error, now - self._since))
 
     def _is_due(self, error: str, now: float) -> bool:
         """The first error of an outage often says only that a connection broke. Why no other opens is told later, once."""
         if self._is_start:
-            return now - self._told_at >= REMIND_S
-        return now - self._told_at >= CAUSE_S and self._first_error not in (None, error)
+            return now - self._logged_at >= REMIND_S
+        return now - self._logged_at >= CAUSE_S and self._first_error not in (None, error)
 
 
 async def repeat(service: Service, wake: Wake, *, clock: Clock, emit: Emit, rng: Rng) -> None:

@@ -252,7 +252,7 @@ async def test_idle_workers_plan_and_promote_unlocked_rows(rig: Rig, holding: Ho
     _, locked, others = await write_three(rig)
     rig.move(15 * 60 + 10)
     async with holding(SCHEDULE, locked):
-        await due.see_to_overdue(rig.database, SCHEDULER, after=parked_runs.FIRST, now=rig.clock.database_now())
+        await due.do_overdue_work(rig.database, SCHEDULER, after=parked_runs.FIRST, now=rig.clock.database_now())
         assert await planned(rig) == others
 
 

@@ -189,21 +189,21 @@ async def test_without_keeping_reports_a_lost_connection_loses_the_run(
 @pytest.mark.parametrize(
     ("belief", "harm"),
     [
-        (runs.Fate(recorded=None, held=False), "a result in the history was not counted as lost"),
+        (runs.RecordedOutcome(recorded=None, held=False), "a result in the history was not counted as lost"),
         (
-            runs.Fate(recorded=runs.Recorded("succeeded", None, "completed"), held=False),
+            runs.RecordedOutcome(recorded=runs.Recorded("succeeded", None, "completed"), held=False),
             "an accepted report is in the history under its own lease",
         ),
     ],
     ids=["lost", "recorded"],
 )
 async def test_without_asking_for_its_fate_a_worker_is_wrong_about_its_report(
-    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch, belief: runs.Fate, harm: str
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch, belief: runs.RecordedOutcome, harm: str
 ) -> None:
-    async def believe(*_: object) -> runs.Fate:
+    async def believe(*_: object) -> runs.RecordedOutcome:
         return belief
 
-    monkeypatch.setattr(runs, "fate", believe)
+    monkeypatch.setattr(runs, "recorded_outcome", believe)
     assert await found(harm, fresh_databases)
 
 
@@ -361,7 +361,7 @@ async def test_without_following_first_a_planner_fires_again_what_older_zones_fi
         return []
 
     monkeypatch.setattr(zones, "behind", nothing)
-    monkeypatch.setattr(replan, "those_behind", lambda _seen: [])
+    monkeypatch.setattr(replan, "with_older_zones", lambda _seen: [])
     assert await found("a wall time fires once", fresh_databases, upgraded_in_the_simulated_zone, first_seed=1036)
 
 

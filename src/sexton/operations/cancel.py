@@ -87,6 +87,6 @@ async def _decide_due(connection: Connection, caller: Caller, locked: Locked, *,
     resumed = locked.paused_at is not None
     if resumed:
         await schedules.wake(connection, locked.id, now=now)
-    seen = await replan.to_plan_now(connection, caller, [locked.id], stand_back=False, now=now)
+    seen = await replan.to_plan_now(connection, caller, [locked.id], defers_to_newer_data=False, now=now)
     undecided = [one for one in seen if plan.has_due(one, resumed=resumed)]
     await plan.write(connection, caller, undecided, resumed=resumed, now=now)

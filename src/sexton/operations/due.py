@@ -101,7 +101,7 @@ async def plan_fires(
             batch = await schedules.to_plan(
                 connection, partitions=partitions, limit=limit, overdue_s=overdue_s, without=planned.locked, now=now
             )
-        older = set(replan.those_behind(batch))
+        older = set(replan.with_older_zones(batch))
         fresh = [one for one in batch if one.id not in older]
         written = await in_parts(database, fresh, write) if fresh else Divided([], [])
         locked = [one.id for one in written.left] + [job_id for part in written.answers for job_id in part.locked]
@@ -134,7 +134,7 @@ async def follow_zones(database: Database, caller: Caller, behind: Sequence[UUID
     return sum((await in_parts(database, behind, follow, atomic=True)).answers)
 
 
-async def see_to_overdue(database: Database, caller: Caller, *, after: str, now: datetime | None = None) -> OverdueDone:
+async def do_overdue_work(database: Database, caller: Caller, *, after: str, now: datetime | None = None) -> OverdueDone:
     """All of the above for overdue work, in every partition."""
     async with database.connection() as connection:
         done = await promote_runs(connection, caller, partition.ALL, limit=OVERDUE_LIMIT, overdue_s=OVERDUE_S, now=now)

@@ -30,7 +30,7 @@ class LockWatcher:
         self._database, self._led, self._clock, self._emit = database, led, clock, emit
         self._open: frozenset[str] = frozenset()  # transactions at the last pass
         self._found_at: dict[str, float] = {}  # by row, while it stays locked
-        self._told_at: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     async def run_once(self) -> float:
         async with self._database.connection() as connection:
@@ -47,13 +47,13 @@ class LockWatcher:
     def _report(self, rows: Sequence[LockedRow | HeldKey]) -> None:
         now = self._clock.monotonic()
         self._found_at = {row.key: self._found_at.get(row.key, now) for row in rows}
-        self._told_at = {key: at for key, at in self._told_at.items() if key in self._found_at}
+        self._logged_at = {key: at for key, at in self._logged_at.items() if key in self._found_at}
         due: dict[str, list[LockedRow | HeldKey]] = {}
         for row in rows:
-            is_new = row.key not in self._told_at or now - self._told_at[row.key] >= REMIND_S
+            is_new = row.key not in self._logged_at or now - self._logged_at[row.key] >= REMIND_S
             if is_new and now - self._found_at[row.key] >= LONG_S:
                 due.setdefault(row.holder.xid, []).append(row)
-                self._told_at[row.key] = now
+                self._logged_at[row.key] = now
         for held in due.values():
             named = held[:NAMED_LIMIT]
             for row in named:

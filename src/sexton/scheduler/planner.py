@@ -45,7 +45,7 @@ class Planner:
             seen += await self._plan(partition.ALL, overdue_s=OVERDUE_S)
         for job_id in await self._failing(seen):
             await self._pause(job_id)
-        if behind := replan.those_behind(seen):
+        if behind := replan.with_older_zones(seen):
             await self._follow(behind)
         return 0.0 if len(seen) >= self._limit else self._rest_s
 

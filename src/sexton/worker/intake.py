@@ -137,7 +137,7 @@ class Intake:
         if claimed or self._owes_a_look:
             self._owes_a_look = False
             return LAST_LOOK_S
-        await self._see_to_overdue()
+        await self._do_overdue_work()
         return self._poll_s * self._rng.uniform(0.8, 1.0)
 
     def hear(self) -> None:
@@ -269,7 +269,7 @@ class Intake:
             self._started_count = 0
         return self._pace_per_s
 
-    async def _see_to_overdue(self) -> None:
+    async def _do_overdue_work(self) -> None:
         """The worker is idle, so it promotes what no scheduler promoted (rule "any node does overdue work")."""
         now = self._clock.monotonic()
         if self._overdue is not None and now - self._saw_to_overdue_at >= OVERDUE_LOOK_S:

@@ -48,7 +48,7 @@ class ProcessGuard:
         self._changes: dict[str, Change] = {}
         self._suspects: dict[str, set[str]] = {}
         self._named: set[tuple[str, str]] = set()
-        self._told_at: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     async def run_once(self) -> float:
         self.look()
@@ -88,7 +88,7 @@ class ProcessGuard:
             self._named.add(culprit)  # type: ignore[arg-type]
             return is_news
         now = self._clock.monotonic()
-        is_news = now - self._told_at.get(what, -TELL_S) >= TELL_S
+        is_news = now - self._logged_at.get(what, -TELL_S) >= TELL_S
         if is_news:
-            self._told_at[what] = now
+            self._logged_at[what] = now
         return is_news

@@ -47,7 +47,7 @@ class ProgressWriter:
                 changed.append(live)
         if reports:
             try:
-                locked = await tell(self._database, self._worker_id(), reports, clock=self._clock)
+                locked = await store_output(self._database, self._worker_id(), reports, clock=self._clock)
             except BaseException:
                 for live in changed:
                     live.changed = True  # not stored yet
@@ -58,7 +58,7 @@ class ProgressWriter:
         return REST_S
 
 
-async def tell(database: Database, worker_id: UUID, progress: Sequence[object], *, clock: Clock) -> list[int]:
+async def store_output(database: Database, worker_id: UUID, progress: Sequence[object], *, clock: Clock) -> list[int]:
     """Writes all together or, if that meets a lock, one by one. Returns which of them are locked."""
     try:
         async with database.connection() as connection:
@@ -68,4 +68,4 @@ async def tell(database: Database, worker_id: UUID, progress: Sequence[object], 
             return [0]
     else:
         return []
-    return [index for index, one in enumerate(progress) if await tell(database, worker_id, [one], clock=clock)]
+    return [index for index, one in enumerate(progress) if await store_output(database, worker_id, [one], clock=clock)]

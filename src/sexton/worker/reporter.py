@@ -24,7 +24,7 @@ from sexton.telemetry.events import Emit, Ended, HandedOver, LeaseLost
 from .execution import Execution, Phase
 from .held_runs import HeldRuns
 from .held_up_reports import HeldUpReports
-from .progress_writer import tell
+from .progress_writer import store_output
 
 BATCH = 1000
 ALONE_BATCH = 100  # reports written one by one in a transaction
@@ -152,7 +152,7 @@ class Reporter:
             outputs = [_output_of(execution, live) for execution, live in leaving if live is not None]
             fences = [(execution.claimed.lease.run_id, execution.claimed.lease.token) for execution, _ in leaving]
             if outputs:
-                await tell(self._database, worker_id, outputs, clock=self._clock)
+                await store_output(self._database, worker_id, outputs, clock=self._clock)
             async with self._database.connection() as connection:
                 gone = await callbacks.hand_over(connection, worker_id, fences, now=self._clock.database_now())
                 others = [fence for fence in fences if fence[0] not in gone]
@@ -170,10 +170,10 @@ class Reporter:
 
     async def _unaccepted(self, execution: Execution, outcome: Report) -> None:
         async with self._database.connection() as connection:
-            fate = await runs.fate(connection, execution.claimed, outcome.status)
-        if fate.recorded is not None:  # by an earlier try whose reply was lost, or by ctx.transaction()
-            self._accepted(execution, outcome, fate.recorded)
-        elif fate.held:  # a cancel came in between; the next statement sees it
+            known = await runs.recorded_outcome(connection, execution.claimed, outcome.status)
+        if known.recorded is not None:  # by an earlier try whose reply was lost, or by ctx.transaction()
+            self._accepted(execution, outcome, known.recorded)
+        elif known.held:  # a cancel came in between; the next statement sees it
             self._again.append((execution, outcome))
         else:
             self.drop(execution)

@@ -61,7 +61,7 @@ async def _admit(connection: Connection, partitions: Sequence[int], limit: int, 
         alone = await schedules.promote_alone(connection, partitions=held, limit=limit, without=left, now=now)
         freed = await schedules.released(connection, partitions=held, limit=limit) if freed is None else freed
         crowded = [one for one in dict.fromkeys([*alone.crowded, *freed]) if one not in left]
-        siblings = await schedules.crowd(connection, crowded, now=now) if crowded else []
+        siblings = await schedules.competing_runs(connection, crowded, now=now) if crowded else []
         count, more = await _apply(connection, siblings, now) if siblings else (0, set())
         started, queues = started + alone.promoted_count + count, queues | {*alone.queues, *more}
         is_full = max(alone.due_count, len(freed)) >= limit

@@ -1,7 +1,7 @@
 """Runs the fires of a past range on request: computed by the schedule of the job, written under its lock, one after the other.
 
 A backfill is independent of the schedule: it moves no cursor, and the schedule skips no fire because of it
-(`domain.schedule.crowd`). The lock and the check for live runs make a repeated call harmless."""
+(`domain.schedule.overlap_decision`). The lock and the check for live runs make a repeated call harmless."""
 
 from __future__ import annotations
 

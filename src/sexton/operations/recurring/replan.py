@@ -54,7 +54,7 @@ async def replan(connection: Connection, caller: Caller, ids: Collection[UUID], 
     """Applies our data and plans the changes. It needs a transaction."""
     changed = await follow(connection, caller, ids, now=now)
     if changed:
-        seen = await schedules.to_plan_now(connection, changed, stand_back=False, now=now)
+        seen = await schedules.to_plan_now(connection, changed, defers_to_newer_data=False, now=now)
         await plan.write(connection, caller, [one._replace(is_bare=True) for one in seen], now=now)
         await runs.announce(connection, (), due_soon=True)
     return changed
@@ -65,21 +65,21 @@ async def to_plan_now(
     caller: Caller,
     ids: Collection[UUID],
     *,
-    stand_back: bool = True,
+    defers_to_newer_data: bool = True,
     waits: bool = True,
     now: datetime | None = None,
 ) -> list[ToPlan]:
     """As `schedules.to_plan_now`, but adds nothing to what older data planned: a schedule that is still behind is left out."""
-    seen = await schedules.to_plan_now(connection, ids, stand_back=stand_back, now=now)
-    if not (older := those_behind(seen)):
+    seen = await schedules.to_plan_now(connection, ids, defers_to_newer_data=defers_to_newer_data, now=now)
+    if not (older := with_older_zones(seen)):
         return seen
     changed = set(await follow(connection, caller, older, waits=waits, now=now))
-    seen = await schedules.to_plan_now(connection, ids, stand_back=stand_back, now=now)
-    still_behind = set(those_behind(seen))
+    seen = await schedules.to_plan_now(connection, ids, defers_to_newer_data=defers_to_newer_data, now=now)
+    still_behind = set(with_older_zones(seen))
     return [one._replace(is_bare=one.id in changed) for one in seen if one.id not in still_behind]
 
 
-def those_behind(seen: Sequence[ToPlan]) -> list[UUID]:
+def with_older_zones(seen: Sequence[ToPlan]) -> list[UUID]:
     """Those that must be updated before they are planned. Otherwise a wall time that has fired could be planned again. Releases
     sort as text."""
     version = tzdata_version()

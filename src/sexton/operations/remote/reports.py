@@ -91,11 +91,11 @@ class LeaseReports:
         self, connection: Connection, items: dict[int, Item], *, is_last: bool, one_by_one: bool
     ) -> dict[int, Settled]:
         leases = [item.lease for item in items.values()]
-        told = await callbacks.leases(connection, leases, now=self._clock.database_now())
+        held = await callbacks.leases(connection, leases, now=self._clock.database_now())
         reports = {
-            index: self._report(told[item.lease.run_id], item)
+            index: self._report(held[item.lease.run_id], item)
             for index, item in items.items()
-            if item.lease.run_id in told and told[item.lease.run_id].lease.token == item.lease.token
+            if item.lease.run_id in held and held[item.lease.run_id].lease.token == item.lease.token
         }
         rows, locked = list[runs.Finished](), set[UUID]()
         if reports:
@@ -112,40 +112,40 @@ class LeaseReports:
                 what = f"another transaction has locked the run {item.lease.run_id}; report it again shortly"
                 settled[index] = Contention(what, waits_for="run")
             elif ended is not None:
-                settled[index] = self._ended(told[item.lease.run_id], reports[index], ended)
+                settled[index] = self._ended(held[item.lease.run_id], reports[index], ended)
             elif index not in reports or is_last:
                 settled[index] = await self._unaccepted(connection, item)
         return settled
 
-    def _report(self, told: callbacks.Told, item: Item) -> Report:
+    def _report(self, held: callbacks.HeldLease, item: Item) -> Report:
         outcome = item.outcome
-        if told.cancel_requested and isinstance(outcome, Released | Snoozed):
+        if held.cancel_requested and isinstance(outcome, Released | Snoozed):
             outcome = Cancelled()
         return report(
-            told.lease,
+            held.lease,
             outcome,
             self._rng,
             started_s=0.0,
-            took_s=told.held_s,
+            took_s=held.held_s,
             result=item.result,
-            output=_joined(told.lease.output, item.output),
-            key=told.key if isinstance(outcome, Succeeded) else None,
+            output=_joined(held.lease.output, item.output),
+            key=held.key if isinstance(outcome, Succeeded) else None,
         )
 
-    def _ended(self, told: callbacks.Told, outcome: Report, row: runs.Finished) -> Reported:
-        lease = told.lease
+    def _ended(self, held: callbacks.HeldLease, outcome: Report, row: runs.Finished) -> Reported:
+        lease = held.lease
         self._emit(
             Ended(
                 lease.worker_id,
                 lease.job_id,
                 lease.run_id,
                 lease.token,
-                told.task,
+                held.task,
                 outcome.status,
                 outcome.ending,
                 lease.attempt,
-                told.lag_s,
-                told.held_s,
+                held.lag_s,
+                held.held_s,
                 outcome.reason,
             )
         )
