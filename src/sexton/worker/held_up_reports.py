@@ -8,6 +8,7 @@ from itertools import islice
 from uuid import UUID
 
 from sexton.clock import Clock
+from sexton.domain.backoff import doubled_s
 from sexton.domain.run import Report
 from sexton.store.database import Database
 from sexton.store.work import runs
@@ -28,9 +29,9 @@ class _HeldUp:
     execution: Execution
     report: Report
     since: float
-    wait_s: float
     due_at: float
     warn_at: float
+    retry_count: int = 0
 
 
 class HeldUpReports:
@@ -49,11 +50,11 @@ class HeldUpReports:
         now, fence = self._clock.monotonic(), _fence(execution)
         known = self._waiting.pop(fence, None)
         if known is None:
-            self._waiting[fence] = _HeldUp(execution, report, now, RETRY_S_MIN, now + RETRY_S_MIN, now + WARN_S)
+            self._waiting[fence] = _HeldUp(execution, report, now, now + RETRY_S_MIN, now + WARN_S)
             return
         known.report = report
-        known.wait_s = min(2 * known.wait_s, RETRY_S_MAX)
-        known.due_at = now + known.wait_s
+        known.retry_count += 1
+        known.due_at = now + doubled_s(RETRY_S_MIN, RETRY_S_MAX, known.retry_count)
         self._waiting[fence] = known
 
     def discard(self, execution: Execution) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from sexton.clock import Clock
+from sexton.domain.backoff import doubled_s
 from sexton.errors import NotHere
 from sexton.telemetry.events import Emit, SettingMissing
 
@@ -28,8 +29,7 @@ class MissingSettings:
         if len(self._returned) >= RUNS_LIMIT:
             del self._returned[next(iter(self._returned))]
         self._returned[run_id] = count + 1
-        first_s, longest_s = DELAY_S
-        return min(first_s * 2.0 ** min(count, 10), longest_s)
+        return doubled_s(*DELAY_S, count)
 
     def _note(self, error: NotHere) -> None:
         now = self._clock.monotonic()

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from sexton.clock import SystemClock
+from sexton.domain.backoff import doubled_s
 from sexton.errors import Contention, SextonError
 from sexton.store.database import Postgres, Session
 
@@ -39,7 +40,7 @@ class Patience:
     async def insist(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
         """Tries until it gets its locks, or until `patience_s` is over: then one line names the session in the way."""
         until = self._clock.monotonic() + self.pace.patience_s
-        pause_s, tries = self.pace.first_pause_s, 0
+        tries = 0
         self._blocker = None
         while True:
             tries += 1
@@ -48,11 +49,11 @@ class Patience:
                 return await work()
             except (Contention, HeldTooLong) as error:
                 reason = str(error)
+            pause_s = doubled_s(self.pace.first_pause_s, self.pace.longest_pause_s, tries - 1)
             if self._clock.monotonic() + pause_s > until:
                 raise Contention(self._surrender(what, tries, reason))
             self.tell(Retrying(what, tries, pause_s, reason, self._blocker))
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, self.pace.longest_pause_s)
 
     def _surrender(self, what: str, tries: int, reason: str) -> str:
         by = f"; {self._blocker.line} is in the way: end it or wait for it" if self._blocker else ""

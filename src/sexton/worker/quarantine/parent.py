@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from sexton.clock import Clock
+from sexton.domain.backoff import doubled_s
 from sexton.handlers.python.process_pool import how_it_ended
 from sexton.ids import Rng
 from sexton.service import Wake
@@ -255,8 +256,8 @@ class Quarantine:
         if ended.exit_code == 0 or held:
             self._failure_count = 0
         else:
+            delay_s = doubled_s(DELAY_S_MIN, DELAY_S_MAX, self._failure_count)
             self._failure_count += 1
-            delay_s = min(DELAY_S_MIN * 2.0 ** min(self._failure_count - 1, 10), DELAY_S_MAX)
             self._not_before = self._clock.monotonic() + delay_s
         self._is_next_due = True
         self._suspects_wait = self._suspects_wait or bool(held)
