@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -92,6 +93,12 @@ class Execution:
         self._lost = False
         self._timers: list[Timer] = []
         self._progress_timer: Timer | None = None
+
+    @property
+    def worker_id(self) -> UUID:
+        worker_id = self.claimed.lease.worker_id
+        assert worker_id is not None, "an execution is always under a lease"  # noqa: S101
+        return worker_id
 
     def start(self) -> None:
         bench, claimed = self._bench, self.claimed

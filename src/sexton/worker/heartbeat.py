@@ -211,7 +211,7 @@ class Heartbeat:
         for execution in held_before:
             lease = execution.claimed.lease
             is_of_this_life = lease.worker_id == worker_id
-            if (not is_of_this_life or (lease.run_id, lease.token) not in ours) and not execution.ending:
+            if (not is_of_this_life or lease.fence not in ours) and not execution.ending:
                 self._post(execution.lose)
 
     def _cancel_the_unwanted(self, leased: list[workers.Held]) -> None:

@@ -57,8 +57,8 @@ class HeldRuns:
         """The claimed runs, without those whose leases were given back before the reply arrived."""
         if not self.returned:
             return claimed
-        kept = [run for run in claimed if (run.run_id, run.lease.token) not in self.returned]
-        self.returned.difference_update((run.run_id, run.lease.token) for run in claimed)
+        kept = [run for run in claimed if run.lease.fence not in self.returned]
+        self.returned.difference_update(run.lease.fence for run in claimed)
         return kept
 
     @property

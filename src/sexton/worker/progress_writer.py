@@ -43,7 +43,7 @@ class ProgressWriter:
             live = None if execution.context is None else live_output_of(execution.context)
             is_new = execution.phase is Phase.RUNNING and live is not None and live.changed
             if is_new and live is not None and execution.claimed.run_id not in self._rests_until:
-                reports.append(_Progress(execution.claimed.lease.run_id, execution.claimed.lease.token, *live.take()))
+                reports.append(_Progress(*execution.claimed.lease.fence, *live.take()))
                 changed.append(live)
         if reports:
             try:

@@ -145,12 +145,11 @@ class Reporter:
         """If the lease is no longer held, a faster callback has ended the run, or the run was lost. No result is dropped, so no
         event is emitted. The same applies after a lost reply."""
         left, locked = set[UUID](), set[UUID]()
-        for worker_id, each in groupby(
-            batch, key=lambda item: _held_by(item[0])
-        ):  # the worker has two ids after it was declared dead
+        # The worker has two ids after it was declared dead.
+        for worker_id, each in groupby(batch, key=lambda item: item[0].worker_id):
             leaving = list(each)
             outputs = [_output_of(execution, live) for execution, live in leaving if live is not None]
-            fences = [(execution.claimed.lease.run_id, execution.claimed.lease.token) for execution, _ in leaving]
+            fences = [execution.claimed.lease.fence for execution, _ in leaving]
             if outputs:
                 await store_output(self._database, worker_id, outputs, clock=self._clock)
             async with self._database.connection() as connection:
@@ -166,7 +165,7 @@ class Reporter:
                 continue
             self._forget(execution)
             if lease.run_id in left:
-                self._emit(HandedOver(_held_by(execution), lease.job_id, lease.run_id, lease.token, execution.claimed.task))
+                self._emit(HandedOver(execution.worker_id, lease.job_id, lease.run_id, lease.token, execution.claimed.task))
 
     async def _unaccepted(self, execution: Execution, outcome: Report) -> None:
         async with self._database.connection() as connection:
@@ -183,7 +182,7 @@ class Reporter:
         self._held_runs.refused_count += 1
         self._forget(execution)
         lease = execution.claimed.lease
-        self._emit(LeaseLost(_held_by(execution), lease.job_id, lease.run_id, lease.token))
+        self._emit(LeaseLost(execution.worker_id, lease.job_id, lease.run_id, lease.token))
 
     def _accepted(self, execution: Execution, outcome: Report, recorded: runs.Recorded | None = None) -> None:
         """Emits the event as the history has it, if that is known to differ from the report."""
@@ -215,9 +214,3 @@ class Reporter:
 def _output_of(execution: Execution, live: LiveOutput) -> dict[str, object]:
     lease = execution.claimed.lease
     return {"run_id": lease.run_id, "token": lease.token, "progress": live.progress_json, "output": live.output}
-
-
-def _held_by(execution: Execution) -> UUID:
-    worker_id = execution.claimed.lease.worker_id
-    assert worker_id is not None, "an execution is always under a lease"  # noqa: S101
-    return worker_id
