@@ -14,9 +14,10 @@ from sexton.domain.duration import Duration
 from sexton.domain.fault import Invalid
 from sexton.domain.schedule.backfill import LIMIT, SPACING_S, Fires, Overlap, end_of, nominal, spacing_s, too_many
 from sexton.domain.schedule.recurrence import recurrence_of, seed_of
-from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
+from sexton.errors import NotAllowedIn, NotFound
 from sexton.operations.caller import Caller
 from sexton.operations.cancel import end_waiting
+from sexton.operations.versions import require_version
 from sexton.store import clock as database_clock
 from sexton.store import uuid7
 from sexton.store.database import Connection
@@ -131,8 +132,7 @@ async def _lock(connection: Connection, job_id: UUID, version: int | None) -> Lo
         raise NotAllowedIn("backfill", status, "only a recurring job has fires to backfill; this is a one-time job")
     if locked.over_as in ("cancelled", "failed"):
         raise NotAllowedIn("backfill", locked.over_as)
-    if version is not None and version != locked.version:
-        raise VersionMismatch(f"job {job_id} is at version {locked.version}, not {version}; look at its fires again")
+    require_version(job_id, locked.version, version, "look at its fires again")
     if locked.tzdata is None:
         raise NotAllowedIn("backfill", "pending", "no scheduler has read its schedule yet; try again in a moment")
     return locked

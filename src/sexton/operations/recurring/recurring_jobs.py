@@ -14,8 +14,9 @@ import msgspec
 
 from sexton.domain.job import BATCH_LIMIT
 from sexton.domain.schedule.recurrence import recurrence_of
-from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
+from sexton.errors import NotAllowedIn, NotFound
 from sexton.operations.caller import Caller
+from sexton.operations.versions import require_version
 from sexton.store import clock as database_clock
 from sexton.store.database import Connection
 from sexton.store.work import failures, jobs, runs, schedules
@@ -68,8 +69,7 @@ async def edit(
 ) -> JobView:
     """The next version applies from the next fire. With a `version` only that version, else `VersionMismatch`."""
     locked = await _lock(connection, job_id, "edit")
-    if version is not None and version != locked.version:
-        raise VersionMismatch(f"job {job_id} is at version {locked.version}, not {version}; read it again before you edit it")
+    require_version(job_id, locked.version, version, "read it again before you edit it")
     await schedules.revise(connection, job_id, document, now=now)
     await _plan(connection, caller, [job_id], now)
     return await jobs.show(connection, job_id)
