@@ -11,9 +11,8 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.schedule.zone import tzdata_version
-from sexton.operations import due
 from sexton.operations.caller import SCHEDULER
-from sexton.operations.recurring import recurring_jobs, replan
+from sexton.operations.recurring import due_schedules, recurring_jobs, replan
 from sexton.store.database import Database
 from sexton.store.work import failures, schedules
 from sexton.store.work.schedules import ToPlan
@@ -50,7 +49,7 @@ class Planner:
         return 0.0 if len(seen) >= self._limit else self._rest_s
 
     async def _plan(self, partitions: Collection[int], *, overdue_s: float) -> list[ToPlan]:
-        done = await due.plan_fires(
+        done = await due_schedules.plan_fires(
             self._database,
             SCHEDULER,
             partitions,
@@ -82,7 +81,7 @@ class Planner:
             self._emit(PausedAfterFailures(job_id, failing.failed_count, failing.error))
 
     async def _follow(self, behind: Sequence[UUID]) -> None:
-        changed_count = await due.follow_zones(self._database, SCHEDULER, behind, now=self._clock.database_now())
+        changed_count = await due_schedules.follow_zones(self._database, SCHEDULER, behind, now=self._clock.database_now())
         if changed_count:
             self._emit(ZonesFollowed(tzdata_version(), changed_count))
 
