@@ -12,7 +12,8 @@ import pytest
 from sexton.domain.outcome import ErrorInfo, Failed, Succeeded
 from sexton.domain.retry import Retry
 from sexton.domain.signed_lease import SignedLease
-from sexton.errors import DatabaseUnavailable, HandedOver, SextonError
+from sexton.errors import DatabaseUnavailable, SextonError
+from sexton.handlers.handle import HandedOver
 from sexton.operations.remote.reports import Item, LeaseReports
 from sexton.scheduler.sweeper import Sweeper
 from sexton.store.fleet import remote_workers

@@ -10,7 +10,8 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from sexton.errors import DatabaseUnavailable, HandedOver
+from sexton.errors import DatabaseUnavailable
+from sexton.handlers.handle import HandedOver
 from sexton.store.database import SHARED, Postgres
 from sexton.store.work import callbacks
 from sexton.telemetry.events import Ended, Reconciled, ReportHeldUp

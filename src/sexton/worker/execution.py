@@ -21,9 +21,9 @@ from sexton.domain.fault import Invalid
 from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
 from sexton.domain.run import Claimed, Report, report
-from sexton.errors import HandedOver, LeaseLost, NotHere, PermanentError, RetryLater, SextonError, Snooze
+from sexton.errors import LeaseLost, NotHere, PermanentError, RetryLater, SextonError, Snooze
 from sexton.handlers.context import Call, Context, ask_to_stop, live_output_of
-from sexton.handlers.handle import Handle, Handler
+from sexton.handlers.handle import HandedOver, Handle, Handler
 from sexton.handlers.live_output import LiveOutput
 from sexton.handlers.python.process_pool import info_of
 from sexton.handlers.tracebacks import drop_tracebacks_of

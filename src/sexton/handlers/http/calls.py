@@ -15,10 +15,10 @@ from yarl import URL
 from sexton.clock import Clock, host_now
 from sexton.domain.targets import HttpTarget
 from sexton.domain.targets.http import has_status
-from sexton.errors import HandedOver, NotHere, OutboundRefused, PermanentError, SextonError, Snooze
+from sexton.errors import NotHere, OutboundRefused, PermanentError, SextonError, Snooze
 from sexton.handlers.breaker import PATIENCE, Patience
 from sexton.handlers.context import Call, Context
-from sexton.handlers.handle import Elsewhere, Handle, MakeDue, nowhere
+from sexton.handlers.handle import Elsewhere, HandedOver, Handle, MakeDue, nowhere
 from sexton.handlers.outbound import Outbound, trusted
 from sexton.handlers.python.function import TaskHandle
 from sexton.handlers.secrets import Secrets
