@@ -196,7 +196,7 @@ class HandWorker:
 
     @property
     def held(self) -> list[Execution]:
-        return self.worker.holdings.all()
+        return self.worker.held_runs.all()
 
 
 class Rig:

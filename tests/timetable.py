@@ -13,8 +13,8 @@ from uuid import UUID
 from sexton.domain import partition, run
 from sexton.domain.outcome import Cancelled, Outcome, Succeeded
 from sexton.domain.run import Claimed
-from sexton.operations import recurring_jobs
 from sexton.operations.caller import Caller
+from sexton.operations.recurring import recurring_jobs
 from sexton.scheduler.guardian import Guardian
 from sexton.scheduler.planner import Planner
 from sexton.scheduler.promoter import Promoter

@@ -21,7 +21,7 @@ from sexton.api.answers.problems import KINDS
 from sexton.api.answers.problems import MEDIA_TYPE as PROBLEM
 from sexton.api.app import create
 from sexton.api.openapi.document import openapi
-from sexton.cli.exits import _CODES, Exit
+from sexton.cli.exit_codes import _CODES, Exit
 from sexton.cli.main import COMMANDS, EXIT_CODES, load
 from sexton.clock import SystemClock
 from sexton.ids import entropy

@@ -16,7 +16,7 @@ from bench.scenario import Figures, Options, Scenario, Target, lags, per_job_us
 from bench.testbed import Testbed
 from sexton.domain.schedule import schedule
 from sexton.domain.schedule.document import ScheduleDocument
-from sexton.operations import recurring_jobs
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.database import Postgres
 from tests.callers import TESTER
 

@@ -260,13 +260,3 @@ class Snooze(SextonError):
         super().__init__(f"snoozed for {delay_s:g} s")
         self.delay_s = delay_s
         self.reason = reason
-
-
-class HandedOver(SextonError):
-    """Control flow of a handler whose work continues elsewhere (an HTTP target that answered 202): the run leaves this worker,
-    and the target, which has the lease, ends it over HTTP."""
-
-    code = "handed_over"
-
-    def __init__(self) -> None:
-        super().__init__("handed over: the target ends the run by calling back")

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from sexton.clock import Clock
+from sexton.domain.backoff import doubled_s
+from sexton.domain.reminders import Reminders
 from sexton.errors import Contention, DatabaseUnavailable
 from sexton.ids import Rng
 from sexton.telemetry.events import Contended, DatabaseAwaited, DatabaseBack, DatabaseLost, Emit, ServiceFailed
@@ -71,17 +73,18 @@ class Outage:
         self._service, self._clock, self._emit, self._rng = service, clock, emit, rng
         self._is_start = is_start
         self._since: float | None = None
-        self._told_at = 0.0
         self._contended_since: float | None = None
-        self._told_contended_at: float | None = None
         self._first_error: str | None = None  # until a later one was told
         self._failures = 0
-        self._bug: tuple[type[BaseException], str] | None = None  # the unexpected error that was told last
-        self._bug_told_at = 0.0
+        self._outages, self._contentions, self._bugs = Reminders(REMIND_S), Reminders(REMIND_S), Reminders(REMIND_S)
 
     def over(self) -> None:
+        if not self._failures:
+            return
         self._failures = 0
-        self._contended_since = self._told_contended_at = None
+        self._contended_since = None
+        self._contentions.keep(())
+        self._outages.keep(())
         if self._since is not None:
             self._emit(DatabaseBack(self._service, self._clock.monotonic() - self._since))
             self._since = None
@@ -95,40 +98,37 @@ class Outage:
             self._report(str(error))
         else:
             self._report_bug(error)
-        return min(RETRY_S_MIN * 2.0 ** min(self._failures, 10), RETRY_S_MAX) * self._rng.uniform(0.5, 1.0)
+        return doubled_s(RETRY_S_MIN, RETRY_S_MAX, self._failures) * self._rng.uniform(0.5, 1.0)
 
     def _report_contention(self, error: str) -> None:
         """A deadlock, or a lock that another session holds for a short time, is not logged: the next pass succeeds."""
         now = self._clock.monotonic()
         if self._contended_since is None:
             self._contended_since = now
-        if now - self._contended_since < CONTENDED_S:
-            return
-        if self._told_contended_at is None or now - self._told_contended_at >= REMIND_S:
-            self._told_contended_at = now
+        if now - self._contended_since >= CONTENDED_S and self._contentions.is_due(self._service, now):
             self._emit(Contended(self._service, error, now - self._contended_since))
 
     def _report_bug(self, error: BaseException) -> None:
         """An error that comes back in every pass is told with its traceback once, and again after a while."""
-        bug, now = (type(error), str(error)), self._clock.monotonic()
-        if bug != self._bug or now - self._bug_told_at >= REMIND_S:
-            self._bug, self._bug_told_at = bug, now
+        bug = type(error), str(error)
+        self._bugs.keep([bug])
+        if self._bugs.is_due(bug, self._clock.monotonic()):
             self._emit(ServiceFailed(self._service, error))
 
     def _report(self, error: str) -> None:
-        now = self._clock.monotonic()
-        if self._since is None:
-            self._since, self._told_at, self._first_error = now, now, error
-            self._emit(DatabaseAwaited(self._service, error, 0.0) if self._is_start else DatabaseLost(self._service, error))
-        elif self._is_due(error, now):
-            self._told_at, self._first_error = now, None
-            self._emit(DatabaseAwaited(self._service, error, now - self._since))
-
-    def _is_due(self, error: str, now: float) -> bool:
         """The first error of an outage often says only that a connection broke. Why no other opens is told later, once."""
+        now = self._clock.monotonic()
+        is_new = self._since is None
+        if self._since is None:
+            self._since, self._first_error = now, error
         if self._is_start:
-            return now - self._told_at >= REMIND_S
-        return now - self._told_at >= CAUSE_S and self._first_error not in (None, error)
+            if self._outages.is_due(self._service, now):
+                self._emit(DatabaseAwaited(self._service, error, now - self._since))
+        elif is_new:
+            self._emit(DatabaseLost(self._service, error))
+        elif now - self._since >= CAUSE_S and self._first_error not in (None, error):
+            self._first_error = None
+            self._emit(DatabaseAwaited(self._service, error, now - self._since))
 
 
 async def repeat(service: Service, wake: Wake, *, clock: Clock, emit: Emit, rng: Rng) -> None:

@@ -20,9 +20,9 @@ from sexton.clock import ManualClock
 from sexton.domain.outcome import Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import InvalidSubmission, NotAllowedIn, VersionMismatch
-from sexton.operations import plan
-from sexton.operations.admit import admit
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import plan
+from sexton.operations.recurring.admit import admit
 from sexton.store.database import Postgres
 from sexton.store.work import schedules
 from tests import transitions

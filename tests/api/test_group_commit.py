@@ -13,7 +13,7 @@ import pytest
 from sexton.api import group_commit
 from sexton.api.answers.problems import Refused
 from sexton.api.group_commit import GroupCommit
-from sexton.api.waiting_lines import Stored
+from sexton.api.lock_waiters import Stored
 from sexton.clock import SystemClock
 from sexton.domain.job import Submission, submission
 from sexton.errors import DatabaseUnavailable, KeyReused, LimitExceeded

@@ -19,9 +19,9 @@ from sexton.api.resources import batch
 from sexton.clock import ManualClock
 from sexton.domain.outcome import Succeeded
 from sexton.domain.partition import ALL
-from sexton.operations import forecast, plan, recurring_jobs
-from sexton.operations.admit import admit
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import forecast, plan, recurring_jobs
+from sexton.operations.recurring.admit import admit
 from sexton.store.database import Postgres
 from sexton.store.work import schedules
 from tests import transitions

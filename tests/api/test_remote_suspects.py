@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sexton.operations import remote_claims
+from sexton.operations.remote import claims
 from tests.api.remote_hand import Hand
 from tests.api.support import Api
 from tests.api.test_remote_workers import until
@@ -52,7 +52,7 @@ async def test_other_runs_come_first_until_suspects_have_waited(api: Api, monkey
     ordinary = [(await api.submit())["id"] for _ in range(2)]
     (first,) = await hand.acquire()
     assert first["job_id"] == ordinary[0]
-    monkeypatch.setattr(remote_claims, "SUSPECTS_WAIT_S", -1.0)
+    monkeypatch.setattr(claims, "SUSPECTS_WAIT_S", -1.0)
     (second,) = await hand.acquire()
     assert second["job_id"] == ordinary[1], "it holds an ordinary run"
     for run in (first, second):

@@ -12,7 +12,7 @@ import pytest
 
 from sexton.api.remote import long_polling
 from sexton.domain.job import submission
-from sexton.operations import remote_claims
+from sexton.operations.remote.claims import UNHEARD_S
 from sexton.store.database import Postgres
 from sexton.store.fleet import workers
 from sexton.store.work import callbacks, jobs, runs
@@ -321,7 +321,7 @@ class TestWhatItHolds:
         await hand.one()
         await hand.beat(holding=[])
         assert await states(api) == [("running", 1, 0)]
-        await age(api, remote_claims.UNHEARD_S)
+        await age(api, UNHEARD_S)
         await hand.beat(holding=[])
         assert await states(api) == [("ready", 0, 0)]
 

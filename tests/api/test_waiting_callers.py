@@ -12,10 +12,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from sexton.api import waiting_lines
+from sexton.api import lock_waiters
 from sexton.api.answers.problems import Refused
 from sexton.api.group_commit import GroupCommit
-from sexton.api.waiting_lines import Stored
+from sexton.api.lock_waiters import Stored
 from sexton.clock import ManualClock, SystemClock
 from sexton.domain.job import Submission, submission
 from sexton.store.database import SHARED, Connection, Postgres
@@ -127,7 +127,7 @@ class TestTheGroup:
             late = asyncio.create_task(group.submit(submission("a", {}, tenant="t")))
             assert all(stored.created for stored in await asyncio.gather(*others(group)))
             assert (await late).created
-            assert group._lines.busy(submission("a", {}, tenant="t")) == ("tenant", "t")
+            assert group._lock_waiters.busy(submission("a", {}, tenant="t")) == ("tenant", "t")
         await group.close()
 
     async def test_a_busy_key_delays_no_second_group(self, shared: Postgres, database_url: str) -> None:
@@ -139,7 +139,7 @@ class TestTheGroup:
             first = asyncio.create_task(group.submit(busy))
 
             async def is_apart() -> bool:
-                return group._lines.busy(busy) is not None and await waiting(holder) == 1
+                return group._lock_waiters.busy(busy) is not None and await waiting(holder) == 1
 
             await until(is_apart)
             counted.count = 0
@@ -189,15 +189,15 @@ class TestTheGroup:
 
     async def test_a_busy_key_is_forgotten_after_a_while(self, shared: Postgres) -> None:
         clock = ManualClock(NOW)
-        lines = waiting_lines.WaitingLines(
+        lines = lock_waiters.LockWaiters(
             waiting_pool.WaitingPool(shared), GroupCommit(shared, clock, notify=True)._store, clock
         )
         answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
         busy = BUSY["key"][1]
-        lines.add("key", waiting_lines.Waiting(busy, answer))
+        lines.add("key", lock_waiters.Waiting(busy, answer))
         assert lines.busy(busy) == ("key", "default", "k")
         assert lines.busy(submission("a", {}, key="k", tenant="other")) is None
-        clock.move(timedelta(seconds=waiting_lines.BUSY_S))
+        clock.move(timedelta(seconds=lock_waiters.BUSY_S))
         assert lines.busy(busy) is None
         await lines.close()
 

@@ -28,7 +28,7 @@ from sexton import (
 )
 from sexton.api.app import create
 from sexton.cli import main as cli
-from sexton.client.remote import persistence
+from sexton.client.remote import retries
 from sexton.clock import SystemClock
 from sexton.ids import entropy
 from sexton.settings import Settings
@@ -267,7 +267,7 @@ class TestRemote:
         self, database: Postgres, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """C9: the caller decides what to do for an hour."""
-        monkeypatch.setattr(persistence, "PAUSE_S_MAX", 2.0)
+        monkeypatch.setattr(retries, "PAUSE_S_MAX", 2.0)
         api = create(database, Settings(), clock=SystemClock(), emit=lambda _: None, rng=entropy())
         sent: list[int] = []
 

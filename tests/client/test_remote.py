@@ -41,7 +41,7 @@ from sexton import (
 from sexton.api.app import create
 from sexton.api.process import ApiProcess
 from sexton.api.resources.events import written
-from sexton.client.remote import calls, persistence
+from sexton.client.remote import calls, retries
 from sexton.client.remote.waiting import WAIT_S_MAX, Patience
 from sexton.clock import SystemClock
 from sexton.domain.schedule import Jitter, Window
@@ -361,8 +361,8 @@ class Network:
 
 @pytest.fixture
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistence, "PAUSE_S_MIN", 0.0)
-    monkeypatch.setattr(persistence, "PAUSE_S_MAX", 0.0)
+    monkeypatch.setattr(retries, "PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(retries, "PAUSE_S_MAX", 0.0)
 
 
 def problem(status: int, code: str, **headers: str) -> httpx.Response:

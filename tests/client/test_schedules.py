@@ -27,7 +27,7 @@ from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.recurrence import Recurrence
 from sexton.domain.schedule.rule import Schedule
 from sexton.errors import DataRefused
-from sexton.operations import recurring_jobs
+from sexton.operations.recurring import recurring_jobs
 from sexton.settings import Settings
 from sexton.store.work import declared, jobs
 from sexton.telemetry.events import EditsKept, EditsOverwritten, Event, ServiceFailed

@@ -11,7 +11,7 @@ import pytest
 
 from sexton import App, Context, Retry, testing
 from sexton.errors import UnknownTask
-from sexton.operations import recurring_jobs
+from sexton.operations.recurring import recurring_jobs
 from tests.callers import TESTER
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from sexton.cli.exits import Exit
+from sexton.cli.exit_codes import Exit
 from sexton.domain.states import TRANSITIONS
 from sexton.settings import Settings
 from sexton.telemetry import events, logs

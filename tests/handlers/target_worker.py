@@ -9,7 +9,7 @@ from typing import Any
 from sexton.handlers.targets import TargetHandlers
 from sexton.registry import Registry
 from sexton.settings import Settings
-from sexton.worker.elsewhere import Elsewhere
+from sexton.worker.other_workers import OtherWorkers
 from sexton.worker.worker import Worker
 from tests.rig import HandWorker, Rig, Stage
 
@@ -17,7 +17,7 @@ from tests.rig import HandWorker, Rig, Stage
 @asynccontextmanager
 async def target_worker(rig: Rig, **chosen: Any) -> AsyncIterator[HandWorker]:
     settings = Settings(**{"worker_concurrency": 4, "worker_grace_s": 2.0, **chosen})
-    targets = TargetHandlers(settings, clock=rig.clock, rng=rig.rng, elsewhere=Elsewhere(rig.database, clock=rig.clock))
+    targets = TargetHandlers(settings, clock=rig.clock, rng=rig.rng, elsewhere=OtherWorkers(rig.database, clock=rig.clock))
     worker = Worker(
         rig.database,
         Registry(),

@@ -16,8 +16,9 @@ from standardwebhooks import Webhook
 
 from sexton.domain.job import has_escaped_nul
 from sexton.domain.targets import HttpTarget, SecretRef
-from sexton.errors import HandedOver, NotHere, PermanentError, RetryLater, SextonError, TargetFailed
+from sexton.errors import NotHere, PermanentError, RetryLater, SextonError, TargetFailed
 from sexton.handlers.context import Context
+from sexton.handlers.handle import HandedOver
 from sexton.worker.execution import encoded_result
 
 from .http_target import Caller, Calling, Received, Server, answer, call_of, callers, serving

@@ -15,7 +15,7 @@ from sexton.operations import subscriptions
 from sexton.operations.explain import explain
 from sexton.store.fleet import workers
 from sexton.telemetry.events import SettingMissing
-from sexton.worker.missing import DELAY_S, KEPT_S, NAMES_LIMIT, RUNS_LIMIT, Missing
+from sexton.worker.missing_settings import DELAY_S, KEPT_S, NAMES_LIMIT, RUNS_LIMIT, MissingSettings
 from tests.callers import TESTER
 from tests.handlers.http_target import Server, serving
 from tests.handlers.target_worker import target_worker
@@ -152,7 +152,7 @@ async def test_a_call_that_all_live_workers_reject_fails_permanently(rig: Rig, s
 
 
 def test_the_list_of_missing_names_is_bounded_and_expires(rig: Rig) -> None:
-    missing = Missing(clock=rig.clock, emit=rig.heard)
+    missing = MissingSettings(clock=rig.clock, emit=rig.heard)
     for n in range(NAMES_LIMIT + 10):
         missing.returned(UUID(int=n), NotHere(f"secret s{n}", "…"))
     assert len(missing.names) == NAMES_LIMIT

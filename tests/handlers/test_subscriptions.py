@@ -94,9 +94,9 @@ class House:
                 await runs.promote(connection, partitions=range(64), limit=100, now=self.clock.database_now())
             for intake in self.worker.intakes:
                 await intake.run_once()
-            if not len(self.worker.holdings):
+            if not len(self.worker.held_runs):
                 return
-            while len(self.worker.holdings):
+            while len(self.worker.held_runs):
                 await self.worker.reporter.wake.rest(1.0)
                 await self.worker.reporter.run_once()
 

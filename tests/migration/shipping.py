@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sexton.store.migrations import functions, steps
+from sexton.store.migrations.migration_lock import Pace
 from sexton.store.migrations.steps import Step
-from sexton.store.migrations.turn import Pace
 
 if TYPE_CHECKING:
     import pytest

@@ -15,9 +15,9 @@ import pytest
 from sexton.errors import Contention, SchemaMismatch
 from sexton.store import migrations
 from sexton.store.database import Postgres
+from sexton.store.migrations.migration_lock import migration_lock
 from sexton.store.migrations.reports import Progressed, Report, Retrying, Waiting
 from sexton.store.migrations.steps import Step
-from sexton.store.migrations.turn import my_turn
 from tests.migration.shipping import CALM, HASTE, backfill_step, index_step, ships, sql_step
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ async def test_a_second_migrator_waits_for_its_turn_and_logs_it(database: Postgr
         told.append(report)
         heard.set()
 
-    async with my_turn(database, tell=hear, pace=CALM):
+    async with migration_lock(database, tell=hear, pace=CALM):
         work = asyncio.create_task(migrations.migrate(database, tell=hear, pace=CALM))
         await heard.wait()
         assert not work.done()
@@ -335,7 +335,7 @@ async def test_a_migrator_that_lost_the_lock_stops(database: Postgres, monkeypat
     """D7: its connection broke; another may have the lock by now."""
     from sexton.errors import DatabaseUnavailable
 
-    async with my_turn(database, tell=lambda _: None, pace=CALM) as turn:
+    async with migration_lock(database, tell=lambda _: None, pace=CALM) as turn:
         await turn.check()
         async with database.connection() as connection:
             await connection.fetch(
@@ -363,7 +363,7 @@ async def test_a_backfill_works_through_a_pooler(pooled_url: str, database: Post
 async def test_the_lock_of_the_migration_holds_no_snapshot(database: Postgres) -> None:
     """CREATE INDEX CONCURRENTLY and VACUUM would wait for that snapshot as long as the migration lasts, and so for
     themselves."""
-    async with my_turn(database, tell=lambda _: None, pace=CALM) as turn:
+    async with migration_lock(database, tell=lambda _: None, pace=CALM) as turn:
         await turn.check()
         async with database.connection() as connection:
             ((pid,),) = await connection.fetch("SELECT pg_backend_pid()")

@@ -15,9 +15,10 @@ import pytest
 
 from sexton.domain import partition, run
 from sexton.domain.outcome import ErrorInfo, Failed, Snoozed, Succeeded
-from sexton.operations import recurring_jobs, replay
-from sexton.operations.admit import AGAIN_S, admit
+from sexton.operations import replay
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import recurring_jobs
+from sexton.operations.recurring.admit import AGAIN_S, admit
 from sexton.store.work import runs, schedules
 from tests.callers import TESTER
 from tests.rig import LONG_S, NOW, Between, Rig

@@ -15,9 +15,10 @@ import pytest
 from sexton.domain.limit import standing_limit
 from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL
-from sexton.operations import backfill, due, limits, one_time_jobs, recurring_jobs, replay
-from sexton.operations.admit import admit
+from sexton.operations import due, limits, one_time_jobs, replay
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import backfill, due_schedules, recurring_jobs
+from sexton.operations.recurring.admit import admit
 from sexton.store.sharing import parked_runs
 from sexton.store.work import dead_letters, runs
 from tests.callers import TESTER
@@ -185,7 +186,7 @@ async def test_a_fire_that_is_planned_for_soon_wakes_promoters(connection: Conn,
     await connection.execute("UPDATE sexton.jobs_recurring SET plan_cursor_at = NULL, plan_at = submitted_at")
     options: dict[str, Any] = {"limit": 10, "announce_within_s": 3.0, "unforeseen": lambda _error: None}
     async with listening(rival) as heard:
-        planned = await due.plan_fires(database, SCHEDULER, ALL, now=after(seconds=3), **options)
+        planned = await due_schedules.plan_fires(database, SCHEDULER, ALL, now=after(seconds=3), **options)
     assert planned.planned.next_due_s is not None
     assert heard == WOKEN_PROMOTER
 

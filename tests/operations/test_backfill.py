@@ -15,12 +15,13 @@ from sexton.domain.partition import ALL
 from sexton.domain.run import Previous
 from sexton.domain.schedule import backfill as domain
 from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
-from sexton.operations import backfill, recurring_jobs, replay
-from sexton.operations import plan as planning
-from sexton.operations.admit import admit
+from sexton.operations import replay
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.explain import explain as explain_job
+from sexton.operations.recurring import backfill, recurring_jobs
+from sexton.operations.recurring import plan as planning
+from sexton.operations.recurring.admit import admit
 from sexton.store.sql import statements
 from sexton.store.work import dead_letters, jobs, schedules
 from tests.callers import TESTER
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sexton.domain.run import Claimed
-    from sexton.operations.backfill import Backfill
+    from sexton.operations.recurring.backfill import Backfill
     from sexton.store.database import Postgres
     from tests.store.support import Conn
 

@@ -12,14 +12,15 @@ import pytest
 from sexton.domain.outcome import Lost, Snoozed, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import NotFound
-from sexton.operations import one_time_jobs, recurring_jobs, replay
-from sexton.operations import plan as planning
-from sexton.operations.admit import admit
+from sexton.operations import one_time_jobs, replay
 from sexton.operations.caller import SCHEDULER, Caller
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.explain import explain, locks
 from sexton.operations.explain.link import Link
-from sexton.operations.recurring_jobs import Pause
+from sexton.operations.recurring import plan as planning
+from sexton.operations.recurring import recurring_jobs
+from sexton.operations.recurring.admit import admit
+from sexton.operations.recurring.recurring_jobs import Pause
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.fleet import workers
 from sexton.store.work import runs, schedules

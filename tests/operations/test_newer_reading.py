@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sexton.operations import replan
+from sexton.operations.recurring import replan
 from sexton.scheduler.guardian import Guardian
 from sexton.store.work import zones
 from sexton.telemetry.events import ZonesFollowed

@@ -12,11 +12,12 @@ import pytest
 from sexton.clock import ManualClock
 from sexton.domain.outcome import Outcome, Succeeded
 from sexton.domain.partition import ALL
-from sexton.operations import plan, recurring_jobs, replay
-from sexton.operations.admit import admit
+from sexton.operations import replay
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.explain import explain
+from sexton.operations.recurring import plan, recurring_jobs
+from sexton.operations.recurring.admit import admit
 from sexton.scheduler.planner import Planner
 from sexton.store.work import dead_letters, failures, jobs, schedules
 from sexton.telemetry.events import Event, PausedAfterFailures

@@ -14,8 +14,8 @@ import pytest
 from sexton.domain.partition import ALL
 from sexton.domain.schedule.zone import Dst, Walls, instants, wall_of
 from sexton.errors import DatabaseUnavailable
-from sexton.operations import plan, replan
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import plan, replan
 from sexton.scheduler import guardian as guardians
 from sexton.scheduler.guardian import FULL_S, REST_S, Guardian
 from sexton.store.work import schedules, zones

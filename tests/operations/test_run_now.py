@@ -11,10 +11,11 @@ import msgspec
 
 from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL
-from sexton.operations import recurring_jobs, replay
-from sexton.operations.admit import admit
+from sexton.operations import replay
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.explain import explain
+from sexton.operations.recurring import recurring_jobs
+from sexton.operations.recurring.admit import admit
 from sexton.store.sharing import parked_runs
 from sexton.store.work import dead_letters, jobs, run_payloads
 from tests.callers import TESTER

@@ -11,9 +11,10 @@ import pytest
 
 from sexton.domain.outcome import Succeeded
 from sexton.domain.partition import ALL
-from sexton.operations import backfill, recurring_jobs, replay
-from sexton.operations.admit import admit
+from sexton.operations import replay
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import backfill, recurring_jobs
+from sexton.operations.recurring.admit import admit
 from sexton.store.sharing import parked_runs
 from sexton.store.work import dead_letters
 from tests.callers import TESTER

@@ -15,15 +15,15 @@ import pytest
 
 from sexton.domain import partition
 from sexton.domain.schedule.document import ScheduleDocument
-from sexton.operations.declare import declare
 from sexton.operations.explain.locks import locked
+from sexton.operations.recurring.declared_schedules import declare
 from sexton.scheduler.leadership import Leadership
 from sexton.scheduler.lock_watcher import LONG_S, REST_S, LockWatcher
-from sexton.scheduler.look_around import OVERDUE_S
+from sexton.scheduler.overdue_check import OVERDUE_S
 from sexton.scheduler.promoter import Promoter
 from sexton.store.database import Postgres
-from sexton.store.migrations.keys import LOCK
-from sexton.store.migrations.turn import Pace, my_turn
+from sexton.store.migrations.advisory_locks import LOCK
+from sexton.store.migrations.migration_lock import Pace, migration_lock
 from sexton.store.postgres.advisory_locks import PartitionLocks
 from sexton.store.sharing import parked_runs
 from sexton.store.views import diagnosis, evidence, locked_rows
@@ -125,7 +125,7 @@ async def test_parked_runs_are_released(rig: Rig, thief: Conn) -> None:
 async def test_a_database_is_migrated(database_url: str, connection: Conn, thief: Conn) -> None:
     database = await Postgres.open(database_url)
     try:
-        turn = my_turn(database, tell=lambda _: None, pace=Pace(turn_s=1.0))
+        turn = migration_lock(database, tell=lambda _: None, pace=Pace(turn_s=1.0))
         async with asyncio.timeout(GIVE_UP_S), turn, connection.transaction():
             await connection.execute(LOCK)
     finally:

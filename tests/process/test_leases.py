@@ -120,10 +120,10 @@ async def test_the_fence_is_the_token_even_for_the_same_worker_and_the_same_atte
         job = await app.submit("nap")
         intake = next(each for each in worker.intakes if "nap" in each.tasks)
         await intake.run_once()
-        (first,) = worker.holdings.all()
+        (first,) = worker.held_runs.all()
         await runs.finish(connection, [report(first.claimed.lease, Released("thought lost"), rng)])
         await intake.run_once()
-        (second,) = [execution for execution in worker.holdings.all() if execution is not first]
+        (second,) = [execution for execution in worker.held_runs.all() if execution is not first]
         assert second.claimed.lease.worker_id == first.claimed.lease.worker_id
         assert (first.claimed.lease.attempt, second.claimed.lease.attempt) == (1, 1)
         assert (first.claimed.lease.token, second.claimed.lease.token) == (1, 2)
@@ -134,7 +134,7 @@ async def test_the_fence_is_the_token_even_for_the_same_worker_and_the_same_atte
         assert (await app.job(job.id)).status == "running"
         assert [event for event in heard if isinstance(event, Ended)] == []
         assert [event.token for event in heard if isinstance(event, LeaseLost)] == [1]
-        assert worker.holdings.refused_count == 1
+        assert worker.held_runs.refused_count == 1
 
         handler.started[1].done.set_result("in time")
         await asyncio.sleep(0)
@@ -161,7 +161,7 @@ async def test_a_claim_that_begins_during_a_heartbeat_is_not_taken_for_lost(app:
     with ExitStack() as reply_on_its_way:
 
         async def claim(connection: Connection) -> None:
-            reply_on_its_way.enter_context(worker.holdings.claiming())
+            reply_on_its_way.enter_context(worker.held_runs.claiming())
             claimed = await runs.claim(
                 connection, worker_id=worker.worker_id, queues=["default"], tasks=["nap"], limit=1, grace_s=1.0
             )
@@ -204,7 +204,7 @@ async def test_a_worker_that_was_cut_off_asks_handlers_before_it_forces_them_and
         await jobs.submit(connection, submissions, now=clock.database_now())
     intake = next(each for each in worker.intakes if "nap" in each.tasks)
     await intake.run_once()
-    assert len(worker.holdings) == len(submissions)
+    assert len(worker.held_runs) == len(submissions)
     await asyncio.sleep(0)  # they begin
     clock.move(timedelta(seconds=60))  # without a heartbeat
 

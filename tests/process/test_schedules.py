@@ -16,7 +16,7 @@ from sexton.domain.schedule.catch_up import CatchUp
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.overlap import Overlap
 from sexton.domain.schedule.recurrence import Recurrence
-from sexton.operations import recurring_jobs
+from sexton.operations.recurring import recurring_jobs
 from tests.callers import TESTER
 from tests.sizes import size
 

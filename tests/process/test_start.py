@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from sexton.cli.exits import Exit
+from sexton.cli.exit_codes import Exit
 
 from .cluster import Cluster, StartCluster
 

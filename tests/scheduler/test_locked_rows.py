@@ -15,9 +15,10 @@ import pytest
 from sexton.domain import partition
 from sexton.domain.outcome import Succeeded
 from sexton.domain.sharing import QueueSettings
-from sexton.operations import due, plan, queues, replan
-from sexton.operations.admit import AGAIN_S, admit
+from sexton.operations import due, queues
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import plan, replan
+from sexton.operations.recurring.admit import AGAIN_S, admit
 from sexton.scheduler.guardian import FULL_S, Guardian
 from sexton.store.sharing import parked_runs
 from sexton.store.work import schedules
@@ -251,7 +252,7 @@ async def test_idle_workers_plan_and_promote_unlocked_rows(rig: Rig, holding: Ho
     _, locked, others = await write_three(rig)
     rig.move(15 * 60 + 10)
     async with holding(SCHEDULE, locked):
-        await due.see_to_overdue(rig.database, SCHEDULER, after=parked_runs.FIRST, now=rig.clock.database_now())
+        await due.do_overdue_work(rig.database, SCHEDULER, after=parked_runs.FIRST, now=rig.clock.database_now())
         assert await planned(rig) == others
 
 

@@ -13,8 +13,8 @@ from sexton.clock import ManualClock
 from sexton.domain import partition
 from sexton.domain.schedule import check, jitter_of
 from sexton.errors import DatabaseUnavailable, NotAllowedIn
-from sexton.operations import plan, recurring_jobs
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import plan, recurring_jobs
 from sexton.scheduler.planner import REST_S
 from sexton.store.work import schedules
 from sexton.telemetry.events import FiresMissed, Planned, ServiceFailed

@@ -14,7 +14,7 @@ import pytest
 from sexton.domain import partition
 from sexton.domain.claim_cursors import LOOK_AGAIN_S
 from sexton.domain.job import submission
-from sexton.scheduler.look_around import OVERDUE_S
+from sexton.scheduler.overdue_check import OVERDUE_S
 from sexton.scheduler.promoter import REST_S_MAX, Promoter
 from sexton.store.database import Database
 from sexton.store.postgres.wakeups import READY

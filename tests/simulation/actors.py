@@ -24,8 +24,8 @@ from sexton.service import Wake
 from sexton.settings import Settings
 from sexton.store.fleet import workers
 from sexton.store.sql import statements
-from sexton.worker.confined import Confined
 from sexton.worker.execution import Phase
+from sexton.worker.quarantine.child import Confined
 from sexton.worker.worker import Worker
 
 from . import zone_update
@@ -244,7 +244,7 @@ class WorkerActor(Actor):
     def start(self, call: Call, context: Context) -> SimulatedHandle:
         """The worker's `Handler`: this actor plays all handlers."""
         world = self._world
-        claimed = next(e.claimed for e in self.worker.holdings.all() if e.claimed.lease.run_id == call.run_id)
+        claimed = next(e.claimed for e in self.worker.held_runs.all() if e.claimed.lease.run_id == call.run_id)
         lease = claimed.lease
         span_s = world.rng.uniform(*world.fault_profile.handler_s)
         # It is quick if others wait for its slot; otherwise a simulation would take too long.
@@ -286,13 +286,13 @@ class WorkerActor(Actor):
         """SIGTERM without a grace: claim no more, stop the running handlers, hand the runs back, end."""
         self.worker.draining = True
         self.worker.intakes[0].close("draining")
-        for execution in self.worker.holdings.all():
+        for execution in self.worker.held_runs.all():
             execution.release("draining")
         if self.child is not None:
             self.child.drain()
 
     async def _beat(self) -> float:
-        if self.worker.draining and not len(self.worker.holdings):
+        if self.worker.draining and not len(self.worker.held_runs):
             self._world.replace(self)
             return 0.0
         self.worker.pulse.felt_at = self._node_clock.monotonic()
@@ -376,4 +376,4 @@ class WorkerActor(Actor):
 
     @property
     def executing_count(self) -> int:
-        return sum(execution.phase is Phase.RUNNING for execution in self.worker.holdings.all())
+        return sum(execution.phase is Phase.RUNNING for execution in self.worker.held_runs.all())

@@ -27,9 +27,9 @@ class QuarantineActor(WorkerActor):
         if self.worker.exhausted.is_set():  # the worker was declared lost
             world.replace(self)
             return 0.0
-        if world.suspects_wait or len(self.worker.holdings):
+        if world.suspects_wait or len(self.worker.held_runs):
             self._idle_since_s = now_s
-        if not len(self.worker.holdings) and (self.worker.draining or now_s - self._idle_since_s > IDLE_S):
+        if not len(self.worker.held_runs) and (self.worker.draining or now_s - self._idle_since_s > IDLE_S):
             self.has_left = True
             world.journal.seen["quarantine left"] += 1
             world.replace(self)

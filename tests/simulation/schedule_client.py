@@ -17,9 +17,9 @@ from sexton.domain.schedule.document import ScheduleDocument, document
 from sexton.domain.schedule.overlap import Overlap, Policy
 from sexton.domain.schedule.recurrence import Recurrence
 from sexton.errors import NotAllowedIn
-from sexton.operations import recurring_jobs
 from sexton.operations.caller import Caller
 from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.work.jobs import JobView
 
 from . import zone_update

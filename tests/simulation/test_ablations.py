@@ -74,9 +74,9 @@ import pytest
 
 from sexton.domain import retry
 from sexton.domain.outcome import Released
-from sexton.operations import replan
+from sexton.operations.recurring import replan
 from sexton.scheduler.leadership import BEAT_S, Leadership
-from sexton.scheduler.look_around import LookAround
+from sexton.scheduler.overdue_check import OverdueCheck
 from sexton.scheduler.sweeper import Sweeper, _Sighting
 from sexton.store.fleet.workers import Survey
 from sexton.store.work import runs, schedules, zones
@@ -189,21 +189,21 @@ async def test_without_keeping_reports_a_lost_connection_loses_the_run(
 @pytest.mark.parametrize(
     ("belief", "harm"),
     [
-        (runs.Fate(recorded=None, held=False), "a result in the history was not counted as lost"),
+        (runs.RecordedOutcome(recorded=None, held=False), "a result in the history was not counted as lost"),
         (
-            runs.Fate(recorded=runs.Recorded("succeeded", None, "completed"), held=False),
+            runs.RecordedOutcome(recorded=runs.Recorded("succeeded", None, "completed"), held=False),
             "an accepted report is in the history under its own lease",
         ),
     ],
     ids=["lost", "recorded"],
 )
 async def test_without_asking_for_its_fate_a_worker_is_wrong_about_its_report(
-    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch, belief: runs.Fate, harm: str
+    fresh_databases: FreshDatabases, monkeypatch: pytest.MonkeyPatch, belief: runs.RecordedOutcome, harm: str
 ) -> None:
-    async def believe(*_: object) -> runs.Fate:
+    async def believe(*_: object) -> runs.RecordedOutcome:
         return belief
 
-    monkeypatch.setattr(runs, "fate", believe)
+    monkeypatch.setattr(runs, "recorded_outcome", believe)
     assert await found(harm, fresh_databases)
 
 
@@ -305,7 +305,7 @@ async def test_without_any_leader_what_is_overdue_is_still_promoted(
     if helper == "schedulers":
         monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
     else:
-        monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
+        monkeypatch.setattr(OverdueCheck, "is_due", lambda _self: False)
     for seed in range(1 if Caught.has_pinned_seeds else 2):
         async with fresh_databases() as url, World(url, seed) as world:
             world.client.limited_rate = world.schedule_client.limited_rate = 0.0  # runs that wait for a limit have no leader
@@ -318,7 +318,7 @@ async def test_without_any_node_that_looks_around_waiting_runs_wait_for_ever(
 ) -> None:
     monkeypatch.setattr(Leadership, "run_once", lead_nothing)
     monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
-    monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
+    monkeypatch.setattr(OverdueCheck, "is_due", lambda _self: False)
     assert await found("every job ends", fresh_databases)
 
 
@@ -361,7 +361,7 @@ async def test_without_following_first_a_planner_fires_again_what_older_zones_fi
         return []
 
     monkeypatch.setattr(zones, "behind", nothing)
-    monkeypatch.setattr(replan, "those_behind", lambda _seen: [])
+    monkeypatch.setattr(replan, "with_older_zones", lambda _seen: [])
     assert await found("a wall time fires once", fresh_databases, upgraded_in_the_simulated_zone, first_seed=1036)
 
 

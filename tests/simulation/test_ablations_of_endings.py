@@ -36,7 +36,7 @@ from sexton.domain import retry, run
 from sexton.domain.claim_cursors import Look
 from sexton.domain.outcome import Lost, Outcome, Released
 from sexton.errors import Contention, DataRefused
-from sexton.scheduler.look_around import LookAround
+from sexton.scheduler.overdue_check import OverdueCheck
 from sexton.scheduler.promoter import Promoter
 from sexton.store.work import dead_letters, retention
 from sexton.worker.overdue import OverdueWork
@@ -124,7 +124,7 @@ async def test_without_looking_behind_the_mark_what_became_due_there_waits_for_e
         )
 
     monkeypatch.setattr(Promoter, "_look", lambda self, _led, _now_s: Look.WHOLE if self._mark is None else Look.AHEAD)
-    monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
+    monkeypatch.setattr(OverdueCheck, "is_due", lambda _self: False)
     monkeypatch.setattr(OverdueWork, "see_to", see_to_nothing)
     assert await found("every job ends", fresh_databases, set_the_clock, first_seed=1001)
 

@@ -26,7 +26,7 @@ from dataclasses import replace
 
 import pytest
 
-from sexton.scheduler.look_around import LookAround
+from sexton.scheduler.overdue_check import OverdueCheck
 from sexton.store.sharing import parked_runs
 
 from .ablation import FreshDatabases, found, rewrite
@@ -116,7 +116,7 @@ async def test_without_waiting_for_what_is_due_before_the_later_one_starts_first
             world.fault_profile, fault_rate=0.0, process_fault_rate=0.1, process_fault_s=(4.0,), only="leader pause"
         )
 
-    monkeypatch.setattr(LookAround, "is_due", lambda _self: False)
+    monkeypatch.setattr(OverdueCheck, "is_due", lambda _self: False)
     assert await found("an ordered key starts in order of due time", fresh_databases, look_only_at_the_parked)
 
 

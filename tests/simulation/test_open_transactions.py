@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sexton.operations import due
-from sexton.operations.division import Divided
+from sexton.operations.bisection import Divided
+from sexton.operations.recurring import due_schedules
 from sexton.store.work import schedules
 
 from .ablation import FreshDatabases, found
@@ -59,5 +59,5 @@ async def test_without_passing_over_locked_rows_an_open_transaction_delays_all(
     usual = schedules._SQL["plan"]
     assert usual.count(" SKIP LOCKED") == 1
     monkeypatch.setitem(schedules._SQL, "plan", usual.replace(" SKIP LOCKED", ""))
-    monkeypatch.setattr(due, "in_parts", whole)
+    monkeypatch.setattr(due_schedules, "in_parts", whole)
     assert await found("an open transaction delays no other", fresh_databases, only_on_schedules)

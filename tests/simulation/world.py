@@ -18,7 +18,8 @@ from sexton import clock as product_clock
 from sexton.domain.schedule import zone
 from sexton.domain.sharing import TenantSettings
 from sexton.errors import Contention, DatabaseUnavailable
-from sexton.operations import plan, tenants
+from sexton.operations import tenants
+from sexton.operations.recurring import plan
 from sexton.store.work import schedules
 from sexton.telemetry import events
 from tests import transitions
@@ -440,5 +441,5 @@ class World:
             and self.client.is_done
             and self.admin.is_done
             and not any(actor.is_paused for actor in self.actors)
-            and not any(len(worker.worker.holdings) for worker in self.live_workers())
+            and not any(len(worker.worker.held_runs) for worker in self.live_workers())
         )

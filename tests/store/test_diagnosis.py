@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from sexton.operations import recurring_jobs
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.database import Postgres
 from sexton.store.fleet import workers
 from sexton.store.views import diagnosis

@@ -92,22 +92,22 @@ async def test_a_report_counts_once(connection: Conn, outcome: Any) -> None:
     before = await snapshot(connection)
     assert await finish(connection, claimed.lease, outcome) is None
     assert await snapshot(connection) == before
-    recorded, held = await runs.fate(connection, claimed)
+    recorded, held = await runs.recorded_outcome(connection, claimed)
     assert recorded is not None
     assert (recorded.status, held) == (status_of(outcome), False)
 
 
-async def test_fate_returns_the_recorded_end_and_a_loss_is_never_the_workers_own_report(connection: Conn) -> None:
+async def test_recorded_outcome_returns_the_recorded_end_and_a_loss_is_never_the_workers_own_report(connection: Conn) -> None:
     """C4: a worker that reports a failure after ctx.transaction() has committed gets the recorded success."""
     claimed = await _taken(connection)
     await finish(connection, claimed.lease, Succeeded(reason="done before"))
-    assert await runs.fate(connection, claimed, "failed") == runs.Fate(
+    assert await runs.recorded_outcome(connection, claimed, "failed") == runs.RecordedOutcome(
         runs.Recorded("succeeded", "done before", "completed"), False
     )
     swept = await _taken(connection)
     await finish(connection, swept.lease, Lost("its worker died"))
     for word in ("lost", "failed", "succeeded"):
-        assert await runs.fate(connection, swept, word) == runs.Fate(None, held=False)
+        assert await runs.recorded_outcome(connection, swept, word) == runs.RecordedOutcome(None, held=False)
 
 
 async def test_a_late_report_of_the_first_claim_cannot_close_the_second_of_the_same_worker(connection: Conn) -> None:
@@ -134,7 +134,7 @@ async def test_a_late_finisher_cannot_close_the_next_attempt(connection: Conn) -
     await finish(connection, overdue.lease, Lost("its worker died"), now=after(seconds=6))
     (second,) = await claim(connection, heir, now=after(seconds=7))
     assert await finish(connection, first.lease, Succeeded(), now=after(seconds=8)) is None
-    assert await runs.fate(connection, second) == runs.Fate(recorded=None, held=True)
+    assert await runs.recorded_outcome(connection, second) == runs.RecordedOutcome(recorded=None, held=True)
     assert await finish(connection, second.lease, Succeeded(), now=after(seconds=9)) is not None
     tries = await jobs.executions(connection, job_id)
     assert [(one.status, one.worker_id, one.token) for one in tries] == [("lost", late, 1), ("succeeded", heir, 2)]
@@ -406,7 +406,7 @@ async def test_a_retry_in_flight_loses_against_a_cancel_that_commits_first(conne
         await cancel_job(connection, TESTER, claimed.lease.job_id, now=NOW)
         report = await blocked_task(connection, rival, finish(rival, claimed.lease, outcome))
     assert await report is None
-    assert await runs.fate(connection, claimed) == runs.Fate(recorded=None, held=True)
+    assert await runs.recorded_outcome(connection, claimed) == runs.RecordedOutcome(recorded=None, held=True)
     assert await finish(rival, claimed.lease, outcome) is not None
     assert await status(connection, claimed.lease.job_id) == "cancelled"
 
@@ -592,7 +592,7 @@ async def test_history_is_found_though_the_clock_was_set_back(connection: Conn) 
     """B9, D4: after a failover the new primary's clock may be behind the old one's."""
     claimed = await _taken(connection)
     await finish(connection, claimed.lease, Succeeded(), now=after(seconds=-2))
-    assert (await runs.fate(connection, claimed)).recorded is not None
+    assert (await runs.recorded_outcome(connection, claimed)).recorded is not None
     assert len(await jobs.executions(connection, claimed.lease.job_id)) == 1
 
 

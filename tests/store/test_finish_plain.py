@@ -14,8 +14,8 @@ import pytest
 from sexton.domain import run
 from sexton.domain.job import submission
 from sexton.domain.outcome import Cancelled, ErrorInfo, Released, Snoozed, Succeeded
-from sexton.operations import recurring_jobs
 from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.work import jobs, runs
 from tests.callers import TESTER
 

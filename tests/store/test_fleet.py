@@ -9,8 +9,8 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Lost, Succeeded
-from sexton.operations import recurring_jobs
 from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.fleet import workers
 from sexton.store.work import runs
 from tests.callers import TESTER

@@ -18,9 +18,10 @@ from sexton.domain.outcome import Lost, Released, Succeeded
 from sexton.domain.retry import Retry
 from sexton.domain.run import report
 from sexton.errors import LimitExceeded, SextonError
-from sexton.operations import limits, one_time_jobs, recurring_jobs
+from sexton.operations import limits, one_time_jobs
 from sexton.operations.caller import Caller
 from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.postgres.driver_errors import translated_errors
 from sexton.store.sharing import parked_runs
 from sexton.store.work import jobs, runs, schedules
@@ -647,7 +648,7 @@ async def test_a_fire_that_waits_for_a_limit_is_live_for_overlap_and_taken_back_
     due = await connection.fetch("SELECT id FROM sexton.runs WHERE job_id = $1 ORDER BY due_at", written.id)
     assert await schedules.admit(connection, [due[0]["id"]]) == ["default"]
     assert await _states(connection, [due[0]["id"]]) == ["parked"]
-    (sibling, *_) = await schedules.crowd(connection, [written.id], now=NOW)
+    (sibling, *_) = await schedules.competing_runs(connection, [written.id], now=NOW)
     assert sibling.is_live
     await recurring_jobs.pause(connection, TESTER, written.id, now=NOW)
     assert await _states(connection, [due[0]["id"]]) == [None]

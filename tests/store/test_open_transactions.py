@@ -10,8 +10,9 @@ from uuid import UUID
 from sexton.domain.limit import standing_limit
 from sexton.domain.outcome import Succeeded
 from sexton.domain.sharing import TenantSettings
-from sexton.operations import limits, one_time_jobs, recurring_jobs
+from sexton.operations import limits, one_time_jobs
 from sexton.operations.caller import Caller
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.sharing import parked_runs, tenants
 from tests.callers import TESTER
 

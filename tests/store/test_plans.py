@@ -334,7 +334,7 @@ async def test_cancel_replay_and_sweep_read_only_what_they_find(as_service: Conn
         await runs.abandoned(as_service, lease_s=6, limit=100, now=moment)
         assert len(await runs.overrunning(as_service, limit=100, now=moment + timedelta(hours=1))) == 2
         await runs.expired(as_service, limit=100, now=moment)
-        await runs.fate(as_service, claimed[0])
+        await runs.recorded_outcome(as_service, claimed[0])
         await workers.leave(as_service, worker_id)
         await workers.forget_workers(as_service, now=moment)
         await jobs.live_output(as_service, ids[1])

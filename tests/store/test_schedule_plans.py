@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from sexton.domain.partition import ALL
-from sexton.operations import recurring_jobs
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
 from sexton.store.work import schedules
@@ -50,7 +50,7 @@ HOT: dict[str, tuple[list[Any], str]] = {
     "of_ids": ([NOW, f"{{{JOB_ID}}}", "2026a"], "jobs_recurring_pkey"),
     "promote_alone": ([NOW, list(ALL), 1000, "{}"], "runs_due_beside"),
     "released": ([list(ALL), 1000], "runs_blocked"),
-    "crowd": ([NOW, f"{{{JOB_ID}}}"], "run_fires_once"),
+    "competing_runs": ([NOW, f"{{{JOB_ID}}}"], "run_fires_once"),
     "due_to_resume": ([NOW, 100], "jobs_to_resume"),
     "next_resume": ([NOW], "jobs_to_resume"),
     "lock_job": ([JOB_ID], "jobs_recurring_pkey"),

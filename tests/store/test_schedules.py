@@ -12,11 +12,11 @@ import pytest
 from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import NotAllowedIn, VersionMismatch
-from sexton.operations import plan as planning
-from sexton.operations import recurring_jobs
 from sexton.operations.caller import SCHEDULER, Caller
 from sexton.operations.cancel import cancel as cancel_job
-from sexton.operations.recurring_jobs import Pause
+from sexton.operations.recurring import plan as planning
+from sexton.operations.recurring import recurring_jobs
+from sexton.operations.recurring.recurring_jobs import Pause
 from sexton.store.work import declared, jobs, runs, schedules
 from tests.callers import TESTER
 from tests.store.support import FLAKY, claim, enlist, finish

@@ -17,8 +17,8 @@ from sexton.domain.job_options import OPTIONS
 from sexton.domain.outcome import Released, Snoozed, Succeeded
 from sexton.domain.partition import ALL
 from sexton.errors import KeyReused
-from sexton.operations import plan
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import plan
 from sexton.store.postgres.driver_errors import translated_errors
 from sexton.store.work import jobs, runs, schedules
 from tests.store.support import FLAKY, NOW, claim, enlist, finish, plain, run_row, snapshot, status, submit

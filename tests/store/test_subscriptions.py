@@ -20,9 +20,10 @@ from sexton.domain.retry import Retry
 from sexton.domain.sharing import tenant_settings
 from sexton.domain.subscription import KINDS, Runs, subscription
 from sexton.domain.targets import HTTP_TASK, HttpTarget
-from sexton.operations import definition_change, one_time_jobs, recurring_jobs, subscriptions, tenants
-from sexton.operations import plan as planning
+from sexton.operations import definition_change, one_time_jobs, subscriptions, tenants
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import plan as planning
+from sexton.operations.recurring import recurring_jobs
 from sexton.store import uuid7
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements

@@ -12,8 +12,9 @@ import pytest
 from sexton.domain import run
 from sexton.domain.outcome import Cancelled, Lost, Missed, Released, Snoozed, Succeeded
 from sexton.domain.states import TRANSITIONS, Event, RunState, Status
-from sexton.operations import definition_change, one_time_jobs, recurring_jobs, replay
+from sexton.operations import definition_change, one_time_jobs, replay
 from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.work import dead_letters, runs, schedules
 from tests import transitions
 from tests.callers import TESTER

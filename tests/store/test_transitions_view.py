@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
 from sexton.domain.partition import ALL
-from sexton.operations import recurring_jobs
-from sexton.operations.admit import admit
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.recurring import recurring_jobs
+from sexton.operations.recurring.admit import admit
 from sexton.store import clock as database_clock
 from sexton.store.views import transitions
 from tests.callers import TESTER

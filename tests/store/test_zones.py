@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sexton.operations import recurring_jobs
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.work import zones
 from tests.callers import TESTER
 from tests.store.support import NOW

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sexton.operations.admit import _settled
+from sexton.operations.recurring.admit import _settled
 from sexton.store.work.schedules import Sibling
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)

@@ -11,8 +11,8 @@ import pytest
 from sexton import AsyncClient, Client, wire
 from sexton.client.remote.async_client import AsyncHandle
 from sexton.client.remote.client import Handle
-from sexton.client.remote.faces import Operation, Stream, finished
 from sexton.client.remote.operations import Operations
+from sexton.client.remote.sync_and_async import Operation, Stream, finished
 
 EVENT = (
     b'data: {"type": "started", "at": "2030-01-01T00:00:00Z", "job_id": "0199a1b2-0000-7000-8000-000000000001", '

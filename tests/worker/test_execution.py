@@ -528,7 +528,7 @@ class TestStopping:
             await hand.report()
             assert (handle.forced, execution.phase) == (end == "forced", Phase.GONE)
             assert await rig.statuses(job_id) == []
-            assert (hand.worker.holdings.refused_count, hand.held) == (1, [])
+            assert (hand.worker.held_runs.refused_count, hand.held) == (1, [])
             assert hand.intake.slots.used == 0
             await rig.execute("DELETE FROM sexton.workers")
             await rig.sweeper().run_once()

@@ -12,8 +12,9 @@ import pytest
 from sexton.domain.outcome import ErrorInfo, Failed, Succeeded
 from sexton.domain.retry import Retry
 from sexton.domain.signed_lease import SignedLease
-from sexton.errors import DatabaseUnavailable, HandedOver, SextonError
-from sexton.operations.remote_reports import Item, LeaseReports
+from sexton.errors import DatabaseUnavailable, SextonError
+from sexton.handlers.handle import HandedOver
+from sexton.operations.remote.reports import Item, LeaseReports
 from sexton.scheduler.sweeper import Sweeper
 from sexton.store.fleet import remote_workers
 from sexton.store.work import callbacks
@@ -111,7 +112,7 @@ class TestTheHandOver:
         assert await end(rig, lease) == "succeeded"
         hand.stage.handles[-1].raises(HandedOver())
         await hand.report()
-        assert (hand.held, hand.intake.slots.used, hand.worker.holdings.refused_count) == ([], 0, 0)
+        assert (hand.held, hand.intake.slots.used, hand.worker.held_runs.refused_count) == ([], 0, 0)
         assert (rig.of(LeaseLost), rig.of(HandedOverEvent)) == ([], [])
         assert await rig.statuses(lease.job_id) == ["succeeded"]
 

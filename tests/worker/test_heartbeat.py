@@ -19,7 +19,7 @@ from sexton.store.fleet import workers as fleet
 from sexton.telemetry.events import DeclaredLost, LeaseLost, LoopStalled, Reconciled, WorkerJoined, WorkerLost
 from sexton.worker.execution import Phase
 from sexton.worker.heartbeat import ASK_S, FORCE_S, OwnThread
-from sexton.worker.pulse import Pulse
+from sexton.worker.stall.loop_pulse import Pulse
 from tests.rig import LEASE_S, LONG_S, NOW, Between, HandWorker, Rig, settle
 
 

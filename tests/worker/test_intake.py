@@ -200,7 +200,7 @@ class TestSlots:
             break_it("claim")
             with pytest.raises(DatabaseUnavailable):
                 await hand.take()
-            assert (hand.intake.slots.used, hand.worker.holdings.claims_under_way) == (0, frozenset())
+            assert (hand.intake.slots.used, hand.worker.held_runs.claims_under_way) == (0, frozenset())
 
     async def test_ten_workers_start_each_run_once(self, rig: Rig) -> None:
         """B1: claimed by exactly one."""
@@ -372,7 +372,7 @@ class TestBothHands:
 
         async def reach_with_the_other() -> None:
             await second.run_once()
-            under_way.append(len(hand.worker.holdings.claims_under_way))
+            under_way.append(len(hand.worker.held_runs.claims_under_way))
 
         between.before("claim", reach_with_the_other)
         await first.run_once()

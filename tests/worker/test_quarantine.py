@@ -18,8 +18,8 @@ from sexton.settings import Settings
 from sexton.store.fleet import workers as fleet
 from sexton.store.work import runs
 from sexton.telemetry.events import DeclaredLost, QuarantineLost, QuarantineStarted
-from sexton.worker.confined import LEAVE_S, Confined, Idleness
-from sexton.worker.quarantine import DELAY_S_MAX, LOOK_S, REST_S, SPREAD_S, ChildProcess, Command, Ended, Quarantine
+from sexton.worker.quarantine.child import LEAVE_S, Confined, Idleness
+from sexton.worker.quarantine.parent import DELAY_S_MAX, LOOK_S, REST_S, SPREAD_S, ChildProcess, Command, Ended, Quarantine
 from sexton.worker.worker import Worker
 from tests.rig import LONG_S, Between, HandWorker, Rig, Stage
 
@@ -282,7 +282,7 @@ class TestAWorkerInQuarantine:
         await suspects(rig)
         hand = await confined(rig)
         left: list[bool] = []
-        idleness = Idleness(hand.worker.holdings, lambda: left.append(True), clock=rig.clock)
+        idleness = Idleness(hand.worker.held_runs, lambda: left.append(True), clock=rig.clock)
         await hand.take()
         rig.move(2 * LEAVE_S)
         await idleness.run_once()
@@ -299,7 +299,7 @@ class TestAWorkerInQuarantine:
 
 CHILD = """
 import os, sys, threading, time
-from sexton.worker.confined import Place, begin, confine
+from sexton.worker.quarantine.child import Place, begin, confine
 place = Place.of(sys.argv[sys.argv.index("--quarantine") + 1])
 begin(place)
 if "threads" in sys.argv:

@@ -104,7 +104,7 @@ class TestLostReplies:
         assert rig.of(LeaseLost) == []
         for job_id in jobs:
             assert await rig.statuses(job_id) == ["succeeded"]
-        assert (hand.held, hand.worker.holdings.refused_count) == ([], 0)
+        assert (hand.held, hand.worker.held_runs.refused_count) == ([], 0)
 
     @pytest.mark.parametrize("end", ["retry", "snooze", "release"])
     async def test_a_hand_back_whose_reply_was_lost_is_found_recorded(self, rig: Rig, end: str) -> None:
@@ -154,16 +154,16 @@ class TestLostReplies:
         await hand.report()
         assert await rig.status(jobs[1]) == "completed"
 
-    @pytest.mark.parametrize("broken", ["fate", "finish"])
+    @pytest.mark.parametrize("broken", ["recorded_outcome", "finish"])
     async def test_a_failure_in_the_middle_emits_no_event_twice(self, rig: Rig, broken: str) -> None:
         """One event per transition: events from before the failure are not emitted again with the second try."""
         hand, between, jobs = await started(rig, 4)
-        if broken == "fate":
+        if broken == "recorded_outcome":
             await take_over(rig, jobs[2])
             for handle in hand.stage.handles:
                 handle.returns()
             await settle()
-            between.refuse("fate")
+            between.refuse("recorded_outcome")
         else:
             for handle in hand.stage.handles[:3]:
                 handle.returns()
@@ -183,7 +183,7 @@ class TestLostReplies:
         told = [event.job_id for event in rig.events if isinstance(event, Ended | LeaseLost)]
         assert sorted(told) == sorted(jobs)
         assert hand.held == []
-        assert hand.worker.holdings.refused_count == (1 if broken == "fate" else 0)
+        assert hand.worker.held_runs.refused_count == (1 if broken == "recorded_outcome" else 0)
 
 
 async def take_over(rig: Rig, job_id: UUID) -> None:
@@ -204,7 +204,7 @@ class TestTheFence:
         await hand.report()
         assert rig.of(LeaseLost) == [LeaseLost(hand.worker.worker_id, job_id, lease.run_id, lease.token)]
         assert rig.of(Ended) == []
-        assert hand.worker.holdings.refused_count == 1
+        assert hand.worker.held_runs.refused_count == 1
         assert await rig.statuses(job_id) == ["lost"]
         assert (await rig.last(job_id)).result_json is None
 

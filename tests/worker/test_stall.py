@@ -19,12 +19,12 @@ from sexton.errors import Contention
 from sexton.handlers.context import Context
 from sexton.registry import Definition, Registry
 from sexton.telemetry.events import Event, LoopStalled, StallFound, StallHandedBack
-from sexton.worker import stack, stack_dump, standstill
 from sexton.worker.execution import Phase
-from sexton.worker.holdings import Holdings
-from sexton.worker.pulse import Pulse
-from sexton.worker.stack_dump import StackDump
-from sexton.worker.standstill import Standstill
+from sexton.worker.held_runs import HeldRuns
+from sexton.worker.stall import interpreter_lock, stack_dump, stacks
+from sexton.worker.stall.interpreter_lock import Standstill
+from sexton.worker.stall.loop_pulse import Pulse
+from sexton.worker.stall.stack_dump import StackDump
 from tests.rig import LONG_S, Between, HandWorker, Rig, settle
 
 STALL_S = 4.0
@@ -236,32 +236,32 @@ Thread 0x00007f0000000001 (most recent call first):
   File "{lib}/asyncio/runners.py", line 190 in run
   File "{sexton}/cli/composition.py", line 229 in serve
   File "/srv/venv/bin/sexton", line 8 in <module>
-""".format(sexton=stack._SEXTON, lib=stack._LIBRARIES[0])
+""".format(sexton=stacks._SEXTON, lib=stacks._LIBRARIES[0])
 LOOP, PLAIN = 0x7F0000000001, 0x7F0000000002
 
 
 class TestStacks:
     def test_a_dump_has_the_frames_of_each_thread(self) -> None:
-        stacks = stack.of_dump(HELD)
-        assert list(stacks) == [PLAIN, 0x7F0000000003, LOOP]
-        assert stacks[PLAIN][0] == stack.Frame("/srv/shop/tasks.py", 31, "wait")
+        dumped = stacks.of_dump(HELD)
+        assert list(dumped) == [PLAIN, 0x7F0000000003, LOOP]
+        assert dumped[PLAIN][0] == stacks.Frame("/srv/shop/tasks.py", 31, "wait")
 
     def test_the_place_is_the_innermost_line_of_the_app_not_of_a_library(self) -> None:
-        assert str(stack.place(stack.of_handler(stack.of_dump(HELD)[LOOP]))) == "/srv/shop/words.py:7 in split"
+        assert str(stacks.place(stacks.of_handler(stacks.of_dump(HELD)[LOOP]))) == "/srv/shop/words.py:7 in split"
 
     def test_an_app_that_is_installed_as_a_library_is_named_by_its_handler(self) -> None:
-        lib = stack._LIBRARIES[0]
-        frames = [stack.Frame(f"{lib}/socket.py", 5, "recv"), stack.Frame(f"{lib}/shop/tasks.py", 12, "crunch")]
-        assert stack.place(frames) == frames[1]
-        assert stack.place([]) is None
+        lib = stacks._LIBRARIES[0]
+        frames = [stacks.Frame(f"{lib}/socket.py", 5, "recv"), stacks.Frame(f"{lib}/shop/tasks.py", 12, "crunch")]
+        assert stacks.place(frames) == frames[1]
+        assert stacks.place([]) is None
 
     def test_a_handler_on_the_loop_is_the_only_one_that_can_block_it(self) -> None:
-        (frames,) = stack.busy(stack.of_dump(HELD), LOOP)
+        (frames,) = stacks.busy(stacks.of_dump(HELD), LOOP)
         assert frames[-1].function == "crunch"
 
     def test_otherwise_any_busy_handler_may_be_the_one(self) -> None:
         """Also if the thread of the loop is unknown, as in the dump of another process."""
-        assert [frames[-1].function for frames in stack.busy(stack.of_dump(HELD), None)] == ["wait", "crunch"]
+        assert [frames[-1].function for frames in stacks.busy(stacks.of_dump(HELD), None)] == ["wait", "crunch"]
 
     def test_the_stack_of_a_thread_that_runs_now(self) -> None:
         begun, release = threading.Event(), threading.Event()
@@ -273,7 +273,7 @@ class TestStacks:
         thread = threading.Thread(target=sits)
         thread.start()
         begun.wait(LONG_S)
-        frame = stack.place(stack.of_handler(stack.of_thread(thread.ident or 0)))
+        frame = stacks.place(stacks.of_handler(stacks.of_thread(thread.ident or 0)))
         release.set()
         thread.join()
         assert frame is not None
@@ -299,7 +299,7 @@ def feel(dump: StackDump, registry: Registry, elapsed_s: float, *, is_named: boo
     heard: list[Event] = []
     pulse = Pulse(SystemClock())
     pulse.thread_id, pulse.is_named = LOOP, is_named
-    one = Standstill(dump, pulse, Holdings(), registry, worker_id=lambda: ID, loop_stall_s=STALL_S, emit=heard.append)
+    one = Standstill(dump, pulse, HeldRuns(), registry, worker_id=lambda: ID, loop_stall_s=STALL_S, emit=heard.append)
     one.felt(elapsed_s)
     return heard
 
@@ -324,10 +324,10 @@ class TestAStandstill:
     def test_the_file_of_an_ended_process_is_found_once(self, dumps: Path) -> None:
         dump = opened()
         (dumps / "123456.stack").write_text(HELD)
-        assert list(standstill.left_behind(shop())) == [
+        assert list(interpreter_lock.left_behind(shop())) == [
             StallFound(123456, "/srv/shop/tasks.py:31 in wait; or /srv/shop/words.py:7 in split", "shop.crunch")
         ]
-        assert list(standstill.left_behind(shop())) == []
+        assert list(interpreter_lock.left_behind(shop())) == []
         assert [path.name for path in dumps.iterdir()] == [f"{os.getpid()}.stack"], "that of a live process stays"
         dump.close()
 
@@ -343,7 +343,7 @@ class TestAStandstill:
         dump.arm()
         until = time.monotonic() + LONG_S
         file = dumps / f"{os.getpid()}.stack"
-        while NAME not in str(stack.of_dump(file.read_text()).get(threading.get_ident())):  # it is written line by line
+        while NAME not in str(stacks.of_dump(file.read_text()).get(threading.get_ident())):  # it is written line by line
             assert time.monotonic() < until
         assert NAME in (dump.take() or "")
         assert dump.take() is None, "it is taken once"

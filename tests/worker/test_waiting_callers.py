@@ -10,7 +10,8 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from sexton.errors import DatabaseUnavailable, HandedOver
+from sexton.errors import DatabaseUnavailable
+from sexton.handlers.handle import HandedOver
 from sexton.store.database import SHARED, Postgres
 from sexton.store.work import callbacks
 from sexton.telemetry.events import Ended, Reconciled, ReportHeldUp
@@ -120,7 +121,7 @@ async def test_a_locked_run_whose_lease_is_lost_is_dropped(rig: Rig, shared: Pos
         await holder.execute("COMMIT")
     rig.move(1)
     await hand.worker.reporter.run_once()
-    assert (hand.worker.reporter.pending_count, hand.worker.holdings.refused_count) == (0, 1)
+    assert (hand.worker.reporter.pending_count, hand.worker.held_runs.refused_count) == (0, 1)
 
 
 async def test_bad_data_and_a_lock_in_one_batch_are_handled_separately(rig: Rig, shared: Postgres, database_url: str) -> None:

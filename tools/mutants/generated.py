@@ -18,7 +18,18 @@ from typing import NamedTuple
 from .catalogue import FOLDER, ROOT, Mutant
 
 SOURCE = Path("src/sexton")
-CORE = ("domain/*.py", "domain/schedule/*.py", "operations/*.py", "scheduler/*.py", "worker/*.py", "dispatch/*.py")
+CORE = (
+    "domain/*.py",
+    "domain/schedule/*.py",
+    "operations/*.py",
+    "operations/recurring/*.py",
+    "operations/remote/*.py",
+    "scheduler/*.py",
+    "worker/*.py",
+    "worker/quarantine/*.py",
+    "worker/stall/*.py",
+    "dispatch/*.py",
+)
 CORE_SQL = ("store/functions/*.sql", "store/work/*.sql", "store/fleet/*.sql", "store/sharing/*.sql")
 TESTS_OF_FILES = FOLDER / "generated/tests_of_files.toml"
 

@@ -8,8 +8,8 @@ from litestar.datastructures import State
 
 from sexton.clock import Clock
 from sexton.ids import Rng
-from sexton.operations.remote_claims import RemoteClaims
-from sexton.operations.remote_reports import LeaseReports
+from sexton.operations.remote.claims import RemoteClaims
+from sexton.operations.remote.reports import LeaseReports
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.store.postgres.waiting_pool import WaitingPool

@@ -24,8 +24,8 @@ from sexton.store.work import jobs
 from sexton.wire import Fault
 
 from .answers.problems import Refused
+from .lock_waiters import LockWaiters, Stored, Waiting, fail, tell
 from .state import ACTOR
-from .waiting_lines import Stored, Waiting, WaitingLines, fail, tell
 
 GROUP = Caller(ACTOR)  # for all submissions that share a transaction; each of them carries its own submitter
 GROUP_LIMIT = 500
@@ -39,7 +39,7 @@ _OF_ONE = (KeyReused, DataRefused, LimitExceeded, InvalidSubmission)
 class GroupCommit:
     def __init__(self, database: Database, clock: Clock, *, notify: bool, waiting_pool: WaitingPool | None = None) -> None:
         self._database, self._clock, self._notify = database, clock, notify
-        self._lines = WaitingLines(waiting_pool or WaitingPool(database), self._store, clock)
+        self._lock_waiters = LockWaiters(waiting_pool or WaitingPool(database), self._store, clock)
         self._waiting: deque[Waiting] = deque()
         self._sender: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
@@ -54,9 +54,9 @@ class GroupCommit:
                 headers={"Retry-After": "1"},
             )
         answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-        busy = self._lines.busy(submission)
+        busy = self._lock_waiters.busy(submission)
         if busy is not None:
-            self._lines.join(busy, Waiting(submission, answer))
+            self._lock_waiters.join(busy, Waiting(submission, answer))
             return await answer
         self._waiting.append(Waiting(submission, answer))
         if self._sender is None or self._sender.done():
@@ -68,7 +68,7 @@ class GroupCommit:
         if self._sender is not None:
             await asyncio.gather(self._sender, return_exceptions=True)
         await asyncio.gather(*self._alone, return_exceptions=True)
-        await self._lines.close()
+        await self._lock_waiters.close()
 
     async def _send(self) -> None:
         while self._waiting:
@@ -104,9 +104,9 @@ class GroupCommit:
 
     async def _divide(self, group: Sequence[Waiting], error: KeyBusy | Contention) -> None:
         """Rule "a waiting caller leaves the group": each by itself, in one round trip that waits for none of them. Those that
-        have to wait go to the waiting lines."""
+        have to wait go to the lock waiters."""
         if len(group) == 1:
-            self._lines.add("key" if isinstance(error, KeyBusy) else error.waits_for or "other", group[0])
+            self._lock_waiters.add("key" if isinstance(error, KeyBusy) else error.waits_for or "other", group[0])
             return
         try:
             async with self._database.connection() as connection:
@@ -121,7 +121,7 @@ class GroupCommit:
             if job_id is not None:
                 stored.append((one, jobs.Submitted(job_id, bool(created))))
             elif waits_for is not None:
-                self._lines.add(waits_for, one)
+                self._lock_waiters.add(waits_for, one)
             else:
                 self._send_alone([one])
         tell([one for one, _ in stored], await self._shown([submitted for _, submitted in stored], {}))

@@ -10,8 +10,8 @@ from litestar import Request
 from sexton.clock import Clock
 from sexton.ids import Rng
 from sexton.operations.caller import Caller
-from sexton.operations.remote_claims import RemoteClaims
-from sexton.operations.remote_reports import LeaseReports
+from sexton.operations.remote.claims import RemoteClaims
+from sexton.operations.remote.reports import LeaseReports
 from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.telemetry.events import Emit

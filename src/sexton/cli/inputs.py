@@ -14,7 +14,7 @@ import typer
 from sexton.domain.fault import Invalid
 from sexton.errors import InvalidSubmission
 
-from .exits import NotUnderstood
+from .exit_codes import NotUnderstood
 from .printing import say
 
 if TYPE_CHECKING:

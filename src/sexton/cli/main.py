@@ -16,8 +16,8 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from . import departure
-from .exits import NotUnderstood, name_faults_by_options_of, report
+from . import bounded_exit
+from .exit_codes import NotUnderstood, name_faults_by_options_of, report
 
 _MISTAKE: Any = typer.BadParameter.__base__  # click's UsageError, wherever this version of typer has it
 MARKUP = None  # plain help pages: fast, and the same in a pipe
@@ -136,16 +136,16 @@ def options(debug: Debug = False, version: Version = False) -> None:
 
 def entry_point() -> None:
     """The command in a process of its own: if it is a service, the process ends within a bounded time."""
-    departure.own_process()
+    bounded_exit.own_process()
     try:
         main()
     except SystemExit as left:
-        departure.leave(left.code)
+        bounded_exit.leave(left.code)
         raise
     except BaseException:
-        if departure.is_expected():
+        if bounded_exit.is_expected():
             traceback.print_exc()
-            departure.leave(1)
+            bounded_exit.leave(1)
         raise
 
 

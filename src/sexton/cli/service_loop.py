@@ -17,7 +17,7 @@ from sexton.handlers import forked
 from sexton.telemetry import logs
 from sexton.telemetry.events import LoopInterrupted
 
-from . import departure
+from . import bounded_exit
 
 SETTLE_S = 0.5  # for tasks that are cancelled at the end
 
@@ -45,19 +45,19 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]], *, stop_limi
         asked_count += 1
         if asked_count > 1 or stop.is_set() or os.getpid() != pid:  # a process that was just forked has its signals, too
             os._exit(1)
-        departure.within(stop_limit_s)
+        bounded_exit.within(stop_limit_s)
         loop.call_soon_threadsafe(stop.set)
 
     before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
-    departure.expect()
-    if departure.is_expected():
+    bounded_exit.expect()
+    if bounded_exit.is_expected():
         forked.end_children_that_return(_run_on)
     loop.main = loop.create_task(main(stop))
     while not loop.main.done():
         _run_on(loop)
     with suppress(BaseException):
         loop.run_until_complete(_settle())
-    if not departure.is_expected():
+    if not bounded_exit.is_expected():
         _give_back(loop, before)
     loop.main.result()
 

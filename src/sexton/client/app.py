@@ -12,8 +12,8 @@ from sexton.clock import Clock, SwitchableClock, SystemClock
 from sexton.domain.duration import Duration
 from sexton.domain.targets import Target
 from sexton.errors import InvalidSubmission
-from sexton.operations.backfill import Backfill, Stopped
 from sexton.operations.cancel import Cancellation, cancel
+from sexton.operations.recurring.backfill import Backfill, Stopped
 from sexton.registry import Definition, Registry
 from sexton.settings import Settings
 from sexton.store.database import Postgres
@@ -23,8 +23,8 @@ from sexton.store.work.jobs import Execution, JobView
 from .arguments import Parameters
 from .background import Background
 from .caller import APP
-from .control import Control
 from .dead_letters import DeadLetters
+from .job_control import JobControl
 from .job_options import TaskOptions
 from .location import open_database
 from .options import (
@@ -77,7 +77,7 @@ class App(Sharing):
         self._submitter = Submitter(self._pools, self._background, self._results, lambda: self.settings, self.clock)
         self._schedules = Schedules(self._pools, self._background, self.clock)
         self._known: dict[str, tuple[Parameters, Template]] = {}
-        self._control = Control(self._pools, self.clock)
+        self._control = JobControl(self._pools, self.clock)
         self.dead_letters = DeadLetters(self._pools, self.clock)
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Any
 
 from sexton.errors import InvalidSubmission
 
-from .faults import pointer
+from .error_translation import pointer
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -14,7 +14,7 @@ from sexton.domain.job import Submission, Unique, encoded_payload, submission
 from sexton.domain.retry import Retry
 from sexton.domain.targets import Target
 
-from .faults import submission_faults
+from .error_translation import submission_faults
 from .job_options import TaskOptions
 from .options import Options
 

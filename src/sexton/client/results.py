@@ -14,7 +14,7 @@ from sexton.errors import JobFailed, ResultTimeout
 from sexton.store.work import jobs
 
 from .background import Background
-from .faults import submission_faults
+from .error_translation import submission_faults
 from .pools import Pools
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.01, 0.5

@@ -27,13 +27,13 @@ from sexton.domain.schedule.overlap import overlap as checked_overlap
 from sexton.domain.schedule.recurrence import Recurrence, seed_of
 from sexton.domain.schedule.rule import Schedule
 from sexton.errors import AmbiguousCron, InvalidSubmission
-from sexton.operations.recurring_jobs import submit_many
+from sexton.operations.recurring.recurring_jobs import submit_many
 from sexton.store.postgres import caller_connection
 from sexton.store.work import schedules
 
 from .background import Background
 from .caller import APP
-from .faults import submission_faults
+from .error_translation import submission_faults
 from .options import BEHAVIOUR, RULE
 from .pools import Pools
 from .request import Template, given_options

@@ -21,7 +21,7 @@ from sexton.store.sharing.queues import Queue
 from sexton.store.sharing.tenants import Tenant
 
 from .caller import APP
-from .faults import submission_faults
+from .error_translation import submission_faults
 from .pools import Pools
 
 

@@ -18,7 +18,7 @@ from sexton.store.postgres import caller_connection
 from sexton.store.work import jobs, runs
 
 from .background import Background
-from .faults import submission_faults
+from .error_translation import submission_faults
 from .pools import Pools
 from .request import Request
 from .results import Results, Submitted

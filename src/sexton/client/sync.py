@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from sexton.operations.caller import Caller
-from sexton.operations.declare import Synced as Synced
-from sexton.operations.declare import declare
+from sexton.operations.recurring.declared_schedules import Synced as Synced
+from sexton.operations.recurring.declared_schedules import declare
 from sexton.registry import Registry
 from sexton.store.database import Database
 

@@ -17,7 +17,7 @@ from .states import Status
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A run with the fence (`worker_id`, `token`) that a report must match to end it. No worker holds it if `worker_id` is
+    """A run with the `worker_id` and the `token` that a report must match to end it. No worker holds it if `worker_id` is
     null."""
 
     run_id: UUID
@@ -33,6 +33,11 @@ class Lease(msgspec.Struct, frozen=True):
     policy_json: str | None
     progress_json: str | None = None  # the last progress before the worker was lost
     output: str | None = None
+
+    @property
+    def fence(self) -> tuple[UUID, int]:
+        """The run and the token: no other lease has both."""
+        return self.run_id, self.token
 
     @property
     def policy(self) -> Policy:

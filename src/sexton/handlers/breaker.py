@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sexton.domain.backoff import doubled_s
 from sexton.ids import Rng
 
 JITTER = 0.2
-DOUBLINGS = 30  # more doublings would exceed the longest rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Breaker:
         is_late = self.is_open and not self._probing  # started before the breaker opened
         if self._failures < self._patience.failures or is_late:
             return
-        rest_s = min(self._patience.rest_s * 2 ** min(self._opened, DOUBLINGS), self._patience.rest_max_s)
+        rest_s = doubled_s(self._patience.rest_s, self._patience.rest_max_s, self._opened)
         self._opened += 1
         self._probing = False
         self._rests_until = now + rest_s * self._rng.uniform(1 - JITTER, 1 + JITTER)

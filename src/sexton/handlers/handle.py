@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
+from sexton.errors import SextonError
+
 from .context import Call, Context
 
 MakeDue = Callable[[Sequence[tuple[UUID, int]]], None]  # makes postponed runs due now, by id and token
@@ -16,6 +18,16 @@ Elsewhere = Callable[[UUID, str], Awaitable[bool]]  # whether another worker may
 async def nowhere(_run_id: UUID, _lacks: str) -> bool:
     """For a worker that is alone."""
     return False
+
+
+class HandedOver(SextonError):
+    """Control flow of a handler whose work continues elsewhere (an HTTP target that answered 202): the run leaves this worker,
+    and the target, which has the lease, ends it over HTTP."""
+
+    code = "handed_over"
+
+    def __init__(self) -> None:
+        super().__init__("handed over: the target ends the run by calling back")
 
 
 class Handle(Protocol):

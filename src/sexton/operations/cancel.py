@@ -13,12 +13,12 @@ from sexton.domain import run
 from sexton.domain.outcome import Cancelled
 from sexton.domain.run import Lease
 from sexton.errors import NotAllowedIn, NotFound
+from sexton.operations.recurring import plan, replan
 from sexton.store.database import Connection
 from sexton.store.uuid7 import is_recurring
 from sexton.store.work import jobs, runs, schedules
 from sexton.store.work.schedules import Locked
 
-from . import plan, replan
 from .caller import Caller
 
 CANCELLED = "cancelled on request"
@@ -87,6 +87,6 @@ async def _decide_due(connection: Connection, caller: Caller, locked: Locked, *,
     resumed = locked.paused_at is not None
     if resumed:
         await schedules.wake(connection, locked.id, now=now)
-    seen = await replan.to_plan_now(connection, caller, [locked.id], stand_back=False, now=now)
+    seen = await replan.to_plan_now(connection, caller, [locked.id], defers_to_newer_data=False, now=now)
     undecided = [one for one in seen if plan.has_due(one, resumed=resumed)]
     await plan.write(connection, caller, undecided, resumed=resumed, now=now)

@@ -10,15 +10,16 @@ from uuid import UUID
 import msgspec
 
 from sexton.domain.fault import Invalid
+from sexton.operations.recurring import recurring_jobs
+from sexton.operations.recurring.recurring_jobs import NO_NOTE, Pause
 from sexton.store import clock as database_clock
 from sexton.store.database import Connection
 from sexton.store.uuid7 import is_recurring
 from sexton.store.work import jobs
 from sexton.store.work.jobs import JobView
 
-from . import one_time_jobs, recurring_jobs
+from . import one_time_jobs
 from .caller import Caller
-from .recurring_jobs import NO_NOTE, Pause
 
 
 async def pause(

@@ -14,7 +14,7 @@ from uuid import UUID
 from msgspec import UNSET
 
 from sexton.domain.states import RunState
-from sexton.errors import Contention, NotAllowedIn, NotFound, VersionMismatch
+from sexton.errors import Contention, NotAllowedIn, NotFound
 from sexton.store.database import Connection
 from sexton.store.work import edits, jobs, runs
 from sexton.store.work.edits import Definition, LiveRun, Moved
@@ -23,6 +23,7 @@ from sexton.store.work.jobs import JobView
 from . import replay
 from .caller import Caller
 from .definition_change import Changes, changed
+from .versions import require_version
 
 
 async def edit(
@@ -37,8 +38,7 @@ async def edit(
     """Only before the first attempt starts, else `NotAllowedIn`. With a `version` only that version, else `VersionMismatch`.
     `job_versions` keeps the old definition."""
     old, run = await _lock(connection, job_id)
-    if version is not None and version != old.version:
-        raise VersionMismatch(f"job {job_id} is at version {old.version}, not {version}; read it again before you edit it")
+    require_version(job_id, old.version, version, "read it again before you edit it")
     if run is None or run.state == RunState.RUNNING:
         raise NotAllowedIn("edit", (await jobs.show(connection, job_id)).status)
     if run.token > 0:

@@ -10,7 +10,7 @@ from sexton.store.sharing import queues
 from sexton.store.work import runs
 
 from .caller import Caller
-from .shares import Shares
+from .pausable_settings import PausableSettings
 
 
 async def put(
@@ -26,5 +26,5 @@ async def _wake(connection: Connection, name: str) -> None:
     await runs.announce(connection, [name], due_soon=True)
 
 
-QUEUES = Shares(queues.TABLE, _wake)
+QUEUES = PausableSettings(queues.TABLE, _wake)
 pause, resume, remove = QUEUES.pause, QUEUES.resume, QUEUES.remove

@@ -7,11 +7,11 @@ from datetime import datetime
 
 from sexton.domain.job import Submission
 from sexton.domain.schedule.document import ScheduleDocument
+from sexton.operations.recurring import recurring_jobs
 from sexton.store.database import Connection
 from sexton.store.work import jobs
 from sexton.store.work.jobs import JobView, Submitted, Tried
 
-from . import recurring_jobs
 from .caller import Caller
 
 Document = Submission | ScheduleDocument

@@ -10,7 +10,7 @@ from sexton.store.sharing import tenants
 from sexton.store.work import runs
 
 from .caller import Caller
-from .shares import Shares
+from .pausable_settings import PausableSettings
 
 
 async def put(
@@ -30,5 +30,5 @@ async def _wake(connection: Connection, _name: str) -> None:
     await runs.announce(connection, await tenants.ready_queues(connection), due_soon=True)
 
 
-TENANTS = Shares(tenants.TABLE, _wake)
+TENANTS = PausableSettings(tenants.TABLE, _wake)
 pause, resume, remove = TENANTS.pause, TENANTS.resume, TENANTS.remove

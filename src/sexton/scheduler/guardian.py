@@ -9,9 +9,9 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain.schedule.zone import tzdata_order, tzdata_version
 from sexton.errors import Contention
-from sexton.operations import recurring_jobs, replan
+from sexton.operations.bisection import BRIEFLY, in_parts
 from sexton.operations.caller import SCHEDULER
-from sexton.operations.division import BRIEFLY, in_parts
+from sexton.operations.recurring import recurring_jobs, replan
 from sexton.store.database import Connection, Database
 from sexton.store.work import schedules, zones
 from sexton.telemetry.events import Emit, Repaired, ZonesFollowed, ZonesOlder

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 from sexton.clock import Clock
 from sexton.domain import partition
+from sexton.domain.reminders import Reminders
 from sexton.store.database import Database
 from sexton.store.views import locked_rows
 from sexton.store.views.locked_rows import HeldKey, LockedRow
 from sexton.telemetry.events import AdvisoryLockTaken, Emit, RowLocked
 
-from .look_around import Led
+from .overdue_check import Led
 
 REST_S = 5.0
 LONG_S = 10.0  # after a row was first found locked
@@ -30,7 +31,7 @@ class LockWatcher:
         self._database, self._led, self._clock, self._emit = database, led, clock, emit
         self._open: frozenset[str] = frozenset()  # transactions at the last pass
         self._found_at: dict[str, float] = {}  # by row, while it stays locked
-        self._told_at: dict[str, float] = {}
+        self._reminders = Reminders(REMIND_S)
 
     async def run_once(self) -> float:
         async with self._database.connection() as connection:
@@ -47,13 +48,11 @@ class LockWatcher:
     def _report(self, rows: Sequence[LockedRow | HeldKey]) -> None:
         now = self._clock.monotonic()
         self._found_at = {row.key: self._found_at.get(row.key, now) for row in rows}
-        self._told_at = {key: at for key, at in self._told_at.items() if key in self._found_at}
+        self._reminders.keep(self._found_at)
         due: dict[str, list[LockedRow | HeldKey]] = {}
         for row in rows:
-            is_new = row.key not in self._told_at or now - self._told_at[row.key] >= REMIND_S
-            if is_new and now - self._found_at[row.key] >= LONG_S:
+            if now - self._found_at[row.key] >= LONG_S and self._reminders.is_due(row.key, now):
                 due.setdefault(row.holder.xid, []).append(row)
-                self._told_at[row.key] = now
         for held in due.values():
             named = held[:NAMED_LIMIT]
             for row in named:

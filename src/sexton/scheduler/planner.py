@@ -12,14 +12,14 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.schedule.zone import tzdata_version
-from sexton.operations import due, recurring_jobs, replan
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring import due_schedules, recurring_jobs, replan
 from sexton.store.database import Database
 from sexton.store.work import failures, schedules
 from sexton.store.work.schedules import ToPlan
 from sexton.telemetry.events import Emit, FiresMissed, PausedAfterFailures, Planned, ServiceFailed, ZonesFollowed
 
-from .look_around import OVERDUE_S, Led, LookAround
+from .overdue_check import OVERDUE_S, Led, OverdueCheck
 
 REST_S = 2.0
 WOKEN_REST_S = 60.0  # where the sweeper wakes it
@@ -34,23 +34,23 @@ class Planner:
         """`rest_s` may be longer than rule "any node does overdue work" allows if another part looks and wakes the planner."""
         self._rest_s = rest_s
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
-        self._look_around = LookAround(led, clock)
+        self._overdue_check = OverdueCheck(led, clock)
         self._recalled_at: float | None = None
 
     async def run_once(self) -> float:
         if not await self._recall():
             return 0.0
         seen = await self._plan(self._led(), overdue_s=0.0)
-        if self._look_around.is_due():
+        if self._overdue_check.is_due():
             seen += await self._plan(partition.ALL, overdue_s=OVERDUE_S)
         for job_id in await self._failing(seen):
             await self._pause(job_id)
-        if behind := replan.those_behind(seen):
+        if behind := replan.with_older_zones(seen):
             await self._follow(behind)
         return 0.0 if len(seen) >= self._limit else self._rest_s
 
     async def _plan(self, partitions: Collection[int], *, overdue_s: float) -> list[ToPlan]:
-        done = await due.plan_fires(
+        done = await due_schedules.plan_fires(
             self._database,
             SCHEDULER,
             partitions,
@@ -82,7 +82,7 @@ class Planner:
             self._emit(PausedAfterFailures(job_id, failing.failed_count, failing.error))
 
     async def _follow(self, behind: Sequence[UUID]) -> None:
-        changed_count = await due.follow_zones(self._database, SCHEDULER, behind, now=self._clock.database_now())
+        changed_count = await due_schedules.follow_zones(self._database, SCHEDULER, behind, now=self._clock.database_now())
         if changed_count:
             self._emit(ZonesFollowed(tzdata_version(), changed_count))
 

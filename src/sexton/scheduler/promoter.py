@@ -10,14 +10,14 @@ from sexton.clock import Clock
 from sexton.domain import partition
 from sexton.domain.claim_cursors import Look, Looking
 from sexton.operations import due
-from sexton.operations.admit import admit
 from sexton.operations.caller import SCHEDULER
+from sexton.operations.recurring.admit import admit
 from sexton.store.database import Database
 from sexton.store.sharing import parked_runs
 from sexton.store.work import runs
 from sexton.telemetry.events import Emit, Promoted
 
-from .look_around import OVERDUE_S, Led, LookAround
+from .overdue_check import OVERDUE_S, Led, OverdueCheck
 
 REST_S_MAX = 2.0  # rule "any node does overdue work": no longer, if a run could become due without a notification
 RELEASE_S_MAX = 1.0  # while runs wait for a limit: a run that freed a slot may have seen no waiting run
@@ -32,7 +32,7 @@ class Promoter:
     ) -> None:
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
         self._rest_s_max = min(rest_s_max, REST_S_MAX)
-        self._look_around = LookAround(led, clock)
+        self._overdue_check = OverdueCheck(led, clock)
         self._looking = Looking()
         self._marked: frozenset[int] = frozenset()  # the partitions that the mark belongs to
         self._mark: datetime | None = None  # the due time of the last promoted run
@@ -40,7 +40,7 @@ class Promoter:
 
     async def run_once(self) -> float:
         rest_s = await self._promote(self._led(), overdue_s=0.0)
-        if self._look_around.is_due():
+        if self._overdue_check.is_due():
             await self._promote(partition.ALL, overdue_s=OVERDUE_S)
         return rest_s
 

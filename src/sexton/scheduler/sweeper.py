@@ -21,7 +21,7 @@ from sexton.domain.run import Lease, Report, report
 from sexton.domain.states import RunState
 from sexton.errors import Contention, DatabaseUnavailable
 from sexton.ids import Rng
-from sexton.operations.division import BRIEFLY
+from sexton.operations.bisection import BRIEFLY
 from sexton.store.database import Connection, Database, client_end
 from sexton.store.fleet import workers
 from sexton.store.work import callbacks, runs

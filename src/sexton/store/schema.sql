@@ -343,7 +343,7 @@ FUNCTION sexton.claim_keys(jobs jsonb, chosen uuid[], moment timestamp with time
 
 FUNCTION sexton.claim_runs(worker uuid, queues text[], tasks text[], wanted integer, grace_s double precision, ahead boolean, turns jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, job_id uuid, worker_id uuid, token bigint, attempt smallint, lost_count smallint, at_most_once boolean, seq integer, origin text, deadline_left_s double precision, policy jsonb, job_version integer, fire_at timestamp with time zone, due_at timestamp with time zone, claimed_at timestamp with time zone, timeout_s double precision, queue text, tenant text, lane smallint, task text, name text, payload jsonb, idempotency_key text, completed_by uuid, trace text, turn integer, is_limited boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET enable_material=off SET plan_cache_mode=force_generic_plan
-  BODY md5 2447008f187059c0a65de9a7d92192dd;
+  BODY md5 08b778384f046248475b00faa4824702;
 
 FUNCTION sexton.claim_suspects(worker uuid, wanted_queues text[], tasks text[], wanted integer, grace_s double precision, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS SETOF sexton.runs LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
@@ -395,7 +395,7 @@ FUNCTION sexton.finish_each(reports jsonb, at timestamp with time zone DEFAULT N
 
 FUNCTION sexton.finish_runs(reports jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(run_id uuid, execution_id uuid, state text) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 1d220e550a61e15c0b4d824f2aac000b;
+  BODY md5 e45cca1e36155b2cee980fb51e4270fb;
 
 FUNCTION sexton.give_back(slot_keys text[], numbers integer[], run_ids uuid[])
   RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
@@ -507,7 +507,7 @@ FUNCTION sexton.patience()
 
 FUNCTION sexton.pick_runs(worker_queue text, worker_lane smallint, tasks text[], wanted integer, ahead boolean, last_tenant text, last_turn integer, marks jsonb, moment timestamp with time zone, OUT ids uuid[], OUT turns integer[], OUT keys text[], OUT held integer[], OUT has_limited_tenant boolean, OUT stopped_at text, OUT may_have_more boolean)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 33b0559d5f6069252d0b6acc85e4dd24;
+  BODY md5 39b344ec24aea8342be8dfdc08076131;
 
 FUNCTION sexton.policy_document(max_attempts integer, deadline interval, start_within interval, lease interval, progress_within interval, grace interval, max_lost integer)
   RETURNS jsonb LANGUAGE plpgsql IMMUTABLE SET search_path=sexton, pg_temp

@@ -132,9 +132,9 @@ class Pipeline:
         while True:
             for intake in worker.intakes:
                 await intake.run_once()
-            if not len(worker.holdings):
+            if not len(worker.held_runs):
                 return ran
             ran = True
-            while len(worker.holdings):
+            while len(worker.held_runs):
                 await worker.reporter.wake.rest(1.0)
                 await worker.reporter.run_once()

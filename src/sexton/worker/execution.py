@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -20,16 +21,16 @@ from sexton.domain.fault import Invalid
 from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
 from sexton.domain.run import Claimed, Report, report
-from sexton.errors import HandedOver, LeaseLost, NotHere, PermanentError, RetryLater, SextonError, Snooze
+from sexton.errors import LeaseLost, NotHere, PermanentError, RetryLater, SextonError, Snooze
 from sexton.handlers.context import Call, Context, ask_to_stop, live_output_of
-from sexton.handlers.handle import Handle, Handler
+from sexton.handlers.handle import HandedOver, Handle, Handler
 from sexton.handlers.live_output import LiveOutput
 from sexton.handlers.python.process_pool import info_of
 from sexton.handlers.tracebacks import drop_tracebacks_of
 from sexton.ids import Rng
 
 from .deadlines import Timer, Timers
-from .missing import Missing
+from .missing_settings import MissingSettings
 
 _encode = msgspec.json.Encoder().encode
 _one_value = msgspec.json.Decoder(msgspec.Raw).decode
@@ -53,7 +54,7 @@ class Bench:
     timers: Timers
     rng: Rng
     grace_s: float
-    missing: Missing
+    missing: MissingSettings
     new_output: Callable[[], LiveOutput]
     transaction: Callable[[Execution, object | None], Any]  # for ctx.transaction()
     ended: Callable[[Execution, Report], None]
@@ -92,6 +93,12 @@ class Execution:
         self._lost = False
         self._timers: list[Timer] = []
         self._progress_timer: Timer | None = None
+
+    @property
+    def worker_id(self) -> UUID:
+        worker_id = self.claimed.lease.worker_id
+        assert worker_id is not None, "an execution is always under a lease"  # noqa: S101
+        return worker_id
 
     def start(self) -> None:
         bench, claimed = self._bench, self.claimed

@@ -24,14 +24,14 @@ from sexton.store.database import Connection, Database, client_end
 from sexton.store.fleet import workers
 from sexton.store.work import runs
 from sexton.telemetry.events import Emit, LoopStalled, Reconciled, StallHandedBack
+from sexton.worker.stall import loop_watch
+from sexton.worker.stall.loop_pulse import Pulse
+from sexton.worker.stall.loop_watch import Blocker, StallWatch
 
-from . import stall
 from .execution import Execution, Phase
-from .holdings import Holdings
-from .missing import Missing
+from .held_runs import HeldRuns
+from .missing_settings import MissingSettings
 from .own_session import OwnSession, may_be_taken_early
-from .pulse import Pulse
-from .stall import Blocker, StallWatch
 
 # Without a connection to the database, a worker stops its own runs this long before others may claim them: first by asking,
 # then by force. For a short lease, at most a third and a twelfth of it.
@@ -65,7 +65,7 @@ class Owner(Protocol):
     def process_tasks(self) -> frozenset[str]: ...
 
     @property
-    def missing(self) -> Missing: ...
+    def missing(self) -> MissingSettings: ...
 
     async def enlist(self, connection: Connection) -> None: ...
 
@@ -85,7 +85,7 @@ class Heartbeat:
         self,
         database: Database,
         owner: Owner,
-        holdings: Holdings,
+        held_runs: HeldRuns,
         pulse: Pulse,
         *,
         post: Callable[[Callable[[], None]], object],
@@ -98,13 +98,13 @@ class Heartbeat:
         rng: Rng,
     ) -> None:
         """`post` passes a call to the event loop."""
-        self._database, self._owner, self._holdings, self._pulse, self._post = database, owner, holdings, pulse, post
+        self._database, self._owner, self._held_runs, self._pulse, self._post = database, owner, held_runs, pulse, post
         self._beat_s, self._lease_s, self._loop_stall_s, self._queues = beat_s, lease_s, loop_stall_s, queues
         self._clock, self._emit, self._rng = clock, emit, rng
         self._beat_sent_at = clock.monotonic()  # the send time of the last heartbeat that was answered
         self._suspects: dict[tuple[UUID, int], frozenset[int]] = {}
         self._stalled = False
-        self._stall = StallWatch(pulse, holdings, loop_stall_s=loop_stall_s, clock=clock)
+        self._stall = StallWatch(pulse, held_runs, loop_stall_s=loop_stall_s, clock=clock)
         self._blocker: Blocker | None = None  # of the present stall
         self._is_handed_back = False
         self._comparing = DutyCycle()  # for reading all leases of this worker from the database
@@ -122,7 +122,7 @@ class Heartbeat:
             raise
         if self._session.is_over:
             return AGAIN_S
-        return self._beat_s if len(self._holdings) else idle_beat_s(self._beat_s, self._lease_s)
+        return self._beat_s if len(self._held_runs) else idle_beat_s(self._beat_s, self._lease_s)
 
     @property
     def is_overdue(self) -> bool:
@@ -142,7 +142,7 @@ class Heartbeat:
         again. Called regularly, because a heartbeat may also hang."""
         self._stall.look()
         elapsed_s = self._clock.monotonic() - self._beat_sent_at
-        for execution in self._holdings.all():
+        for execution in self._held_runs.all():
             lease_s = max(self._lease_s, execution.lease_s or 0.0)
             left_s = lease_s - elapsed_s
             is_cut_off = self._session.should_ask and may_be_taken_early(execution.claimed.lease)
@@ -154,8 +154,8 @@ class Heartbeat:
                 self._post(execution.force)  # never together with asking: a task needs a moment to be cancelled
 
     async def _beat(self, sent_at: float) -> None:
-        held_before = self._holdings.all()
-        cut_short_count = self._holdings.cut_short_count
+        held_before = self._held_runs.all()
+        cut_short_count = self._held_runs.cut_short_count
         is_thorough = cut_short_count != self._cut_short_count or self._comparing.is_due(sent_at)
         is_apart = is_thorough and self._comparing.took_s > APART_S
         worker_id = self._owner.worker_id
@@ -168,7 +168,7 @@ class Heartbeat:
                 worker_id,
                 running_count=len(held_before),
                 draining=self._owner.draining,
-                refused_count=self._holdings.refused_count,
+                refused_count=self._held_runs.refused_count,
                 process_running_count=sum(one.claimed.task in self._owner.process_tasks for one in held_before),
                 lacks=self._owner.missing.names,
                 queues=self._queues,
@@ -211,13 +211,13 @@ class Heartbeat:
         for execution in held_before:
             lease = execution.claimed.lease
             is_of_this_life = lease.worker_id == worker_id
-            if (not is_of_this_life or (lease.run_id, lease.token) not in ours) and not execution.ending:
+            if (not is_of_this_life or lease.fence not in ours) and not execution.ending:
                 self._post(execution.lose)
 
     def _cancel_the_unwanted(self, leased: list[workers.Held]) -> None:
         for held in leased:
             if held.cancel_requested:
-                execution = self._holdings.get(held.run_id, held.token)
+                execution = self._held_runs.get(held.run_id, held.token)
                 if execution is not None:
                     self._post(execution.cancel)
 
@@ -225,9 +225,9 @@ class Heartbeat:
         """Rule "reconcile lost replies": an unknown lease comes from a claim whose reply was lost. It is returned when every
         claim that was in progress at its first sight has ended, because only then no reply can still bring it."""
         # In this order, and after the heartbeat: a claim that started during the heartbeat is still in progress here, or its
-        # runs are in the holdings below.
-        under_way = self._holdings.claims_under_way
-        unknown = {(held.run_id, held.token): held for held in leased if self._holdings.get(held.run_id, held.token) is None}
+        # runs are in the held_runs below.
+        under_way = self._held_runs.claims_under_way
+        unknown = {(held.run_id, held.token): held for held in leased if self._held_runs.get(held.run_id, held.token) is None}
         self._suspects = {fence: self._suspects.get(fence, under_way) for fence in unknown}
         orphans = [unknown[fence] for fence, since in self._suspects.items() if not since & under_way]
         if not orphans:
@@ -263,7 +263,7 @@ class Heartbeat:
         if self._blocker is None or self._is_handed_back:
             return
         stalled_s = self._clock.monotonic() - self._pulse.felt_at
-        reported = list(stall.reports(self._blocker, self._holdings.all(), stalled_s))
+        reported = list(loop_watch.reports(self._blocker, self._held_runs.all(), stalled_s))
         count = await self._finish([report for _, report in reported]) + await self._return_the_unheard()
         self._is_handed_back = True
         for execution, _ in reported:
@@ -277,13 +277,13 @@ class Heartbeat:
         worker_id, now = self._owner.worker_id, self._clock.database_now()
         async with self._database.connection() as connection:
             leased = [held for held in await workers.leased(connection, worker_id) if not held.at_most_once]
-            unheard = [held for held in leased if self._holdings.get(held.run_id, held.token) is None]
-            self._holdings.returned |= {(held.run_id, held.token) for held in unheard}
-            unheard = [held for held in unheard if self._holdings.get(held.run_id, held.token) is None]
+            unheard = [held for held in leased if self._held_runs.get(held.run_id, held.token) is None]
+            self._held_runs.returned |= {(held.run_id, held.token) for held in unheard}
+            unheard = [held for held in unheard if self._held_runs.get(held.run_id, held.token) is None]
             if not unheard:
                 return 0
             return await reconcile.give_back(
-                connection, SCHEDULER, worker_id, unheard, reason=stall.REPLY_UNREAD, rng=self._rng, now=now
+                connection, SCHEDULER, worker_id, unheard, reason=loop_watch.REPLY_UNREAD, rng=self._rng, now=now
             )
 
     async def _finish(self, reports: list[Report]) -> int:

@@ -8,6 +8,7 @@ from itertools import islice
 from uuid import UUID
 
 from sexton.clock import Clock
+from sexton.domain.backoff import doubled_s
 from sexton.domain.run import Report
 from sexton.store.database import Database
 from sexton.store.work import runs
@@ -28,9 +29,9 @@ class _HeldUp:
     execution: Execution
     report: Report
     since: float
-    wait_s: float
     due_at: float
     warn_at: float
+    retry_count: int = 0
 
 
 class HeldUpReports:
@@ -42,22 +43,22 @@ class HeldUpReports:
         return len(self._waiting)
 
     def __contains__(self, execution: Execution) -> bool:
-        return _fence(execution) in self._waiting
+        return execution.claimed.lease.fence in self._waiting
 
     def add(self, execution: Execution, report: Report) -> None:
         """After a try that met the lock, the first or a later one."""
-        now, fence = self._clock.monotonic(), _fence(execution)
+        now, fence = self._clock.monotonic(), execution.claimed.lease.fence
         known = self._waiting.pop(fence, None)
         if known is None:
-            self._waiting[fence] = _HeldUp(execution, report, now, RETRY_S_MIN, now + RETRY_S_MIN, now + WARN_S)
+            self._waiting[fence] = _HeldUp(execution, report, now, now + RETRY_S_MIN, now + WARN_S)
             return
         known.report = report
-        known.wait_s = min(2 * known.wait_s, RETRY_S_MAX)
-        known.due_at = now + known.wait_s
+        known.retry_count += 1
+        known.due_at = now + doubled_s(RETRY_S_MIN, RETRY_S_MAX, known.retry_count)
         self._waiting[fence] = known
 
     def discard(self, execution: Execution) -> None:
-        self._waiting.pop(_fence(execution), None)
+        self._waiting.pop(execution.claimed.lease.fence, None)
 
     def due(self) -> list[tuple[Execution, Report]]:
         now = self._clock.monotonic()
@@ -74,12 +75,11 @@ class HeldUpReports:
         for one in list(islice(late, WARNINGS_AT_ONCE)):
             one.warn_at = now + REMIND_S
             lease = one.execution.claimed.lease
-            assert lease.worker_id is not None, "an execution is always under a lease"  # noqa: S101
             async with self._database.connection() as connection:
                 holder = await runs.lock_holder(connection, lease.run_id)
             self._emit(
                 ReportHeldUp(
-                    lease.worker_id,
+                    one.execution.worker_id,
                     lease.job_id,
                     lease.run_id,
                     one.execution.claimed.task,
@@ -87,8 +87,3 @@ class HeldUpReports:
                     f"{holder or 'another transaction'}; it has locked this run or what the run holds: end that transaction",
                 )
             )
-
-
-def _fence(execution: Execution) -> tuple[UUID, int]:
-    lease = execution.claimed.lease
-    return lease.run_id, lease.token

@@ -21,7 +21,7 @@ from sexton.telemetry.events import Claimed as ClaimedEvent
 from sexton.telemetry.events import Emit
 
 from .execution import Execution, Phase
-from .holdings import Holdings
+from .held_runs import HeldRuns
 from .overdue import OverdueWork
 
 CLAIM_LIMIT = 1000
@@ -71,7 +71,7 @@ class Intake:
         transports: Sequence[Transport],
         tasks: Sequence[str],
         slots: Slots,
-        holdings: Holdings,
+        held_runs: HeldRuns,
         *,
         overdue: OverdueWork | None,
         worker_id: Callable[[], UUID],
@@ -89,7 +89,7 @@ class Intake:
         self.slots = slots
         self.open = True
         self.tasks = list(tasks)
-        self._holdings, self._overdue = holdings, overdue
+        self._held_runs, self._overdue = held_runs, overdue
         self._may_claim, self._unreported_count = may_claim, unreported_count
         self._worker_id, self._begin, self._takes_ahead = worker_id, begin, takes_ahead
         self._poll_s, self._clock, self._emit, self._rng = min(poll_s, POLL_S_MAX), clock, emit, rng
@@ -137,7 +137,7 @@ class Intake:
         if claimed or self._owes_a_look:
             self._owes_a_look = False
             return LAST_LOOK_S
-        await self._see_to_overdue()
+        await self._do_overdue_work()
         return self._poll_s * self._rng.uniform(0.8, 1.0)
 
     def hear(self) -> None:
@@ -175,7 +175,7 @@ class Intake:
             self._asked_count += limit
             self._promised_count += promised
             try:
-                with self._holdings.claiming():
+                with self._held_runs.claiming():
                     claimed = await hand.transport.take(self._worker_id(), self.tasks, limit, ahead=ahead)
                     self._receive(claimed, ahead=ahead)
             finally:
@@ -190,9 +190,9 @@ class Intake:
 
     def _receive(self, claimed: Sequence[Claimed], *, ahead: bool) -> None:
         taken_at = self._clock.monotonic()
-        executions = [self._begin(run, taken_at) for run in self._holdings.still_leased(claimed)]
+        executions = [self._begin(run, taken_at) for run in self._held_runs.still_leased(claimed)]
         for execution in executions:
-            self._holdings.add(execution)
+            self._held_runs.add(execution)
         if ahead:
             self._backlog.extend(executions)
         else:
@@ -269,7 +269,7 @@ class Intake:
             self._started_count = 0
         return self._pace_per_s
 
-    async def _see_to_overdue(self) -> None:
+    async def _do_overdue_work(self) -> None:
         """The worker is idle, so it promotes what no scheduler promoted (rule "any node does overdue work")."""
         now = self._clock.monotonic()
         if self._overdue is not None and now - self._saw_to_overdue_at >= OVERDUE_LOOK_S:

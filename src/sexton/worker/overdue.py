@@ -21,7 +21,7 @@ class OverdueWork:
         """Returns how many runs it made ready."""
         if self._empty_queues is not None and self._empty_queues.knows_nothing_is_overdue:
             return 0
-        done = await due.see_to_overdue(self._database, SCHEDULER, after=self._looked_at_keys, now=self._clock.database_now())
+        done = await due.do_overdue_work(self._database, SCHEDULER, after=self._looked_at_keys, now=self._clock.database_now())
         self._looked_at_keys = done.stopped_at
         if done.ready_count and self._empty_queues is not None:
             self._empty_queues.hear()

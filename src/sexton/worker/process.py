@@ -18,7 +18,7 @@ from sexton.errors import SextonError
 from sexton.handlers.handle import Handler
 from sexton.handlers.python.process_state import ProcessState
 from sexton.ids import Rng
-from sexton.operations.declare import Synced
+from sexton.operations.recurring.declared_schedules import Synced
 from sexton.registry import Registry
 from sexton.service import AskedToStop, Service, Wake, insist, repeat, unless_stopped
 from sexton.settings import Settings
@@ -26,16 +26,16 @@ from sexton.store.database import SHARED, Postgres
 from sexton.store.fleet import workers
 from sexton.store.postgres.wakeups import CANCEL, READY, Listener
 from sexton.telemetry.events import EditsKept, EditsOverwritten, Emit, ServiceFailed
+from sexton.worker.quarantine.child import Confined, Idleness
+from sexton.worker.quarantine.parent import ChildProcess, Command, Quarantine
+from sexton.worker.stall import interpreter_lock
+from sexton.worker.stall.interpreter_lock import Standstill
+from sexton.worker.stall.stack_dump import StackDump
 
-from . import standstill
-from .confined import Confined, Idleness
 from .early_retry import EarlyRetry
 from .heartbeat import OwnThread, idle_beat_s
 from .own_session import WATCH_AFTER_S
 from .process_guard import ProcessGuard
-from .quarantine import ChildProcess, Command, Quarantine
-from .stack_dump import StackDump
-from .standstill import Standstill
 from .worker import Worker
 
 WATCH_S = 0.5
@@ -121,7 +121,7 @@ class WorkerProcess:
             others.append(asyncio.create_task(listener.run(), name="listener"))
         idle = asyncio.Event()
         if self._is_confined:
-            others.append(self._repeat(Idleness(worker.holdings, idle.set, clock=self._clock), Wake()))
+            others.append(self._repeat(Idleness(worker.held_runs, idle.set, clock=self._clock), Wake()))
         watching = None if self._quarantine is None else self._repeat(self._quarantine, self._quarantine.wake)
         try:
             await _first_of(stop, worker.exhausted, idle)
@@ -180,7 +180,7 @@ class WorkerProcess:
             worker.pulse.on_feel = Standstill(
                 dump,
                 worker.pulse,
-                worker.holdings,
+                worker.held_runs,
                 self._registry,
                 worker_id=lambda: worker.worker_id,
                 loop_stall_s=self._settings.loop_stall_s,
@@ -189,7 +189,7 @@ class WorkerProcess:
         return dump
 
     def _read_dumps(self) -> None:
-        for found in standstill.left_behind(self._registry):
+        for found in interpreter_lock.left_behind(self._registry):
             self._emit(found)
 
     def _renew(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sexton.clock import Clock
+from sexton.domain.reminders import Reminders
 from sexton.handlers.python import left_threads
 from sexton.handlers.python.process_state import ProcessState
 from sexton.telemetry.events import Emit, ProcessChanged
@@ -48,7 +49,7 @@ class ProcessGuard:
         self._changes: dict[str, Change] = {}
         self._suspects: dict[str, set[str]] = {}
         self._named: set[tuple[str, str]] = set()
-        self._told_at: dict[str, float] = {}
+        self._reminders = Reminders(TELL_S)
 
     async def run_once(self) -> float:
         self.look()
@@ -87,8 +88,4 @@ class ProcessGuard:
             is_news = change_and_task not in self._named
             self._named.add(change_and_task)
             return is_news
-        now = self._clock.monotonic()
-        is_news = now - self._told_at.get(what, -TELL_S) >= TELL_S
-        if is_news:
-            self._told_at[what] = now
-        return is_news
+        return self._reminders.is_due(what, self._clock.monotonic())

@@ -15,7 +15,7 @@ from sexton.store.database import Database
 from sexton.store.work import runs
 
 from .execution import Phase
-from .holdings import Holdings
+from .held_runs import HeldRuns
 
 REST_S = 1.0
 LOCKED_REST_S = 5.0
@@ -31,23 +31,23 @@ class _Progress(msgspec.Struct, frozen=True):
 class ProgressWriter:
     name = "progress_writer"
 
-    def __init__(self, database: Database, holdings: Holdings, worker_id: Callable[[], UUID], *, clock: Clock) -> None:
-        self._database, self._holdings, self._worker_id, self._clock = database, holdings, worker_id, clock
+    def __init__(self, database: Database, held_runs: HeldRuns, worker_id: Callable[[], UUID], *, clock: Clock) -> None:
+        self._database, self._held_runs, self._worker_id, self._clock = database, held_runs, worker_id, clock
         self._rests_until: dict[UUID, float] = {}  # by run, after it was found locked
 
     async def run_once(self) -> float:
         reports, changed = [], []
         now = self._clock.monotonic()
         self._rests_until = {run_id: at for run_id, at in self._rests_until.items() if at > now}
-        for execution in self._holdings.all():
+        for execution in self._held_runs.all():
             live = None if execution.context is None else live_output_of(execution.context)
             is_new = execution.phase is Phase.RUNNING and live is not None and live.changed
             if is_new and live is not None and execution.claimed.run_id not in self._rests_until:
-                reports.append(_Progress(execution.claimed.lease.run_id, execution.claimed.lease.token, *live.take()))
+                reports.append(_Progress(*execution.claimed.lease.fence, *live.take()))
                 changed.append(live)
         if reports:
             try:
-                locked = await tell(self._database, self._worker_id(), reports, clock=self._clock)
+                locked = await store_output(self._database, self._worker_id(), reports, clock=self._clock)
             except BaseException:
                 for live in changed:
                     live.changed = True  # not stored yet
@@ -58,7 +58,7 @@ class ProgressWriter:
         return REST_S
 
 
-async def tell(database: Database, worker_id: UUID, progress: Sequence[object], *, clock: Clock) -> list[int]:
+async def store_output(database: Database, worker_id: UUID, progress: Sequence[object], *, clock: Clock) -> list[int]:
     """Writes all together or, if that meets a lock, one by one. Returns which of them are locked."""
     try:
         async with database.connection() as connection:
@@ -68,4 +68,4 @@ async def tell(database: Database, worker_id: UUID, progress: Sequence[object], 
             return [0]
     else:
         return []
-    return [index for index, one in enumerate(progress) if await tell(database, worker_id, [one], clock=clock)]
+    return [index for index, one in enumerate(progress) if await store_output(database, worker_id, [one], clock=clock)]

@@ -22,9 +22,9 @@ from sexton.store.work import callbacks, runs
 from sexton.telemetry.events import Emit, Ended, HandedOver, LeaseLost
 
 from .execution import Execution, Phase
+from .held_runs import HeldRuns
 from .held_up_reports import HeldUpReports
-from .holdings import Holdings
-from .progress_writer import tell
+from .progress_writer import store_output
 
 BATCH = 1000
 ALONE_BATCH = 100  # reports written one by one in a transaction
@@ -35,8 +35,8 @@ LOCKED_S = 1.0  # until the next try to hand over a run that another transaction
 class Reporter:
     name = "reporter"
 
-    def __init__(self, database: Database, holdings: Holdings, *, clock: Clock, emit: Emit, rng: Rng) -> None:
-        self._database, self._holdings, self._clock, self._emit, self._rng = database, holdings, clock, emit, rng
+    def __init__(self, database: Database, held_runs: HeldRuns, *, clock: Clock, emit: Emit, rng: Rng) -> None:
+        self._database, self._held_runs, self._clock, self._emit, self._rng = database, held_runs, clock, emit, rng
         self._held_up = HeldUpReports(database, clock=clock, emit=emit)
         self._pending: deque[tuple[Execution, Report]] = deque()
         self._again: list[tuple[Execution, Report]] = []
@@ -146,12 +146,12 @@ class Reporter:
         event is emitted. The same applies after a lost reply."""
         left, locked = set[UUID](), set[UUID]()
         # The worker has two ids after it was declared dead.
-        for worker_id, each in groupby(batch, key=lambda item: _held_by(item[0])):
+        for worker_id, each in groupby(batch, key=lambda item: item[0].worker_id):
             leaving = list(each)
             outputs = [_output_of(execution, live) for execution, live in leaving if live is not None]
-            fences = [(execution.claimed.lease.run_id, execution.claimed.lease.token) for execution, _ in leaving]
+            fences = [execution.claimed.lease.fence for execution, _ in leaving]
             if outputs:
-                await tell(self._database, worker_id, outputs, clock=self._clock)
+                await store_output(self._database, worker_id, outputs, clock=self._clock)
             async with self._database.connection() as connection:
                 gone = await callbacks.hand_over(connection, worker_id, fences, now=self._clock.database_now())
                 others = [fence for fence in fences if fence[0] not in gone]
@@ -165,24 +165,24 @@ class Reporter:
                 continue
             self._forget(execution)
             if lease.run_id in left:
-                self._emit(HandedOver(_held_by(execution), lease.job_id, lease.run_id, lease.token, execution.claimed.task))
+                self._emit(HandedOver(execution.worker_id, lease.job_id, lease.run_id, lease.token, execution.claimed.task))
 
     async def _unaccepted(self, execution: Execution, outcome: Report) -> None:
         async with self._database.connection() as connection:
-            fate = await runs.fate(connection, execution.claimed, outcome.status)
-        if fate.recorded is not None:  # by an earlier try whose reply was lost, or by ctx.transaction()
-            self._accepted(execution, outcome, fate.recorded)
-        elif fate.held:  # a cancel came in between; the next statement sees it
+            known = await runs.recorded_outcome(connection, execution.claimed, outcome.status)
+        if known.recorded is not None:  # by an earlier try whose reply was lost, or by ctx.transaction()
+            self._accepted(execution, outcome, known.recorded)
+        elif known.held:  # a cancel came in between; the next statement sees it
             self._again.append((execution, outcome))
         else:
             self.drop(execution)
 
     def drop(self, execution: Execution) -> None:
         """The lease is lost: the result is dropped and counted, and an event is emitted."""
-        self._holdings.refused_count += 1
+        self._held_runs.refused_count += 1
         self._forget(execution)
         lease = execution.claimed.lease
-        self._emit(LeaseLost(_held_by(execution), lease.job_id, lease.run_id, lease.token))
+        self._emit(LeaseLost(execution.worker_id, lease.job_id, lease.run_id, lease.token))
 
     def _accepted(self, execution: Execution, outcome: Report, recorded: runs.Recorded | None = None) -> None:
         """Emits the event as the history has it, if that is known to differ from the report."""
@@ -208,15 +208,9 @@ class Reporter:
     def _forget(self, execution: Execution) -> None:
         execution.phase = Phase.GONE
         self._held_up.discard(execution)
-        self._holdings.remove(execution)
+        self._held_runs.remove(execution)
 
 
 def _output_of(execution: Execution, live: LiveOutput) -> dict[str, object]:
     lease = execution.claimed.lease
     return {"run_id": lease.run_id, "token": lease.token, "progress": live.progress_json, "output": live.output}
-
-
-def _held_by(execution: Execution) -> UUID:
-    worker_id = execution.claimed.lease.worker_id
-    assert worker_id is not None, "an execution is always under a lease"  # noqa: S101
-    return worker_id

@@ -24,18 +24,18 @@ from sexton.settings import Settings
 from sexton.store.database import Connection, Database
 from sexton.store.fleet import workers
 from sexton.telemetry.events import DeclaredLost, Drained, Emit, WorkerJoined
+from sexton.worker.quarantine.child import POLL_S, Confined
+from sexton.worker.stall.loop_pulse import Pulse
 
-from .confined import POLL_S, Confined
 from .deadlines import Deadlines, Timers
 from .empty_queues import EmptyQueueFilter
 from .execution import Bench, Execution, Phase
 from .heartbeat import Heartbeat, idle_beat_s
-from .holdings import Holdings
+from .held_runs import HeldRuns
 from .intake import Intake, Slots
-from .missing import Missing
+from .missing_settings import MissingSettings
 from .overdue import OverdueWork
 from .progress_writer import ProgressWriter
-from .pulse import Pulse
 from .reporter import Reporter
 from .transaction import Transaction
 
@@ -87,12 +87,12 @@ class Worker:
         self._zombies: set[Execution] = set()
         self._an_end = asyncio.Event()
         self.ran: set[str] = set()  # tasks whose handlers have ended; the process guard empties it
-        self.holdings = Holdings()
+        self.held_runs = HeldRuns()
         self.pulse = Pulse(clock)
-        self.reporter = Reporter(database, self.holdings, clock=clock, emit=emit, rng=rng)
-        self.progress_writer = ProgressWriter(database, self.holdings, lambda: self.worker_id, clock=clock)
+        self.reporter = Reporter(database, self.held_runs, clock=clock, emit=emit, rng=rng)
+        self.progress_writer = ProgressWriter(database, self.held_runs, lambda: self.worker_id, clock=clock)
         self.processes = ProcessPool(settings.worker_processes)
-        self.missing = Missing(clock=clock, emit=emit)
+        self.missing = MissingSettings(clock=clock, emit=emit)
         self.threads = ThreadSlots(settings.worker_concurrency + settings.worker_zombie_limit)
         self._bench = Bench(
             handlers=self._handlers() if handlers is None else handlers,
@@ -134,7 +134,7 @@ class Worker:
             transports,
             tasks,
             slots,
-            self.holdings,
+            self.held_runs,
             overdue=None if self._confined else OverdueWork(self._database, empty_queues, clock=self._clock),
             worker_id=lambda: self.worker_id,
             begin=self._begin,
@@ -190,7 +190,7 @@ class Worker:
         self._heartbeat = Heartbeat(
             database,
             self,
-            self.holdings,
+            self.held_runs,
             self.pulse,
             post=post,
             beat_s=self._settings.beat_s,
@@ -228,7 +228,7 @@ class Worker:
         heartbeat enlists. In quarantine it ends: its parent starts another one."""
         if worker_id != self.worker_id:
             return
-        held = self.holdings.all()
+        held = self.held_runs.all()
         self._emit(DeclaredLost(self.worker_id, len(held)))
         self.cut_off()
         if self._confined is None:
@@ -287,12 +287,12 @@ class Worker:
         """Those whose handlers share this process."""
         return [
             execution
-            for execution in self.holdings.all()
+            for execution in self.held_runs.all()
             if execution.phase is Phase.RUNNING and execution.claimed.task in self._in_process
         ]
 
     def _executing(self) -> list[Execution]:
-        return [execution for execution in self.holdings.all() if execution.phase in (Phase.TAKEN, Phase.RUNNING)]
+        return [execution for execution in self.held_runs.all() if execution.phase in (Phase.TAKEN, Phase.RUNNING)]
 
     def _begin(self, claimed: Claimed, taken_at: float) -> Execution:
         return Execution(claimed, taken_at, self._bench)

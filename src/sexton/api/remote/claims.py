@@ -8,7 +8,7 @@ from sexton.api.answers.problems import Refused
 from sexton.api.state import ApiState
 from sexton.domain.run import Claimed
 from sexton.operations.caller import Caller
-from sexton.operations.remote_claims import StopRun
+from sexton.operations.remote.claims import StopRun
 from sexton.store.fleet.remote_workers import RemoteWorker
 
 from .long_polling import Group

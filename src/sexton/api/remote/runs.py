@@ -22,8 +22,8 @@ from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Succeeded, storable
 from sexton.domain.signed_lease import SignedLease
-from sexton.operations.remote_reports import Item
-from sexton.operations.remote_reports import Reported as ReportedRun
+from sexton.operations.remote.reports import Item
+from sexton.operations.remote.reports import Reported as ReportedRun
 from sexton.wire.remote import (
     CompletedItem,
     CompletedMany,

@@ -21,8 +21,8 @@ from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.domain.job import Lane
 from sexton.domain.run import Claimed
 from sexton.ids import process_id
-from sexton.operations import remote_claims
-from sexton.operations.remote_claims import refuse_reserved
+from sexton.operations.remote import claims as remote_claims
+from sexton.operations.remote.claims import refuse_reserved
 from sexton.store.fleet.remote_workers import RemoteWorker
 from sexton.wire.remote import Acquired, AcquiredRun, AcquireRequest, StopRun, WorkerGone, WorkerHeard, WorkerHeartbeat
 

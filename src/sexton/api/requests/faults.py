@@ -25,7 +25,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
 FAULTS_LIMIT = 20  # of one request
-_TOLD_LIMIT = 5  # in the summary line
+_SUMMARY_LIMIT = 5  # in the summary line
 _WHERE = re.compile(r"(.*) - at `(?:key in )?(\$.*)`", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _CHOICE = re.compile(r"Invalid (?:enum )?value (.+)", re.DOTALL)
@@ -80,8 +80,8 @@ def refusal_of(request: S, check: Callable[[S], object], first: Invalid | Refuse
 
 
 def refused(faults: Sequence[Fault]) -> Refused:
-    told = "; ".join(f"{fault.pointer or 'the body'}: {fault.detail}" for fault in faults[:_TOLD_LIMIT])
-    more = f"; and {len(faults) - _TOLD_LIMIT} more" if len(faults) > _TOLD_LIMIT else ""
+    told = "; ".join(f"{fault.pointer or 'the body'}: {fault.detail}" for fault in faults[:_SUMMARY_LIMIT])
+    more = f"; and {len(faults) - _SUMMARY_LIMIT} more" if len(faults) > _SUMMARY_LIMIT else ""
     return Refused("invalid", told + more, faults)
 
 

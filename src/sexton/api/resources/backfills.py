@@ -13,7 +13,7 @@ from sexton.api.openapi.description import Operation, body, ok
 from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, caller_of, state_of
-from sexton.operations import backfill
+from sexton.operations.recurring import backfill
 
 operation = partial(Operation, tag="jobs")
 

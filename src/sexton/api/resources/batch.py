@@ -17,6 +17,7 @@ from sexton import wire
 from sexton.api.answers.problems import Refused, document, invalid, over_limit, pointer, refusal
 from sexton.api.answers.responses import answer
 from sexton.api.known_tasks import warning
+from sexton.api.lock_waiters import busy_problem
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Body, Operation
 from sexton.api.requests.bodies import JSON, NDJSON, body_of, decoded, malformed
@@ -24,7 +25,6 @@ from sexton.api.requests.parameters import query_of
 from sexton.api.requests.queries import BatchQuery
 from sexton.api.requests.submissions import check_job, schedule_of, submission_of, trace_of
 from sexton.api.state import ApiRequest, ApiState, caller_of, request_id_of, state_of
-from sexton.api.waiting_lines import busy_problem
 from sexton.domain.job import BATCH_LIMIT, Submission
 from sexton.domain.schedule.document import OnName, ScheduleDocument, warnings_of
 from sexton.errors import (

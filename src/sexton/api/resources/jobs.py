@@ -28,10 +28,11 @@ from sexton.api.requests.submissions import check_job, key_of, payload_of, sched
 from sexton.api.state import ApiRequest, ApiState, caller_of, state_of
 from sexton.clock import host_now
 from sexton.domain.schedule.document import ScheduleDocument, warnings_of
-from sexton.operations import forecast, jobs, one_time_jobs, recurring_jobs
+from sexton.operations import jobs, one_time_jobs
 from sexton.operations.cancel import CANCELLED
 from sexton.operations.cancel import cancel as cancel_job
-from sexton.operations.recurring_jobs import Pause
+from sexton.operations.recurring import forecast, recurring_jobs
+from sexton.operations.recurring.recurring_jobs import Pause
 from sexton.store import clock as database_clock
 from sexton.store.uuid7 import is_recurring
 from sexton.store.views import search
@@ -185,7 +186,7 @@ async def edit(request: ApiRequest) -> Response[bytes]:
             raise invalid("?preview", "is for recurring jobs; a one-time job has one time")
         changes = checked(asked, changes_of)
         async with state.database.transaction() as connection:
-            return _told(await one_time_jobs.edit(connection, caller, wanted, changes, version=version, now=now))
+            return _job_answer(await one_time_jobs.edit(connection, caller, wanted, changes, version=version, now=now))
 
     warnings: list[str] = []
 
@@ -200,7 +201,7 @@ async def edit(request: ApiRequest) -> Response[bytes]:
             seen = await forecast.of_edit(connection, caller, wanted, revise, monotonic=monotonic, now=now)
             return answer(wire.EditPreview(**seen._asdict(), warnings=warnings))
         view = await recurring_jobs.revise(connection, caller, wanted, revise, version=version, now=now)
-        return _told(view, warnings)
+        return _job_answer(view, warnings)
 
 
 @operation(
@@ -245,7 +246,7 @@ async def set_status(request: ApiRequest) -> Response[bytes]:
                 view = await store.show(connection, wanted)
             case _:
                 assert_never(change.status)
-    return _told(view)
+    return _job_answer(view)
 
 
 def _resume_preview(seen: forecast.ResumeForecast) -> wire.ResumePreview:
@@ -280,7 +281,7 @@ async def retry(request: ApiRequest) -> Response[bytes]:
     state, wanted = state_of(request), id_of(request, "job_id", "job")
     async with state.database.transaction() as connection:
         view = await one_time_jobs.retry(connection, caller_of(request), wanted, now=state.clock.database_now())
-    return _told(view)
+    return _job_answer(view)
 
 
 @operation(
@@ -300,10 +301,10 @@ async def run(request: ApiRequest) -> Response[bytes]:
     asked = await read(request, wire.RunRequest) if await request.body() else wire.RunRequest()
     payload, now = payload_of(asked), state.clock.database_now()
     async with state.database.transaction() as connection:
-        return _told(await jobs.run_now(connection, caller_of(request), wanted, payload=payload, now=now))
+        return _job_answer(await jobs.run_now(connection, caller_of(request), wanted, payload=payload, now=now))
 
 
-def _told(view: JobView, warnings: Sequence[str] = ()) -> Response[bytes]:
+def _job_answer(view: JobView, warnings: Sequence[str] = ()) -> Response[bytes]:
     return answer(views.job(view, warnings), headers={"ETag": f'"{view.version}"'})
 
 

@@ -19,7 +19,7 @@ from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.clock import host_now
 from sexton.domain.schedule import describe, dialects, schedule
 from sexton.domain.schedule.recurrence import seed_of
-from sexton.operations import forecast
+from sexton.operations.recurring import forecast
 from sexton.store import clock as database_clock
 
 operation = partial(Operation, tag="schedules")

@@ -21,7 +21,7 @@ from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.domain.sharing import plain_name
 from sexton.errors import NotFound
 from sexton.operations.caller import Caller
-from sexton.operations.shares import Shares as Changes
+from sexton.operations.pausable_settings import PausableSettings as Changes
 from sexton.store.database import Connection
 
 operation = partial(Operation, tag="sharing")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.exits import Exit, NotUnderstood
+from sexton.cli.exit_codes import Exit, NotUnderstood
 from sexton.cli.inputs import instant, sure
 from sexton.cli.printing import print_json, say, shown
+from sexton.domain.wording import counted
 
 if TYPE_CHECKING:
     from sexton.client.remote.async_client import AsyncClient
@@ -93,4 +94,4 @@ def _words(told: Backfill) -> list[str]:
 
 
 def _fires(count: int) -> str:
-    return "1 past fire" if count == 1 else f"{count:,} past fires"
+    return counted(count, "past fire")

@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.exits import Exit, NotUnderstood
+from sexton.cli.exit_codes import Exit, NotUnderstood
 from sexton.cli.flags import F, with_flags
 from sexton.cli.inputs import sure
 from sexton.cli.printing import print_json, print_list, print_one, progress, say

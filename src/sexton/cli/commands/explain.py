@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.exits import NotUnderstood
+from sexton.cli.exit_codes import NotUnderstood
 from sexton.cli.printing import print_as_json, print_json, print_table, say
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.exits import Exit, NotUnderstood, exit_code, report
+from sexton.cli.exit_codes import Exit, NotUnderstood, exit_code, report
 from sexton.cli.inputs import instant, payload_of
 from sexton.cli.job_options import given_options, options_of, takes_job_options
 from sexton.cli.printing import as_json_text, print_as_json, print_fields, print_json, print_list, print_one, print_table, shown

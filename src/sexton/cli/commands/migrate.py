@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from sexton.cli.composition import open_database, read_settings
-from sexton.cli.exits import NotUnderstood
+from sexton.cli.exit_codes import NotUnderstood
 from sexton.cli.printing import print_json, say
 from sexton.settings import Settings
 from sexton.store import migrations

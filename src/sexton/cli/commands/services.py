@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sexton.cli import departure
+from sexton.cli import bounded_exit
 from sexton.cli.composition import (
     Ground,
     ground,
@@ -32,11 +32,11 @@ from sexton.service import insist, unless_stopped
 from sexton.store.database import SHARED, Postgres
 from sexton.store.work import callbacks
 from sexton.telemetry import logs
-from sexton.worker.confined import Confined, Place, begin, confine
 from sexton.worker.early_retry import EarlyRetry
-from sexton.worker.elsewhere import Elsewhere
+from sexton.worker.other_workers import OtherWorkers
 from sexton.worker.process import WorkerProcess
-from sexton.worker.quarantine import Command
+from sexton.worker.quarantine.child import Confined, Place, begin, confine
+from sexton.worker.quarantine.parent import Command
 
 if TYPE_CHECKING:
     from sexton.api.process import ApiProcess
@@ -149,7 +149,7 @@ async def run_worker(
         rng=on.rng,
         callback_token=token,
         make_due=early_retry,
-        elsewhere=Elsewhere(on.database, clock=on.clock),
+        elsewhere=OtherWorkers(on.database, clock=on.clock),
     )
     try:
         await WorkerProcess(
@@ -166,7 +166,7 @@ async def run_worker(
             early_retry=early_retry,
             quarantine=_quarantine_command(on, registry, options) if confined is None else None,
             confined=confined,
-            leaves=lambda: departure.within(stop_limit_s(on.settings)),
+            leaves=lambda: bounded_exit.within(stop_limit_s(on.settings)),
         ).run(stop)
     finally:
         await targets.close()

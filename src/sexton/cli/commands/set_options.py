@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from sexton.cli.exits import NotUnderstood
+from sexton.cli.exit_codes import NotUnderstood
 from sexton.cli.flags import F, is_given, with_flags
 from sexton.domain.duration import Duration
 from sexton.domain.retry import Retry

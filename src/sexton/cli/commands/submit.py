@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.exits import Exit, NotUnderstood
+from sexton.cli.exit_codes import Exit, NotUnderstood
 from sexton.cli.inputs import called_by, file_bytes, payload_of, read
 from sexton.cli.job_options import given_options, in_sdk, of_jobs, takes_job_options
 from sexton.cli.printing import as_json_text, print_as_json, print_json, progress, say, shown, warn

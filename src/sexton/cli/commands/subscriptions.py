@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sexton.cli.api_access import AsJson, Url, with_client
-from sexton.cli.exits import NotUnderstood
+from sexton.cli.exit_codes import NotUnderstood
 from sexton.cli.inputs import instant, sure
 from sexton.cli.printing import print_json, print_list, print_one
 from sexton.errors import InvalidSubmission

@@ -44,7 +44,7 @@ async def one(client: AsyncClient, job_id: str, within: str | None, *, as_json: 
 
 async def newest(client: AsyncClient, within: str | None, *, as_json: bool) -> None:
     """Until Ctrl-C, or as long as requested."""
-    from sexton.client.faults import submission_faults
+    from sexton.client.error_translation import submission_faults
     from sexton.domain.duration import seconds
 
     now = asyncio.get_running_loop().time

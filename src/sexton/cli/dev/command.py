@@ -22,7 +22,7 @@ from sexton.cli.composition import (
     stop_limit_s,
     together,
 )
-from sexton.cli.exits import report
+from sexton.cli.exit_codes import report
 from sexton.client.location import embedded
 from sexton.handlers.parent_death import die_with_parent
 from sexton.registry import Registry

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from sexton.cli.api_access import AsJson, Url
-from sexton.cli.exits import Exit
+from sexton.cli.exit_codes import Exit
 from sexton.cli.printing import coloured, print_json, safe
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import msgspec
 
 from sexton import wire
-from sexton.client.faults import submission_faults
+from sexton.client.error_translation import submission_faults
 from sexton.client.options import BEHAVIOUR, RULE, Options, ScheduleOptions
 from sexton.domain.job import BATCH_LIMIT, Unique, encoded_payload
 from sexton.domain.limit import limit_of

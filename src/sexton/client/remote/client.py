@@ -15,9 +15,9 @@ from sexton.domain.targets import Target
 
 from . import calls
 from .address import DEFAULT_URL, TIMEOUT_S, connection
-from .faces import Blocking, finished
 from .operations import Operations, SubmittedJob
-from .persistence import RETRIES
+from .retries import RETRIES
+from .sync_and_async import Blocking, finished
 
 Transport = httpx.BaseTransport | None
 

@@ -12,10 +12,10 @@ from sexton import wire
 
 from .address import timeouts
 from .call import Call, get, query
-from .faces import Operation, Stream, call
 from .problems import error_in
 from .sender import Sender
 from .stream import READ_TIMEOUT_S, EventStream
+from .sync_and_async import Operation, Stream, call
 
 _NOT_READY = frozenset({503})
 
@@ -51,13 +51,13 @@ class ClusterCalls(Sender):
         """One event per transition, live. After a lost connection it continues where it was. Ends when you stop it."""
         stream = EventStream(query(**filters))
         asked = Call("GET", "/v1/events", wire.Event, query=stream.query, repeatable=True)
-        persistence = self._persistence(asked)
+        tries = self._tries(asked)
         while True:
             request = {**asked.request(), "headers": stream.headers(), "timeout": timeouts(READ_TIMEOUT_S)}
             try:
                 async with self._opened(**request) as (response, lines):
                     if not response.is_success:
-                        again_s = persistence.after_answer(response)
+                        again_s = tries.after_answer(response)
                         if again_s is None:
                             raise error_in(response)
                         pause_s = again_s
@@ -66,9 +66,9 @@ class ClusterCalls(Sender):
                         async for line in lines:
                             event = stream.feed(line)
                             if event is not None:
-                                persistence = self._persistence(asked)
+                                tries = self._tries(asked)
                                 yield event
-                        pause_s = persistence.after_failure(httpx.ReadError("the stream ended"))
+                        pause_s = tries.after_failure(httpx.ReadError("the stream ended"))
             except httpx.RequestError as error:
-                pause_s = persistence.after_failure(error)
+                pause_s = tries.after_failure(error)
             await self._sleep(pause_s)

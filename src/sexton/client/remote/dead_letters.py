@@ -9,8 +9,8 @@ from uuid import UUID
 from sexton import wire
 
 from .call import Call, Pages, encoded, get, part
-from .faces import call, pages
 from .sender import Sender
+from .sync_and_async import call, pages
 
 
 class LetterFilters(TypedDict, total=False):

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from uuid import UUID
 
 from sexton import wire
-from sexton.client.faults import submission_faults
+from sexton.client.error_translation import submission_faults
 from sexton.client.options import BackfillOptions, Options, ScheduleOptions
 from sexton.domain.duration import Duration
 from sexton.domain.job import encoded_payload
@@ -18,8 +18,8 @@ from sexton.errors import InvalidSubmission
 
 from . import calls
 from .call import Call, Pages, encoded, get, part
-from .faces import Operation, Stream, call, pages
 from .sender import Sender
+from .sync_and_async import Operation, Stream, call, pages
 from .waiting import ENDED, PAUSE_S, Patience, result_of
 
 

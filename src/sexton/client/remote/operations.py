@@ -11,10 +11,10 @@ from sexton.domain.duration import Duration
 
 from .cluster import ClusterCalls
 from .dead_letters import DeadLetterCalls
-from .faces import Operation
 from .jobs import JobCalls
 from .sharing import SharingCalls
 from .subscriptions import SubscriptionCalls
+from .sync_and_async import Operation
 
 
 class Operations(JobCalls, DeadLetterCalls, SharingCalls, SubscriptionCalls, ClusterCalls):

@@ -15,7 +15,7 @@ from sexton.ids import entropy
 
 from .address import shown, validated
 from .call import Call, Pages, get
-from .persistence import Persistence
+from .retries import Tries
 
 T = TypeVar("T")
 PAGE = 500
@@ -41,14 +41,14 @@ class Sender(ABC):
         """Monotonic."""
 
     async def _send(self, call: Call[T]) -> T:
-        persistence = self._persistence(call)
+        tries = self._tries(call)
         while True:
             try:
                 response = await self._request(**call.request())
             except httpx.RequestError as error:
-                pause_s = persistence.after_failure(error)
+                pause_s = tries.after_failure(error)
             else:
-                again_s = persistence.after_answer(response)
+                again_s = tries.after_answer(response)
                 if again_s is None:
                     return call.read(response)
                 pause_s = again_s
@@ -69,5 +69,5 @@ class Sender(ABC):
         """A list that the API returns in one response."""
         return list((await self._send(get(path, page))).items)
 
-    def _persistence(self, call: Call[Any]) -> Persistence:
-        return Persistence(call, self._retries, self._rng, self._address)
+    def _tries(self, call: Call[Any]) -> Tries:
+        return Tries(call, self._retries, self._rng, self._address)

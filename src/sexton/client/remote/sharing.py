@@ -15,8 +15,8 @@ from sexton.errors import InvalidSubmission
 
 from .call import Call, Pages, get, part
 from .calls import policy, span
-from .faces import Operation, call, pages
 from .sender import Sender
+from .sync_and_async import Operation, call, pages
 
 T = TypeVar("T")
 

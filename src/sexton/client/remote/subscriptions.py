@@ -19,8 +19,8 @@ from sexton.errors import InvalidSubmission
 
 from .call import Call, Pages, get, part
 from .calls import policy, span
-from .faces import call, pages
 from .sender import Sender
+from .sync_and_async import call, pages
 
 
 class SubscriptionWords(TypedDict, total=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from sexton.client.faults import submission_faults
+from sexton.client.error_translation import submission_faults
 from sexton.domain.duration import Duration, seconds
 from sexton.errors import JobFailed, ResultTimeout
 from sexton.wire import Job

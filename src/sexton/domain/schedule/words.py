@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from sexton.domain.wording import counted
+
 from . import cron_text, rrule_text
 from .cron import Cron, Days
 from .fires import EPOCH
@@ -72,7 +74,7 @@ def _times(hours: Sequence[int], minutes: Sequence[int], seconds: Sequence[int])
     at_second = f" at second {seconds[0]}" if seconds[0] else ""
     if len(minutes) > 1:
         return _each(minutes, 60, "minute") + at_second + within
-    past = "" if minutes[0] == 0 else f" at {minutes[0]} minute{'s' * (minutes[0] > 1)} past"
+    past = "" if minutes[0] == 0 else f" at {counted(minutes[0], 'minute')} past"
     return _every_hour(hours) + past + at_second
 
 

@@ -15,19 +15,19 @@ from yarl import URL
 from sexton.clock import Clock, host_now
 from sexton.domain.targets import HttpTarget
 from sexton.domain.targets.http import has_status
-from sexton.errors import HandedOver, NotHere, OutboundRefused, PermanentError, SextonError, Snooze
+from sexton.errors import NotHere, OutboundRefused, PermanentError, SextonError, Snooze
 from sexton.handlers.breaker import PATIENCE, Patience
 from sexton.handlers.context import Call, Context
-from sexton.handlers.handle import Elsewhere, Handle, MakeDue, nowhere
+from sexton.handlers.handle import Elsewhere, HandedOver, Handle, MakeDue, nowhere
 from sexton.handlers.outbound import Outbound, trusted
 from sexton.handlers.python.function import TaskHandle
 from sexton.handlers.secrets import Secrets
 from sexton.ids import Rng, process_name
 
 from .answer import Answer, judge, read_body, result_of
+from .error_messages import failure, named
 from .headers import Sending, sending, signature
 from .hosts import ROW_S, Host, Hosts, Parked
-from .trouble import failure, named
 
 DOWN = (502, 503, 504)  # sent by a proxy in front of a host that is down
 _FOLLOWED = (301, 302, 303, 307, 308)

@@ -7,10 +7,11 @@ from itertools import takewhile
 
 from sexton.domain.run import policy_of
 from sexton.domain.targets import needs_of
+from sexton.domain.wording import counted
 from sexton.store.views.evidence import Evidence, LiveRun
 
 from .link import Link
-from .wording import at_time, because, counted
+from .wording import at_time, because
 
 
 def scheduler(seen: Evidence) -> Link:

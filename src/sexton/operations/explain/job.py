@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sexton.operations import forecast
+from sexton.domain.wording import counted
+from sexton.operations.recurring import forecast
 from sexton.store.views.evidence import Evidence
 
 from .link import Link
-from .wording import at_time, because, counted, error_of
+from .wording import at_time, because, error_of
 
 
 def exists(seen: Evidence) -> Link:

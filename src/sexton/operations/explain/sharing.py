@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from sexton.domain.job import Lane
+from sexton.domain.wording import counted
 from sexton.store.sharing.limits import LimitUse
 from sexton.store.sharing.queues import Queue
 from sexton.store.sharing.tenants import Tenant
 from sexton.store.views.evidence import AHEAD_LIMIT, Ahead, Evidence, LiveRun
 
 from .link import Link
-from .wording import at_time, because, counted
+from .wording import at_time, because
 
 
 def shares(seen: Evidence, run: LiveRun | None) -> Iterator[Link]:

@@ -1,4 +1,4 @@
-"""How an explanation writes times, counts, reasons and the origin of a run."""
+"""How an explanation writes times, reasons and the origin of a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ from sexton.store.views.evidence import Evidence, Past
 
 def because(reason: str | None) -> str:
     return f": {reason.rstrip('.')}" if reason else ""
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def at_time(seen: Evidence, at: datetime) -> str:

@@ -24,7 +24,7 @@ SET enable_material = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
   moment timestamptz := coalesce(at, clock_timestamp());
-  flow record;
+  lane_of_queue record;
   picked record;
   admitted boolean[];
   taken_slots int[];
@@ -44,7 +44,7 @@ BEGIN
     w.lease_s IS NULL OR NOT EXISTS (SELECT FROM runs r WHERE r.worker_id = w.id AND r.state = 'running' AND r.company > 0))) THEN
     RETURN;
   END IF;
-  FOR flow IN
+  FOR lane_of_queue IN
     SELECT q.queue, l.lane, t.last, known.release_rate
     FROM unnest(queues) WITH ORDINALITY AS q(queue, ord) CROSS JOIN unnest(ARRAY[0, 1, 2, 3]::smallint[]) AS l(lane)
     CROSS JOIN LATERAL (SELECT f.last, f.last->2->(f.last->>0) AS cursor FROM (SELECT turns->q.queue->l.lane::text AS last) f) AS t
@@ -58,20 +58,20 @@ BEGIN
     ORDER BY l.lane, q.ord
   LOOP
     allowed := left_to_take;
-    IF flow.release_rate IS NOT NULL THEN
+    IF lane_of_queue.release_rate IS NOT NULL THEN
       SELECT least(allowed, sexton.tokens(o.bucket_at, o.release_rate, o.release_burst, moment)) INTO allowed
-      FROM queues o WHERE o.name = flow.queue FOR UPDATE SKIP LOCKED;
-      IF NOT FOUND AND sexton.lock_queue(flow.queue) THEN  -- else it is null: the other queues go on
-        SELECT least(left_to_take, sexton.tokens(o.bucket_at, o.release_rate, o.release_burst, moment)) INTO allowed FROM queues o WHERE o.name = flow.queue;
+      FROM queues o WHERE o.name = lane_of_queue.queue FOR UPDATE SKIP LOCKED;
+      IF NOT FOUND AND sexton.lock_queue(lane_of_queue.queue) THEN  -- else it is null: the other queues go on
+        SELECT least(left_to_take, sexton.tokens(o.bucket_at, o.release_rate, o.release_burst, moment)) INTO allowed FROM queues o WHERE o.name = lane_of_queue.queue;
       END IF;
     END IF;
-    last_tenant := coalesce(flow.last->>0, '');
-    last_turn := coalesce((flow.last->>1)::int, 0);
-    cursors := flow.last->2;
-    is_ahead_only := coalesce((flow.last->>3)::boolean, false);
+    last_tenant := coalesce(lane_of_queue.last->>0, '');
+    last_turn := coalesce((lane_of_queue.last->>1)::int, 0);
+    cursors := lane_of_queue.last->2;
+    is_ahead_only := coalesce((lane_of_queue.last->>3)::boolean, false);
     WHILE allowed > 0 LOOP
       SELECT * INTO picked FROM sexton.pick_runs(
-        flow.queue, flow.lane, tasks, allowed, ahead, last_tenant, last_turn, cursors, moment);
+        lane_of_queue.queue, lane_of_queue.lane, tasks, allowed, ahead, last_tenant, last_turn, cursors, moment);
       IF picked.ids IS NULL AND picked.may_have_more AND left_to_look > 0 THEN
         -- Another session has locked all runs whose turn it is: continue with the next tenants.
         left_to_look := left_to_look - 1;
@@ -119,8 +119,8 @@ BEGIN
       GET DIAGNOSTICS got = ROW_COUNT;
       left_to_take := left_to_take - got;
       allowed := allowed - got;
-      IF flow.release_rate IS NOT NULL THEN
-        UPDATE queues o SET bucket_at = sexton.drawn(o.bucket_at, o.release_rate, o.release_burst, moment, got) WHERE o.name = flow.queue;
+      IF lane_of_queue.release_rate IS NOT NULL THEN
+        UPDATE queues o SET bucket_at = sexton.drawn(o.bucket_at, o.release_rate, o.release_burst, moment, got) WHERE o.name = lane_of_queue.queue;
       END IF;
       -- The runs after the parked ones have their turn, and no lower lane is served while this one has runs, even behind a
       -- cursor.

@@ -113,7 +113,7 @@ BEGIN
         SELECT h.ctid FROM slots h WHERE t.slot IS NOT NULL AND h.key = t.limit_key AND h.n = t.slot AND h.run_id = t.id LIMIT 1) o
       UNION ALL SELECT o.ctid FROM tries t CROSS JOIN LATERAL (
         SELECT h.ctid FROM slots h WHERE t.tenant_slot IS NOT NULL AND h.key = '@tenant:' || t.tenant AND h.n = t.tenant_slot AND h.run_id = t.id LIMIT 1) o))
-  ), told AS (
+  ), removed_output AS (
     DELETE FROM live_output o
     WHERE o.run_id = ANY (ARRAY(SELECT t.id FROM tries t WHERE t.output IS NOT NULL OR t.progress IS NOT NULL))
   )

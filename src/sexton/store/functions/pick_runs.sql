@@ -15,7 +15,7 @@ LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
 DECLARE
   cursor_at timestamptz := coalesce((marks->last_tenant->>0)::timestamptz, '-infinity');
   cursor_id uuid := coalesce((marks->last_tenant->>1)::uuid, '00000000-0000-0000-0000-000000000000');
-  marked text[];
+  tenants_with_cursor text[];
   alone text;
 BEGIN
   may_have_more := false;
@@ -44,9 +44,9 @@ BEGIN
     RETURN;
   END IF;
 
-  SELECT array_agg(k ORDER BY k) INTO marked FROM jsonb_object_keys(marks) AS k;
+  SELECT array_agg(k ORDER BY k) INTO tenants_with_cursor FROM jsonb_object_keys(marks) AS k;
   -- Only tenants with runs for this worker count, so that no turn is lost on the others. The first step is the tenant that was
-  -- served last, if turns of its round are left. A marked tenant is visited by name, because its first index entries are dead.
+  -- served last, if turns of its round are left. A tenant with a cursor is visited by name, because its first index entries are dead.
   -- Where the walk wraps around, it inserts a step for the tenant ''. submit rejects that name, but older databases may have runs of it.
   WITH RECURSIVE walk (tenant, wrapped, step, found, weight, room, is_served) AS (
     SELECT last_tenant, false, 0, (f.has_some AND t.is_served)::int, t.weight, t.room, f.has_some AND t.is_served FROM (
@@ -84,7 +84,7 @@ BEGIN
             AND sexton.is_for(r, tasks, ahead, moment)
           ORDER BY r.tenant, r.due_at, r.id LIMIT 1) END AS tenant
         FROM (
-          SELECT w.*, CASE WHEN marked IS NOT NULL THEN (SELECT min(u) FROM unnest(marked) AS u WHERE u > w.tenant) END AS marked
+          SELECT w.*, CASE WHEN tenants_with_cursor IS NOT NULL THEN (SELECT min(u) FROM unnest(tenants_with_cursor) AS u WHERE u > w.tenant) END AS marked
           FROM walk w WHERE w.found < wanted OFFSET 0) k
         OFFSET 0) m
       OFFSET 0) n  -- each of these probes once
@@ -93,48 +93,48 @@ BEGIN
   ), served AS MATERIALIZED (
     SELECT w.tenant, w.step, w.weight, w.room, coalesce((marks->w.tenant->>0)::timestamptz, '-infinity') AS cursor_at,
       coalesce((marks->w.tenant->>1)::uuid, '00000000-0000-0000-0000-000000000000') AS cursor_id,
-      CASE WHEN w.step = 0 THEN least(last_turn, w.weight) ELSE 0 END AS had
+      CASE WHEN w.step = 0 THEN least(last_turn, w.weight) ELSE 0 END AS turns_used
     FROM walk w WHERE w.is_served
   ), ranked AS (
-    SELECT s.*, sum(s.weight) OVER () AS total, sum(s.had) OVER () AS had_total,
-      sum(s.weight) OVER (ORDER BY s.step) - s.weight AS before, sum(s.weight - s.had) OVER (ORDER BY s.step) - (s.weight - s.had) AS first_before
+    SELECT s.*, sum(s.weight) OVER () AS total, sum(s.turns_used) OVER () AS turns_used_total,
+      sum(s.weight) OVER (ORDER BY s.step) - s.weight AS before, sum(s.weight - s.turns_used) OVER (ORDER BY s.step) - (s.weight - s.turns_used) AS first_before
     FROM served s
   ), shares AS MATERIALIZED (
-    SELECT r.tenant, r.step, r.weight, r.had, r.room, r.cursor_at, r.cursor_id,
-      least(r.room, sexton.dealt(wanted, r.weight, r.had, r.before, r.first_before, r.total, r.had_total)) AS share
+    SELECT r.tenant, r.step, r.weight, r.turns_used, r.room, r.cursor_at, r.cursor_id,
+      least(r.room, sexton.dealt(wanted, r.weight, r.turns_used, r.before, r.first_before, r.total, r.turns_used_total)) AS share
     FROM ranked r
-  ), first AS MATERIALIZED (
-    SELECT s.tenant, s.step, s.weight, s.had, s.room, s.share, p.id, p.limit_key, p.slot, (row_number() OVER (PARTITION BY s.step ORDER BY p.due_at, p.id))::int AS nth
+  ), first_deal AS MATERIALIZED (
+    SELECT s.tenant, s.step, s.weight, s.turns_used, s.room, s.share, p.id, p.limit_key, p.slot, (row_number() OVER (PARTITION BY s.step ORDER BY p.due_at, p.id))::int AS nth
     FROM shares s CROSS JOIN LATERAL (
       SELECT r.id, r.due_at, r.limit_key, r.slot FROM runs r
       WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = s.tenant
         AND (r.due_at, r.id) > (s.cursor_at, s.cursor_id) AND sexton.is_for(r, tasks, ahead, moment)
       ORDER BY r.tenant, r.due_at, r.id LIMIT s.share FOR UPDATE OF r SKIP LOCKED) p
     WHERE s.share > 0
-  ), hungry AS MATERIALIZED (
+  ), used_all_turns AS MATERIALIZED (
     -- Unused turns go to the tenants that used all of theirs. The distribution starts again from the beginning, so each tenant
     -- gets its first runs again. The offset below skips those, which are already locked above.
-    SELECT h.tenant, h.step, h.weight, h.had, h.room, h.share, h.cursor_at, h.cursor_id,
-      least(h.room, sexton.dealt(h.count, h.weight, h.had, h.before, h.first_before, h.total, h.had_total)) - h.share AS more
+    SELECT h.tenant, h.step, h.weight, h.turns_used, h.room, h.share, h.cursor_at, h.cursor_id,
+      least(h.room, sexton.dealt(h.count, h.weight, h.turns_used, h.before, h.first_before, h.total, h.turns_used_total)) - h.share AS more
     FROM (
-      SELECT s.*, (wanted - (SELECT count(*) FROM first) + sum(s.share) OVER ())::int AS count,
-        sum(s.weight) OVER () AS total, sum(s.had) OVER () AS had_total,
-        sum(s.weight) OVER (ORDER BY s.step) - s.weight AS before, sum(s.weight - s.had) OVER (ORDER BY s.step) - (s.weight - s.had) AS first_before
-      FROM shares s LEFT JOIN (SELECT f.step, count(*) AS count FROM first f GROUP BY f.step) took ON took.step = s.step
-      WHERE (SELECT count(*) FROM first) < wanted AND coalesce(took.count, 0) = s.share AND (s.room IS NULL OR s.room > s.share)) h
-  ), second AS (
-    SELECT h.tenant, h.step, h.weight, h.had, h.room, p.id, p.limit_key, p.slot, h.share + (row_number() OVER (PARTITION BY h.step ORDER BY p.due_at, p.id))::int AS nth
-    FROM hungry h CROSS JOIN LATERAL (
+      SELECT s.*, (wanted - (SELECT count(*) FROM first_deal) + sum(s.share) OVER ())::int AS count,
+        sum(s.weight) OVER () AS total, sum(s.turns_used) OVER () AS turns_used_total,
+        sum(s.weight) OVER (ORDER BY s.step) - s.weight AS before, sum(s.weight - s.turns_used) OVER (ORDER BY s.step) - (s.weight - s.turns_used) AS first_before
+      FROM shares s LEFT JOIN (SELECT f.step, count(*) AS count FROM first_deal f GROUP BY f.step) took ON took.step = s.step
+      WHERE (SELECT count(*) FROM first_deal) < wanted AND coalesce(took.count, 0) = s.share AND (s.room IS NULL OR s.room > s.share)) h
+  ), second_deal AS (
+    SELECT h.tenant, h.step, h.weight, h.turns_used, h.room, p.id, p.limit_key, p.slot, h.share + (row_number() OVER (PARTITION BY h.step ORDER BY p.due_at, p.id))::int AS nth
+    FROM used_all_turns h CROSS JOIN LATERAL (
       SELECT r.id, r.due_at, r.limit_key, r.slot FROM runs r
       WHERE r.state = 'ready' AND r.queue = worker_queue AND r.lane = worker_lane AND r.tenant = h.tenant
         AND (r.due_at, r.id) > (h.cursor_at, h.cursor_id) AND sexton.is_for(r, tasks, ahead, moment)
       ORDER BY r.tenant, r.due_at, r.id OFFSET h.share LIMIT h.more FOR UPDATE OF r SKIP LOCKED) p
     WHERE h.more > 0
   ), picked AS (
-    SELECT p.id, p.tenant, p.limit_key, p.slot, p.room IS NOT NULL AS is_tenant_limited, (p.had + p.nth) % p.weight AS turn,
-      (p.had + p.nth - 1) / p.weight AS round, p.step, p.nth
-    FROM (SELECT id, tenant, limit_key, slot, room, had, nth, weight, step FROM first
-          UNION ALL SELECT id, tenant, limit_key, slot, room, had, nth, weight, step FROM second) p
+    SELECT p.id, p.tenant, p.limit_key, p.slot, p.room IS NOT NULL AS is_tenant_limited, (p.turns_used + p.nth) % p.weight AS turn,
+      (p.turns_used + p.nth - 1) / p.weight AS round, p.step, p.nth
+    FROM (SELECT id, tenant, limit_key, slot, room, turns_used, nth, weight, step FROM first_deal
+          UNION ALL SELECT id, tenant, limit_key, slot, room, turns_used, nth, weight, step FROM second_deal) p
     ORDER BY round, step, nth LIMIT wanted
   )
   SELECT array_agg(p.id), array_agg(p.turn), array_agg(p.limit_key), array_agg(p.slot), coalesce(bool_or(p.is_tenant_limited), false), coalesce((array_agg(p.tenant))[count(*)], (SELECT w.tenant FROM walk w ORDER BY w.step DESC LIMIT 1)),

@@ -8,12 +8,12 @@ from sexton.store.database import Postgres
 
 from . import backfills, indexes, planning
 from . import ledger as ledgers
-from .keys import LOCK
+from .advisory_locks import LOCK
+from .migration_lock import Pace, migration_lock
 from .patience import Patience
 from .planning import Plan
 from .reports import Tell, untold
 from .steps import Step
-from .turn import Pace, my_turn
 from .units import SETTINGS, Transaction, titles_of, units
 
 PACE = Pace()
@@ -25,9 +25,9 @@ async def migrate(database: Postgres, *, tell: Tell = untold, pace: Pace = PACE)
     if (await outstanding(database)).is_empty:
         return []
     applied: list[str] = []
-    async with my_turn(database, tell=tell, pace=pace) as turn:
+    async with migration_lock(database, tell=tell, pace=pace) as lock:
         plan = await outstanding(database)  # another process may have done it while we waited
-        patience = Patience(database, turn, tell=tell, pace=pace)
+        patience = Patience(database, lock, tell=tell, pace=pace)
         todo = units(plan)
         for unit in todo:
             if isinstance(unit, Step) and unit.kind == "index":

@@ -7,9 +7,11 @@ from functools import partial
 
 import msgspec
 
+from sexton.domain.wording import counted
+
+from .migration_lock import Pace
 from .planning import Plan
 from .steps import BASELINE, Step
-from .turn import Pace
 from .units import Transaction, units
 
 
@@ -53,7 +55,7 @@ def _transaction(
             )
         elif not has_functions:
             has_functions = True
-            name = f"{len(names)} function{'s' if len(names) > 1 else ''}"
+            name = counted(len(names), "function")
             undo = "not needed, the last release calls the new bodies too"
             yield _lockless(
                 name=name, kind="functions", phase="migrate", transaction=number, locks="no table", undo=undo, functions=names

@@ -12,11 +12,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from sexton.clock import SystemClock
+from sexton.domain.backoff import doubled_s
 from sexton.errors import Contention, SextonError
 from sexton.store.database import Postgres, Session
 
+from .migration_lock import MigrationLock, Pace
 from .reports import Blocker, Retrying, Tell
-from .turn import Pace, Turn
 
 T = TypeVar("T")
 
@@ -28,9 +29,9 @@ class HeldTooLong(Exception):
 class Patience:
     """One per migration."""
 
-    def __init__(self, database: Postgres, turn: Turn, *, tell: Tell, pace: Pace) -> None:
+    def __init__(self, database: Postgres, lock: MigrationLock, *, tell: Tell, pace: Pace) -> None:
         self.database = database
-        self.turn = turn
+        self.lock = lock
         self.tell = tell
         self.pace = pace
         self._clock = SystemClock()
@@ -39,20 +40,20 @@ class Patience:
     async def insist(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
         """Tries until it gets its locks, or until `patience_s` is over: then one line names the session in the way."""
         until = self._clock.monotonic() + self.pace.patience_s
-        pause_s, tries = self.pace.first_pause_s, 0
+        tries = 0
         self._blocker = None
         while True:
             tries += 1
             try:
-                await self.turn.check()
+                await self.lock.check()
                 return await work()
             except (Contention, HeldTooLong) as error:
                 reason = str(error)
+            pause_s = doubled_s(self.pace.first_pause_s, self.pace.longest_pause_s, tries - 1)
             if self._clock.monotonic() + pause_s > until:
                 raise Contention(self._surrender(what, tries, reason))
             self.tell(Retrying(what, tries, pause_s, reason, self._blocker))
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, self.pace.longest_pause_s)
 
     def _surrender(self, what: str, tries: int, reason: str) -> str:
         by = f"; {self._blocker.line} is in the way: end it or wait for it" if self._blocker else ""
@@ -91,4 +92,4 @@ class Patience:
             with suppress(TimeoutError):
                 await asyncio.wait_for(is_over.wait(), min(0.25, self.pace.hold_s / 8))
             if not is_over.is_set():
-                self._blocker = await self.turn.blocker_of(pid) or self._blocker
+                self._blocker = await self.lock.blocker_of(pid) or self._blocker

@@ -30,7 +30,7 @@ class Heard(NamedTuple):
     ends_at: datetime | None  # a sweeper ends it then
 
 
-class Told(NamedTuple):
+class HeldLease(NamedTuple):
     """A run that is about to be ended: its lease at its claim, and the other values that a report needs."""
 
     lease: Lease
@@ -81,11 +81,13 @@ async def hear(
     return Heard(*rows[0]) if rows else None
 
 
-async def leases(connection: Connection, signed: Sequence[SignedLease], *, now: datetime | None = None) -> dict[UUID, Told]:
+async def leases(
+    connection: Connection, signed: Sequence[SignedLease], *, now: datetime | None = None
+) -> dict[UUID, HeldLease]:
     """By run, those whose lease is still valid."""
     runs, tokens = [one.run_id for one in signed], [one.token for one in signed]
     rows = [tuple(row) for row in await connection.fetch(_SQL["leases"], now, runs, tokens)]
-    return {row[0]: Told(Lease(*row[:13]), *row[13:]) for row in rows}
+    return {row[0]: HeldLease(Lease(*row[:13]), *row[13:]) for row in rows}
 
 
 async def recorded(connection: Connection, lease: SignedLease) -> Recorded | None:

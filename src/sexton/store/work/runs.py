@@ -59,7 +59,7 @@ class Recorded(NamedTuple):
     ending: str | None  # of the job, if the attempt was its last
 
 
-class Fate(NamedTuple):
+class RecordedOutcome(NamedTuple):
     recorded: Recorded | None
     held: bool
 
@@ -275,12 +275,14 @@ async def announce_cancel(connection: Connection) -> None:
     await connection.fetch("SELECT pg_notify('sexton_cancel', '')")
 
 
-async def fate(connection: Connection, claimed: Claimed, status: str | None = None) -> Fate:
+async def recorded_outcome(connection: Connection, claimed: Claimed, status: str | None = None) -> RecordedOutcome:
     """The result of an earlier report with this status (None: with any status), after a report that changed nothing."""
     lease, since = claimed.lease, uuid7.hour_before(uuid7.floor(claimed.claimed_at))
-    (row,) = await connection.fetch(_SQL["fate"], lease.run_id, lease.job_id, lease.worker_id, lease.token, since, status)
+    (row,) = await connection.fetch(
+        _SQL["recorded_outcome"], lease.run_id, lease.job_id, lease.worker_id, lease.token, since, status
+    )
     status, reason, ending, held = row
-    return Fate(None if status is None else Recorded(status, reason, ending), held)
+    return RecordedOutcome(None if status is None else Recorded(status, reason, ending), held)
 
 
 async def tell(connection: Connection, worker_id: UUID, progress: Sequence[object], *, now: datetime | None = None) -> None:

@@ -203,7 +203,7 @@ UPDATE sexton.runs r SET cancel_requested_at = coalesce(r.cancel_requested_at, m
 FROM moment m WHERE r.id = ANY ($2::uuid[]) AND r.state = 'running'
 RETURNING r.id, r.worker_id
 
--- name: fate
+-- name: recorded_outcome
 -- After a report that changed nothing: was it recorded before (its reply was lost), or is the lease still valid? A sweeper and
 -- the heartbeat also end attempts of a worker, as lost, timed out or released. Such a row counts as the worker's report only if
 -- its status is the reported one. A `lost` row never counts. The recorded outcome may differ from the reported one:

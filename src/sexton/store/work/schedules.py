@@ -160,10 +160,10 @@ async def to_plan(
 
 
 async def to_plan_now(
-    connection: Connection, ids: Collection[UUID], *, stand_back: bool = True, now: datetime | None = None
+    connection: Connection, ids: Collection[UUID], *, defers_to_newer_data: bool = True, now: datetime | None = None
 ) -> list[ToPlan]:
-    """`stand_back`: returns nothing if a process here has newer time zone data; its planner does it."""
-    rows = await connection.fetch(_SQL["of_ids"], now, list(ids), tzdata_version() if stand_back else None)
+    """`defers_to_newer_data`: returns nothing if a process here has newer time zone data; its planner does it."""
+    rows = await connection.fetch(_SQL["of_ids"], now, list(ids), tzdata_version() if defers_to_newer_data else None)
     return [ToPlan(*row) for row in rows]
 
 
@@ -202,8 +202,8 @@ async def released(connection: Connection, *, partitions: Collection[int], limit
     return [row["job_id"] for row in await connection.fetch(_SQL["released"], list(partitions), limit)]
 
 
-async def crowd(connection: Connection, job_ids: Collection[UUID], *, now: datetime | None = None) -> list[Sibling]:
-    rows = await connection.fetch(_SQL["crowd"], now, list(job_ids))
+async def competing_runs(connection: Connection, job_ids: Collection[UUID], *, now: datetime | None = None) -> list[Sibling]:
+    rows = await connection.fetch(_SQL["competing_runs"], now, list(job_ids))
     return [Sibling(*row) for row in rows]
 
 

@@ -128,7 +128,7 @@ WHERE b.partition = ANY ($1::smallint[]) AND (b.overlap = 2 OR NOT EXISTS (
   SELECT FROM sexton.runs o WHERE o.job_id = b.job_id AND o.overlap = 1 AND (o.state IN ('ready', 'parked', 'running') OR o.token > 0) OFFSET 0))
 LIMIT $2
 
--- name: crowd
+-- name: competing_runs
 -- Locks all live, blocked and due runs of some jobs, in order of due time. Jobs with a run that another session has locked (to
 -- claim, end or edit it) are left out until the next pass, so that no session waits here. Jobs with a fire that is too late are
 -- left out as well: `recall` comes first, otherwise catch-up would find a later one already decided. $1 now, $2 jobs
