@@ -54,6 +54,15 @@ def refuse(text: str, dialect: str | None) -> None:
         )
 
 
+def is_refused(text: str) -> bool:
+    """Whether the line needs a dialect. An older version may have accepted it without one."""
+    try:
+        refuse(text, None)
+    except Invalid:
+        return True
+    return False
+
+
 def warnings(schedule: Schedule, *, after: datetime, seed: str = "") -> list[str]:
     """One warning for each other reading of a line whose dialect is not named, with the next fires of both."""
     if schedule.cron is None or schedule.dialect is not None:
