@@ -79,7 +79,7 @@ SELECT (SELECT count(*) FROM known w WHERE w.alive)::int AS worker_count,
 -- name: lacking
 -- Live workers that could run it, and said that they lack a secret or a setting. $1 now, $2 queue, $3 task
 SELECT w.name, w.lacks FROM sexton.workers w
-WHERE cardinality(w.lacks) > 0 AND NOT w.draining AND $2::text = ANY (w.queues) AND $3::text = ANY (w.tasks)
+WHERE cardinality(w.lacks) > 0 AND NOT w.draining AND NOT w.quarantine AND $2::text = ANY (w.queues) AND $3::text = ANY (w.tasks)
   AND sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), coalesce($1::timestamptz, clock_timestamp()))
 ORDER BY w.name
 
