@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
 
+from sexton.api.resources.batch import FAULTS_LIMIT, _doubts
 from sexton.clock import ManualClock
+from sexton.domain.schedule import schedule
+from sexton.domain.schedule.document import ScheduleDocument
 from sexton.store.database import Postgres
 from tests.api.support import Api, opened, problem
 
@@ -140,3 +144,25 @@ async def test_a_line_keeps_its_reading_when_its_dialect_is_removed(api: Api) ->
     """A7: Monday in Quartz would be Tuesday."""
     job = await api.submit(cron="0 0 12 ? * 2", dialect="quartz")
     problem(await api.http.patch(f"/v1/jobs/{job['id']}", json={"dialect": None}), 422, "invalid", "/cron")
+
+
+async def test_the_warnings_of_a_batch_leave_other_callers_their_turn() -> None:
+    """F1: of 10,000 schedules, and of the first 100 that have a warning."""
+    plain = ScheduleDocument(task="a", schedule=schedule(now=NOW, cron="0 9 * * MON-FRI"))
+    ambiguous = ScheduleDocument(task="a", schedule=schedule(now=NOW, cron=LINE))
+    turns = 0
+
+    async def other_caller() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        other = group.create_task(other_caller())
+        assert await _doubts([plain] * 2_000, NOW) == {}
+        assert turns >= 9
+        found = await _doubts([plain, *[ambiguous] * (FAULTS_LIMIT + 50)], NOW)
+        assert list(found) == list(range(1, FAULTS_LIMIT + 1))
+        assert turns >= FAULTS_LIMIT
+        other.cancel()
