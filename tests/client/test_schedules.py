@@ -84,8 +84,12 @@ def test_an_ambiguous_line_is_a_warning_at_that_line() -> None:
     with pytest.warns(AmbiguousCron, match="croniter reads the seconds last") as caught:
         App().cron("0 0 12 * * 2")(tick)
     assert [warning.filename for warning in caught] == [__file__]
+    task = App("postgresql://localhost/unused").task(tick)
+    for name in ("a", "b", "a"):
+        with pytest.warns(AmbiguousCron, match="croniter"):  # each line, although the rule was read before
+            task.schedule_request(cron="0 0 12 * * 2", name=name)
     App().cron("0 0 12 * * 2", dialect="cron")(tick)
-    with pytest.raises(InvalidSubmission, match="two readings"):
+    with pytest.raises(InvalidSubmission, match="croniter reads the seconds last"):
         App().cron("0 0 12 * * 2", dialect="strict")(tick)
 
 
