@@ -311,6 +311,23 @@ def test_no_two_fires_are_closer_than_the_spacing(cron: str) -> None:
             "Every 2 weeks on Monday and Wednesday at 09:00 from 2026-03-02 09:00, 3 times, Paris time",
         ),
         (
+            {"rrule": "DTSTART:20260302T090000 RRULE:FREQ=DAILY;COUNT=1 RDATE:20260309T090000"},
+            "Every day at 09:00 from 2026-03-02 09:00, once, and 1 more, UTC",
+        ),
+        (
+            {"rrule": "DTSTART:20260302T090000 RRULE:FREQ=MINUTELY;BYHOUR=9"},
+            "Every minute in hour 9 from 2026-03-02 09:00, UTC",
+        ),
+        (
+            {"rrule": "DTSTART:20260302T090000 RRULE:FREQ=HOURLY;BYHOUR=9,10;BYMINUTE=15"},
+            "Every hour in hours 9 and 10 at minute 15 from 2026-03-02 09:00, UTC",
+        ),
+        (
+            {"rrule": "DTSTART:20260302T090000 RRULE:FREQ=MINUTELY;BYMINUTE=0,30;BYSECOND=0,20"},
+            "Every minute at minutes 0 and 30 at seconds 0 and 20 from 2026-03-02 09:00, UTC",
+        ),
+        ({"rrule": "DTSTART:20260302T091500 RRULE:FREQ=HOURLY"}, "Every hour from 2026-03-02 09:15, UTC"),
+        (
             {"cron": "0 9 * * *", "max_fires": 1, "end_at": "2027-01-01T00:00:00Z", "exclude": ["2026-12-25"]},
             "At 09:00, UTC; until 2027-01-01 00:00 UTC; once; not on or in 2026-12-25",
         ),

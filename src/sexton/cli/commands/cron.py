@@ -16,7 +16,7 @@ from .explain import changes, print_fires
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="Explain a cron expression.")
 
-_RRULE = ("FREQ=", "RRULE", "DTSTART")
+_RRULE = ("FREQ=", "RRULE", "DTSTART", "RDATE", "EXDATE", "TZID=")
 
 
 @app.callback()
