@@ -596,7 +596,11 @@ class TestRecurring:
         ]
         code, out, _ = run("cron", "explain", *rule, "--json")
         assert json.loads(out)["fires"] == ["2026-03-07T07:30:00Z", "2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]
-        for rrule in ("FREQ=WEEKLY;BYDAY=MO", "EXDATE:20261120T090000Z FREQ=DAILY;BYHOUR=9", "TZID=America/New_York:FREQ=DAILY"):
+        for rrule in (
+            "FREQ=WEEKLY;BYDAY=MO",
+            "EXDATE:20261120T090000Z FREQ=DAILY;BYHOUR=9",
+            "TZID=America/New_York:FREQ=DAILY",
+        ):
             assert run("cron", "explain", rrule, "-n", "1")[0] == 0
         code, _, err = run("cron", "explain", "0 9 * * *", "--tz", "Berlin")
         assert (code, "did you mean Europe/Berlin?" in err) == (2, True)
