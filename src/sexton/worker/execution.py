@@ -118,6 +118,9 @@ class Execution:
             call = Call.of(claimed, _arguments(claimed) if target is None else {}, target)
             self.context = Context(call, partial(bench.transaction, self), bench.new_output)
             handle = bench.handlers[claimed.task].start(call, self.context)
+        except NotHere as error:  # a script's secret
+            self._end(Snoozed(bench.missing.returned(claimed.run_id, error), str(error)))
+            return
         except SextonError as error:  # a traceback of Sexton's code does not help the user
             plain = msgspec.structs.replace(ErrorInfo.of(error), traceback=None)
             self._end(Failed(plain, permanent=isinstance(error, PermanentError)))
