@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
 
+from sexton.api.resources.batch import FAULTS_LIMIT, _doubts
 from sexton.clock import ManualClock
+from sexton.domain.schedule import schedule
+from sexton.domain.schedule.document import ScheduleDocument
 from sexton.store.database import Postgres
 from tests.api.support import Api, opened, problem
 
@@ -102,10 +106,63 @@ async def test_an_edit_of_the_limits_keeps_the_rule_of_an_older_version(api: Api
     problem(await api.http.patch(path, json={"cron": "0 0 12 ? * 3"}), 422, "invalid", "/cron")
     edited = (await api.http.patch(path, json={"timezone": "Europe/Paris"})).json()
     assert (edited["status"], edited["schedule"][field]) == ("pending", kept)
+    problem(await api.http.patch(path, json={"cron": "0 0 12 ? * 3"}), 422, "invalid", "/cron")
     assert edited["next_fire_at"] is not None
+
+
+@pytest.mark.parametrize("change", [{"max_fires": 5}, {"timezone": "Europe/Paris"}, {"exclude": ["2026-12-25"]}])
+async def test_an_edit_of_the_limits_names_no_dialect(database: Postgres, change: dict[str, object]) -> None:
+    """A7: otherwise the next line that is pasted would be another schedule without a word, and a warning would be gone."""
+    async with opened(database, clock=ManualClock(NOW)) as api:
+        path = f"/v1/jobs/{(await api.submit(cron='0 9 * * 1'))['id']}"
+        edited = await api.http.patch(path, json=change)
+        assert edited.status_code == 200
+        assert "dialect" not in edited.json()["schedule"]
+        problem(await api.http.patch(path, json={"cron": "0 0 12 ? * 2"}), 422, "invalid", "/cron")
+        assert not _is_silent((await api.http.patch(path, json={"cron": LINE})).json()["warnings"])
+        edited = await api.http.patch(path, json={"max_fires": 6})
+        assert not _is_silent(edited.json()["warnings"])
+        assert not _is_silent((await api.http.get(path)).json()["warnings"])
+
+
+async def test_a_dialect_that_an_older_line_needs_is_not_that_of_the_next(database: Postgres) -> None:
+    """A7: one that a person named for the older line is theirs to name again; a line that is sent again keeps it."""
+    async with opened(database, clock=ManualClock(NOW)) as api:
+        job = await api.submit(cron="0 0 12 ? * 2", dialect="cron")
+        path = f"/v1/jobs/{job['id']}"
+        problem(await api.http.patch(path, json={"cron": "0 0 12 ? * 3"}), 422, "invalid", "/cron")
+        same = (await api.http.patch(path, json={"cron": "0 0 12 ? * 2", "max_fires": 5})).json()
+        assert same["schedule"]["dialect"] == "cron"
+        edited = (await api.http.patch(path, json={"cron": LINE})).json()
+        assert "dialect" not in edited["schedule"]
+        assert _shows_both(edited["warnings"])
+        named = (await api.http.patch(path, json={"cron": "0 0 12 ? * 3", "dialect": "quartz"})).json()
+        assert named["schedule"]["dialect"] == "quartz"
 
 
 async def test_a_line_keeps_its_reading_when_its_dialect_is_removed(api: Api) -> None:
     """A7: Monday in Quartz would be Tuesday."""
     job = await api.submit(cron="0 0 12 ? * 2", dialect="quartz")
     problem(await api.http.patch(f"/v1/jobs/{job['id']}", json={"dialect": None}), 422, "invalid", "/cron")
+
+
+async def test_the_warnings_of_a_batch_leave_other_callers_their_turn() -> None:
+    """F1: of 10,000 schedules, and of the first 100 that have a warning."""
+    plain = ScheduleDocument(task="a", schedule=schedule(now=NOW, cron="0 9 * * MON-FRI"))
+    ambiguous = ScheduleDocument(task="a", schedule=schedule(now=NOW, cron=LINE))
+    turns = 0
+
+    async def other_caller() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        other = group.create_task(other_caller())
+        assert await _doubts([plain] * 2_000, NOW) == {}
+        assert turns >= 9
+        found = await _doubts([plain, *[ambiguous] * (FAULTS_LIMIT + 50)], NOW)
+        assert list(found) == list(range(1, FAULTS_LIMIT + 1))
+        assert turns >= FAULTS_LIMIT
+        other.cancel()

@@ -27,6 +27,7 @@ from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.recurrence import Recurrence
 from sexton.domain.schedule.rule import Schedule
 from sexton.errors import DataRefused
+from sexton.operations.cancel import end_schedule
 from sexton.operations.recurring import recurring_jobs
 from sexton.settings import Settings
 from sexton.store.work import declared, jobs
@@ -84,8 +85,12 @@ def test_an_ambiguous_line_is_a_warning_at_that_line() -> None:
     with pytest.warns(AmbiguousCron, match="croniter reads the seconds last") as caught:
         App().cron("0 0 12 * * 2")(tick)
     assert [warning.filename for warning in caught] == [__file__]
+    task = App("postgresql://localhost/unused").task(tick)
+    for name in ("a", "b", "a"):
+        with pytest.warns(AmbiguousCron, match="croniter"):  # each line, although the rule was read before
+            task.schedule_request(cron="0 0 12 * * 2", name=name)
     App().cron("0 0 12 * * 2", dialect="cron")(tick)
-    with pytest.raises(InvalidSubmission, match="two readings"):
+    with pytest.raises(InvalidSubmission, match="croniter reads the seconds last"):
         App().cron("0 0 12 * * 2", dialect="strict")(tick)
 
 
@@ -366,7 +371,7 @@ async def test_a_schedule_that_a_person_paused_stays_paused(app: App) -> None:
     assert (view.status, view.note, view.next_fire_at, view.version) == ("paused", "no mail today", None, 2)
 
 
-async def edit(app: App, name: str, **changes: Any) -> None:
+async def edit(app: App, name: str, /, **changes: Any) -> None:
     """As a person does, by hand."""
     async with (await app.database()).transaction() as connection:
         job = await shown(app, name)
@@ -387,6 +392,43 @@ async def test_an_edit_by_hand_stays_until_the_declaration_changes(app: App) -> 
     declaring(app, a="2h", b="1h")
     assert names(await sync(database, app.registry, OWNER)) == {"updated": ["a"], "overwritten": ["a"], "unchanged": ["b"]}
     assert ((await shown(app, "a")).version, (await shown(app, "a")).payload_json) == (3, "{}")
+    assert names(await sync(database, app.registry, OWNER)) == {"unchanged": ["a", "b"]}
+
+
+async def test_a_schedule_that_was_renamed_by_hand_is_not_created_again(app: App, connection: asyncpg.Connection[Any]) -> None:
+    """A7: the start of a worker once doubled it. A changed declaration gives it its name back."""
+    database = await app.database()
+    declaring(app, a="1h", b="1h")
+    await sync(database, app.registry, OWNER)
+    await edit(app, "a", name="renamed")
+    live = "SELECT name, schedule->>'every' FROM sexton.jobs_recurring WHERE over_at IS NULL ORDER BY name"
+    for prune in (False, True):
+        assert names(await sync(database, app.registry, OWNER, prune=prune)) == {"kept": ["a"], "unchanged": ["b"]}
+        assert [row["name"] for row in await connection.fetch(live)] == ["b", "renamed"]
+    declaring(app, a="2h", b="1h")
+    assert names(await sync(database, app.registry, OWNER)) == {"updated": ["a"], "overwritten": ["a"], "unchanged": ["b"]}
+    assert [tuple(row) for row in await connection.fetch(live)] == [("a", "7200.0"), ("b", "3600.0")]
+    assert names(await sync(database, app.registry, OWNER)) == {"unchanged": ["a", "b"]}
+
+
+async def test_a_renamed_schedule_that_was_cancelled_stays_cancelled(app: App) -> None:
+    database = await app.database()
+    declaring(app, a="1h")
+    await sync(database, app.registry, OWNER)
+    await edit(app, "a", name="renamed")
+    async with database.transaction() as connection:
+        await end_schedule(connection, TESTER, (await shown(app, "renamed")).id, reason="not needed")
+    assert names(await sync(database, app.registry, OWNER)) == {"ended": ["a"]}
+    assert names(await sync(database, app.registry, OWNER, revive=True)) == {"created": ["a"]}
+
+
+async def test_a_schedule_that_was_renamed_to_a_declared_name_is_that_one(app: App) -> None:
+    database = await app.database()
+    declaring(app, a="1h")
+    await sync(database, app.registry, OWNER)
+    await edit(app, "a", name="b")
+    declaring(app, a="1h", b="2h")
+    assert names(await sync(database, app.registry, OWNER)) == {"created": ["a"], "updated": ["b"], "overwritten": ["b"]}
     assert names(await sync(database, app.registry, OWNER)) == {"unchanged": ["a", "b"]}
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 
 import grpc
+import msgspec
 import pytest
 
-from sexton.domain.targets import GrpcTarget, SecretRef
+from sexton.domain.targets import GrpcTarget, SecretRef, needs_of
 from sexton.store.database import Postgres
+from sexton.worker.missing_settings import DELAY_S
+from sexton.worker.other_workers import PATIENCE_S
 from tests.handlers.grpc_server import Shop, shop
 from tests.handlers.target_worker import target_worker
 from tests.rig import Rig
@@ -45,6 +48,27 @@ async def test_from_the_submission_to_the_result(rig: Rig) -> None:
     assert "s3cret-token" not in row["policy"]
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_call_that_one_worker_rejects_is_made_by_another(rig: Rig, host: str) -> None:
+    """F3: in a rolling deploy, before and after its name is resolved. It spends no attempt."""
+    async with shop() as server, target_worker(rig) as old, target_worker(rig, outbound_allow=["localhost:*"]) as new:
+        target = msgspec.structs.replace(charge(server), address=server.address.replace("127.0.0.1", host))
+        job_id = await rig.submit(target, {"userId": 42})
+        await old.take()
+        await old.ends()
+        run = await rig.run(job_id)
+        assert run is not None
+        assert (run["state"], run["attempt"]) == ("waiting", 0)
+        await old.beat()
+        (told,) = await rig.execute("SELECT lacks FROM sexton.workers WHERE lacks <> '{}'")
+        assert set(told["lacks"]) <= needs_of(target)
+        rig.move(DELAY_S[0])
+        await rig.promote()
+        await new.take()
+        await new.ends()
+        assert await rig.status(job_id) == "completed"
+
+
 async def test_every_attempt_carries_the_same_key(rig: Rig) -> None:
     """C6 (b)."""
     async with shop() as server, target_worker(rig, outbound_allow=["127.0.0.1:*"]) as hand:
@@ -68,11 +92,17 @@ async def test_every_attempt_carries_the_same_key(rig: Rig) -> None:
 
 
 async def test_a_target_that_is_not_allowed_is_not_called(rig: Rig) -> None:
-    """F3: loopback is rejected by default, permanently."""
+    """F3: loopback is rejected by default, and permanently after ten minutes; until then a worker that allows it may start."""
     async with shop() as server, target_worker(rig) as hand:
         job_id = await rig.submit(charge(server))
         await hand.take()
-        await hand.report()
+        await hand.ends()
+        assert (await rig.last(job_id)).status == "snoozed"
+        rig.move(PATIENCE_S)
+        await hand.beat()
+        await rig.promote()
+        await hand.take()
+        await hand.ends()
         assert server.calls == []
     (letter,) = await rig.letters()
     assert letter.job_id == job_id

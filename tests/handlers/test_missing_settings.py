@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from yarl import URL
 
 from sexton.domain.subscription import subscription
-from sexton.domain.targets import HttpTarget, SecretRef
+from sexton.domain.targets import HttpTarget, SecretRef, needs_of
 from sexton.errors import NotHere
 from sexton.operations import subscriptions
 from sexton.operations.explain import explain
 from sexton.store.fleet import workers
 from sexton.telemetry.events import SettingMissing
 from sexton.worker.missing_settings import DELAY_S, KEPT_S, NAMES_LIMIT, RUNS_LIMIT, MissingSettings
+from sexton.worker.other_workers import HOSTS_LIMIT, PATIENCE_S, OtherWorkers
 from tests.callers import TESTER
 from tests.handlers.http_target import Server, serving
 from tests.handlers.target_worker import target_worker
@@ -69,7 +72,7 @@ async def test_a_run_goes_to_the_worker_that_has_the_secret(rig: Rig, server: Se
         assert (await rig.letters(), server.received) == ([], [])
         answer = (await why(rig, job_id))["configuration"]
         assert answer.startswith("Secret stripe is missing on ")
-        assert answer.endswith("; other live workers can run it.")
+        assert answer.endswith("; 1 other live worker has not said that it lacks it; it may have it.")
         rig.move(DELAY_S[0])
         await rig.promote()
         await work(having)
@@ -137,18 +140,107 @@ async def test_a_call_that_one_worker_rejects_is_tried_by_another(rig: Rig, serv
         assert await rig.status(job_id) == "completed"
 
 
-async def test_a_call_that_all_live_workers_reject_fails_permanently(rig: Rig, server: Server) -> None:
-    async with target_worker(rig) as one, target_worker(rig) as other:
+async def again(rig: Rig, job_id: UUID, hand: HandWorker, workers: Sequence[HandWorker], *, after_s: float = 0.0) -> None:
+    """The run is due again, while all these workers live, and one of them takes it."""
+    run = await rig.run(job_id)
+    assert run is not None
+    rig.move(max((run["due_at"] - rig.clock.database_now()).total_seconds(), after_s))
+    for one in workers:
+        await one.beat()
+    await rig.promote()
+    await work(hand)
+
+
+@pytest.mark.parametrize("count", [1, 2, 12])
+async def test_a_call_that_all_workers_reject_for_ten_minutes_fails_permanently(rig: Rig, server: Server, count: int) -> None:
+    """Also in a fleet that is so large that a run comes back to the same worker once in a quarter of an hour."""
+    async with AsyncExitStack() as stack:
+        fleet = [await stack.enter_async_context(target_worker(rig)) for _ in range(count)]
         job_id = await rig.submit(HttpTarget(server.url))
-        await work(one)
-        assert (await rig.last(job_id)).status == "snoozed"
-        rig.move(DELAY_S[0])
-        await rig.promote()
-        await work(other)
-        assert await rig.status(job_id) == "failed"
+        await work(fleet[0])
+        begun_at = rig.clock.database_now()
+        for turn in range(1, 40):
+            assert (await rig.last(job_id)).status == "snoozed"
+            await again(rig, job_id, fleet[turn % count], fleet, after_s=60.0)
+            if await rig.status(job_id) == "failed":
+                break
+        assert 600 <= (rig.clock.database_now() - begun_at).total_seconds() <= 660 + 60 * count
         (letter,) = await rig.letters()
         assert letter.permanent
         assert server.received == []
+
+
+async def test_a_call_that_the_only_worker_rejects_waits_for_one_that_starts_later(rig: Rig, server: Server) -> None:
+    """F3: the first step of a rolling deploy. It spends no attempt."""
+    async with target_worker(rig) as old:
+        job_id = await rig.submit(HttpTarget(server.url))
+        await work(old)
+        run = await rig.run(job_id)
+        assert run is not None
+        assert (run["state"], run["attempt"]) == ("waiting", 0)
+        assert (await why(rig, job_id))["configuration"].endswith("; it waits until a worker has it.")
+        rig.move(PATIENCE_S)
+        async with target_worker(rig, outbound_allow=HERE) as new:
+            await again(rig, job_id, old, [old, new])
+            assert (await rig.last(job_id)).status == "snoozed"
+            await again(rig, job_id, new, [old, new])
+            assert await rig.status(job_id) == "completed"
+
+
+async def test_the_hosts_that_are_waited_for_are_bounded(rig: Rig) -> None:
+    """One tenant's jobs with ever new hosts do not come back for ever; hosts that are no longer called make room."""
+    elsewhere, run_id = OtherWorkers(rig.database, clock=rig.clock), UUID(int=1)
+    for n in range(HOSTS_LIMIT):
+        assert await elsewhere(run_id, f"outbound h{n}:80")
+    assert not await elsewhere(run_id, "outbound another:80")
+    assert await elsewhere(run_id, "outbound h0:80")
+    rig.move(KEPT_S)
+    assert await elsewhere(run_id, "outbound another:80")
+
+
+async def test_a_worker_in_quarantine_is_not_another_worker(rig: Rig, server: Server) -> None:
+    """It has the settings of its parent, and takes only suspects."""
+    async with target_worker(rig) as hand:
+        await rig.execute(
+            "INSERT INTO sexton.workers (id, name, queues, tasks, concurrency, started_at, beat_at, quarantine, lacks) "
+            "SELECT gen_random_uuid(), 'child', w.queues, w.tasks, 1, w.started_at, 'infinity', true, '{secret stripe}' "
+            "FROM sexton.workers w"
+        )
+        job_id = await rig.submit(HttpTarget(server.url))
+        await work(hand)
+        await again(rig, job_id, hand, [hand], after_s=PATIENCE_S)
+        assert await rig.status(job_id) == "failed"
+        (me,) = await rig.execute("SELECT name FROM sexton.workers WHERE NOT quarantine")
+        needing = await rig.submit(call(server))
+        assert (await why(rig, needing))["configuration"] == (
+            f"Outbound {HttpTarget(server.url).host_and_port} is missing on {me['name']}; it waits until a worker has it."
+        )
+
+
+async def test_what_was_missing_is_forgotten_after_a_call_that_needed_it(rig: Rig, server: Server, tmp_path: Path) -> None:
+    """A file with the secret has appeared meanwhile."""
+    async with target_worker(rig, outbound_allow=HERE, secrets_dir=tmp_path) as hand:
+        job_id = await rig.submit(call(server))
+        await work(hand)
+        assert hand.worker.missing.names == ["secret stripe"]
+        (tmp_path / "stripe").write_text("sk_live_hush")
+        await again(rig, job_id, hand, [hand], after_s=10.0)
+        assert await rig.status(job_id) == "completed"
+        assert hand.worker.missing.names == []
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("http://bücher.example/x", "outbound xn--bcher-kva.example:80"),
+        ("http://[0:0:0:0:0:0:0:1]/", "outbound ::1:80"),
+        ("https://Billing.Internal/", "outbound billing.internal:443"),
+    ],
+)
+def test_a_host_is_named_as_the_worker_names_it(url: str, name: str) -> None:
+    """Otherwise `why` does not find what the worker has noted."""
+    assert needs_of(HttpTarget(url)) == {name}
+    assert name == f"outbound {URL(url).raw_host}:{URL(url).port}"
 
 
 def test_the_list_of_missing_names_is_bounded_and_expires(rig: Rig) -> None:

@@ -9,6 +9,7 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
+from sexton import Retry
 from sexton.cli.commands.config import described
 from sexton.domain.targets import ScriptTarget
 from sexton.handlers.context import live_output_of
@@ -36,6 +37,19 @@ async def test_from_the_submission_to_the_result(rig: Rig) -> None:
     assert json.loads(execution.result_json or "") == {"greeted": {"name": "Ada; id"}}
     assert execution.output is not None
     assert execution.output.splitlines()[0] == "to Ada; id"
+
+
+async def test_a_worker_without_its_secret_hands_it_back(rig: Rig) -> None:
+    """F3: as with URLs, it spends no attempt. A script finds out before it starts."""
+    script = {**GREET, "environment": {"TOKEN": {"secret": "paypal"}}}
+    async with target_worker(rig, scripts={"greet": script}) as hand:
+        job_id = await rig.submit(ScriptTarget("greet"), {"name": "Ada"}, retry=Retry.never())
+        await hand.take()
+        await hand.report()
+        run = await rig.run(job_id)
+        assert run is not None
+        assert (run["state"], run["attempt"], (await rig.last(job_id)).status) == ("waiting", 0, "snoozed")
+        assert hand.worker.missing.names == ["secret paypal"]
 
 
 async def test_a_command_on_no_allow_list_is_claimed_by_no_worker(rig: Rig) -> None:

@@ -91,6 +91,38 @@ async def test_slots_of_processes_are_counted_separately(connection: Conn, task:
     assert (await links(connection, other, NOW))["worker"].endswith(f"{left}.")
 
 
+async def test_a_draining_worker_is_named_as_the_reason(connection: Conn) -> None:
+    worker_id = await fleet(connection)
+    job_id = await submit(connection, task="a")
+
+    async def drain(one: UUID) -> None:
+        await workers.beat(connection, one, running_count=0, process_running_count=0, draining=True, refused_count=0, now=NOW)
+
+    await drain(worker_id)
+    answer = (await links(connection, job_id, NOW))["worker"]
+    beginning = "No live worker of the queue 'default' takes new runs of the task 'a': "
+    assert answer == f"{beginning}the live worker that knows it is draining."
+    await drain(await fleet(connection))
+    answer = (await links(connection, job_id, NOW))["worker"]
+    assert answer == f"{beginning}the 2 live workers that know it are draining."
+    other = await submit(connection, task="unknown")
+    answer = (await links(connection, other, NOW))["worker"]
+    assert answer == "No live worker of the queue 'default' knows the task 'unknown'."
+
+
+async def test_only_workers_that_may_run_it_decide_which_slots_it_needs(connection: Conn) -> None:
+    """In a rolling deploy the new code runs a task in child processes, and the old does not. Other queues do not count."""
+    plain: dict[str, Any] = {"lease_s": LEASE_S, "process_tasks": [], "process_slots": 0, "now": NOW}
+    child = {**plain, "process_tasks": ["heavy"], "process_slots": 2}
+    await workers.enlist(connection, uuid4(), name="old", queues=["default"], tasks=["heavy"], concurrency=10, **plain)
+    await workers.enlist(connection, uuid4(), name="other", queues=["other"], tasks=["heavy"], concurrency=10, **child)
+    job_id = await submit(connection, task="heavy")
+    assert (await links(connection, job_id, NOW))["worker"] == "1 live worker of the queue 'default' may run it, 10 free slots."
+    await workers.enlist(connection, uuid4(), name="new", queues=["default"], tasks=["heavy"], concurrency=10, **child)
+    answer = (await links(connection, job_id, NOW))["worker"]
+    assert answer == "2 live workers of the queue 'default' may run it, 10 free slots and 2 free process slots."
+
+
 async def test_with_every_process_killed_why_shows_that_nothing_is_promoted_and_since_when(connection: Conn) -> None:
     await fleet(connection)
     job_id = await submit(connection, task="a", delay="5s")

@@ -69,7 +69,7 @@ class ScheduleWay(Protocol):
 class Schedules:
     def __init__(self, pools: Pools, background: Background, clock: Clock) -> None:
         self._pools, self._background, self._clock = pools, background, clock
-        self._rules: dict[tuple[str, str], Schedule] = {}
+        self._rules: dict[tuple[str, str], tuple[Schedule, tuple[str, ...]]] = {}
         self.stand_in: ScheduleWay | None = None
 
     def request(self, template: Template, payload: Any, options: Mapping[str, Any]) -> ScheduleRequest:
@@ -136,17 +136,18 @@ class Schedules:
         """Cached, because most of 50,000 schedules share a few rules. The anchor is left open unless it was given, so that the
         same schedule submitted twice is equal."""
         key = (repr(sorted(fields.items())), seed if "H" in str(fields.get("cron")).upper() else "")
-        rule = self._rules.get(key)
+        rule, doubts = self._rules.get(key, (None, ()))
         if rule is None:
             rule = schedule(now=now, seed=seed, **fields)
-            for doubt in dialects.warnings(rule, after=now, seed=seed):
-                warnings.warn(doubt, AmbiguousCron, stacklevel=_outside())
+            doubts = tuple(dialects.warnings(rule, after=now, seed=seed))
             if fields.get("anchor_at") is None:
                 rule = msgspec.structs.replace(rule, anchor_at=None)
             if len(self._rules) >= _RULES_LIMIT:
                 self._rules.clear()
             if now != _LONG_AGO:
-                self._rules[key] = rule
+                self._rules[key] = rule, doubts
+        for doubt in doubts:
+            warnings.warn(doubt, AmbiguousCron, stacklevel=_outside())
         return rule
 
 

@@ -11,7 +11,7 @@ from sexton.settings import Settings
 
 from .breaker import Patience
 from .context import Call, Context
-from .handle import Handle
+from .handle import Elsewhere, Handle, nowhere
 from .secrets import Secrets
 
 if TYPE_CHECKING:
@@ -22,7 +22,17 @@ NEEDED = ("grpc", "grpc_reflection", "google.protobuf")
 
 
 class LazyGrpcCalls:
-    def __init__(self, settings: Settings, outbound: Outbound, secrets: Secrets, *, clock: Clock, rng: Rng) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        outbound: Outbound,
+        secrets: Secrets,
+        *,
+        clock: Clock,
+        rng: Rng,
+        elsewhere: Elsewhere = nowhere,
+    ) -> None:
+        self._elsewhere = elsewhere
         self._settings, self._outbound, self._secrets, self._clock, self._rng = settings, outbound, secrets, clock, rng
         self._calls: GrpcCalls | None = None
 
@@ -54,4 +64,5 @@ class LazyGrpcCalls:
             patience=Patience(settings.http_host_failures, settings.http_host_rest_s, settings.http_host_rest_max_s),
             descriptors=settings.grpc_descriptors,
             roots=settings.grpc_roots,
+            elsewhere=self._elsewhere,
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 from uuid import UUID
 
-from sexton.errors import SextonError
+from sexton.errors import NotHere, OutboundRefused, SextonError
+from sexton.ids import process_name
 
 from .context import Call, Context
 
@@ -28,6 +29,14 @@ class HandedOver(SextonError):
 
     def __init__(self) -> None:
         super().__init__("handed over: the target ends the run by calling back")
+
+
+async def refuse(elsewhere: Elsewhere, run_id: UUID, host: str, port: int, refused: OutboundRefused) -> NoReturn:
+    """Permanent only if no other worker may allow the call: this worker may be the one whose settings are old."""
+    lacks = f"outbound {host}:{port}"
+    if await elsewhere(run_id, lacks):
+        raise NotHere(lacks, f"worker {process_name()}: {refused}") from None
+    raise refused.with_traceback(None)
 
 
 class Handle(Protocol):

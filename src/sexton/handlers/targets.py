@@ -39,7 +39,7 @@ class TargetHandlers:
         self._outbound = Outbound(settings.outbound_rules)
         self._secrets = Secrets.from_environment(settings.secrets_dir, clock=clock)
         self._http = self._http_calls(settings, clock, rng, callback_token, make_due, elsewhere)
-        self._grpc = LazyGrpcCalls(settings, self._outbound, self._secrets, clock=clock, rng=rng)
+        self._grpc = LazyGrpcCalls(settings, self._outbound, self._secrets, clock=clock, rng=rng, elsewhere=elsewhere)
         self.handlers: Mapping[str, Handler] = {
             HTTP_TASK: self._http,
             **({GRPC_TASK: self._grpc} if self._grpc.is_installed else {}),

@@ -29,7 +29,7 @@ CREATE INDEX dead_letters_to_replay ON sexton.dead_letters USING btree (replay_a
 CREATE TRIGGER bury_recurring BEFORE INSERT ON sexton.dead_letters FOR EACH ROW WHEN ((new.job_id >= '80000000-0000-0000-0000-000000000000'::uuid)) EXECUTE FUNCTION sexton.bury_recurring();
 
 CREATE TABLE sexton.declarations (
-  job_id uuid NOT NULL, digest text NOT NULL,
+  job_id uuid NOT NULL, name text, digest text NOT NULL,
   CONSTRAINT declarations_pkey PRIMARY KEY (job_id)
 );
 

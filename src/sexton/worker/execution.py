@@ -21,7 +21,17 @@ from sexton.domain.fault import Invalid
 from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
 from sexton.domain.run import Claimed, Report, report
-from sexton.errors import LeaseLost, NotHere, PermanentError, RetryLater, SextonError, Snooze
+from sexton.domain.targets import needs_of
+from sexton.errors import (
+    LeaseLost,
+    NotHere,
+    OutboundRefused,
+    PermanentError,
+    RetryLater,
+    SextonError,
+    Snooze,
+    TargetFailed,
+)
 from sexton.handlers.context import Call, Context, ask_to_stop, live_output_of
 from sexton.handlers.handle import HandedOver, Handle, Handler
 from sexton.handlers.live_output import LiveOutput
@@ -34,6 +44,8 @@ from .missing_settings import MissingSettings
 
 _encode = msgspec.json.Encoder().encode
 _one_value = msgspec.json.Decoder(msgspec.Raw).decode
+
+_AFTER_A_CALL = (TargetFailed, RetryLater, PermanentError, HandedOver)  # errors that a target's answer may be
 
 LOST_GRACE_S = 1.0  # short, because another worker may already run the attempt
 
@@ -112,6 +124,9 @@ class Execution:
             call = Call.of(claimed, _arguments(claimed) if target is None else {}, target)
             self.context = Context(call, partial(bench.transaction, self), bench.new_output)
             handle = bench.handlers[claimed.task].start(call, self.context)
+        except NotHere as error:  # a script's secret
+            self._end(Snoozed(bench.missing.returned(claimed.run_id, error), str(error)))
+            return
         except SextonError as error:  # a traceback of Sexton's code does not help the user
             plain = msgspec.structs.replace(ErrorInfo.of(error), traceback=None)
             self._end(Failed(plain, permanent=isinstance(error, PermanentError)))
@@ -226,6 +241,8 @@ class Execution:
 
     def _outcome(self, done: asyncio.Future[Any]) -> Outcome | HandedOver:
         error = asyncio.CancelledError("the handler cancelled itself") if done.cancelled() else done.exception()
+        if error is None or (isinstance(error, _AFTER_A_CALL) and not isinstance(error, OutboundRefused)):
+            self._has_called()
         match error:
             case None:
                 return Succeeded(done.result())  # even if it was asked to stop: the handler has had its effect
@@ -245,6 +262,12 @@ class Execution:
                 return Failed(info_of(error), retry_after_s=_retry_after_s(error))
             case _:
                 return Failed(info_of(error))
+
+    def _has_called(self) -> None:
+        """Its target was called, so this worker has all that the call needs."""
+        missing, lease = self._bench.missing, self.claimed.lease
+        if missing.has_any and lease.policy_json is not None:
+            missing.found(needs_of(lease.policy.target))
 
     def _end(self, outcome: Outcome | HandedOver) -> None:
         for timer in self._timers:

@@ -3,6 +3,7 @@ spends no attempt. The delay doubles with every return of the same run, so that 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import UUID
 
 from sexton.clock import Clock
@@ -11,7 +12,7 @@ from sexton.errors import NotHere
 from sexton.telemetry.events import Emit, SettingMissing
 
 DELAY_S = (1.0, 60.0)  # first and longest
-KEPT_S = 150.0  # longer than two of the longest delays: what is still missing is noted again by then
+KEPT_S = 3_600.0  # a run comes back once a minute, to one worker: all must be asked before the first note expires
 NAMES_LIMIT = 100
 RUNS_LIMIT = 10_000
 
@@ -38,6 +39,15 @@ class MissingSettings:
             self._emit(SettingMissing(error.lacks, str(error)))
         kept = {name: at for name, at in known.items() if now - at < KEPT_S and name != error.lacks}
         self._noted_at = {**dict(list(kept.items())[-NAMES_LIMIT + 1 :]), error.lacks: now}
+
+    def found(self, names: Iterable[str]) -> None:
+        """A call was made that needs these: what was missing is here now."""
+        found = set(names)
+        self._noted_at = {name: at for name, at in self._noted_at.items() if name not in found}
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self._noted_at)
 
     @property
     def names(self) -> list[str]:

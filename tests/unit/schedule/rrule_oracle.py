@@ -88,7 +88,7 @@ def expected(rule: Rule, seen: Window) -> list[datetime]:
     pairs = [
         (at, wall)
         for wall in (*seen.shown, *seen.jumped)
-        if _matches(rule, wall, of_start)
+        if _matches(rule, wall, of_start) and not _is_before_start(rule, wall, seen)
         for at in _instants(rule, wall, seen, begin)
         if at >= begin
     ]
@@ -102,6 +102,11 @@ def expected(rule: Rule, seen: Window) -> list[datetime]:
         pairs += [(one, seen.wall(one))] if one.tzinfo is not None else [(at, one) for at in _instants(fixed, one, seen, FIRST)]
     silent = set(rule.left_out)
     return sorted({at for at, wall in pairs if not {at, wall, wall.date()} & silent})
+
+
+def _is_before_start(rule: Rule, wall: datetime, seen: Window) -> bool:
+    """A wall time that a gap skips, before DTSTART: it does not fire at the end of the gap, which is not before the start."""
+    return rule.start.tzinfo is None and wall < rule.start and wall in seen.jumped
 
 
 def _matches(rule: Rule, wall: datetime, start: datetime) -> bool:
@@ -170,7 +175,7 @@ def drawn(seed: int, name: str, change: datetime) -> Rule:
     def some(values: range, share: float) -> tuple[int, ...]:
         return tuple(sorted(rng.sample(values, rng.randint(1, 3)))) if rng.random() < share else ()
 
-    start = rng.choice([near(), near(1500), moment()])
+    start = rng.choice([near(), near(1500), moment(), seen.wall(change)])
     ending = rng.choice(["never", "count", "count", "until"])
     day = seen.wall(near()).date()
     return Rule(

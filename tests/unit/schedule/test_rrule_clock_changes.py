@@ -85,6 +85,26 @@ def test_count_counts_fires_and_not_wall_times() -> None:
     assert _fires(meeting) == ["08 07:00", "09 06:00", "09 06:30"]  # 02:00 and 02:30 are one fire
 
 
+@pytest.mark.parametrize(
+    ("rrule", "wanted"),
+    [
+        ("DTSTART:20260308T030000 RRULE:FREQ=DAILY;BYHOUR=2;COUNT=2", ["09 06:00", "10 06:00"]),
+        ("DTSTART:20260308T030000 RRULE:FREQ=DAILY;BYHOUR=2,3;COUNT=2", ["08 07:00", "09 06:00"]),
+        ("DTSTART:20260308T030000 RRULE:FREQ=DAILY;BYHOUR=2;UNTIL=20260309T023000", ["09 06:00"]),
+        ("DTSTART:20260308T023000 RRULE:FREQ=DAILY;BYMINUTE=0,15;UNTIL=20260310T000000", ["09 06:00", "09 06:15"]),
+        ("DTSTART:20260308T023000 RRULE:FREQ=DAILY;COUNT=2", ["08 07:00", "09 06:30"]),
+    ],
+)
+def test_a_missing_wall_time_before_dtstart_does_not_fire(rrule: str, wanted: list[str]) -> None:
+    """A2: 02:00 becomes 03:00, which is not before the start; but 02:00 is."""
+    assert _fires(rrule, limit=2) == wanted
+
+
+def test_a_rule_that_has_only_missing_wall_times_before_dtstart_never_fires() -> None:
+    with pytest.raises(Invalid, match="never fires"):
+        _fires("DTSTART:20260308T030000 RRULE:FREQ=DAILY;BYHOUR=0,1,2;UNTIL=20260308T050000")
+
+
 def test_a_fire_that_exdate_excludes_counts() -> None:
     """A2: as in RFC 5545."""
     assert _fires(f"{BACK};COUNT=3 EXDATE:20261101T010000") == ["01 04:00"]

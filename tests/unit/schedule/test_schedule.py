@@ -203,6 +203,26 @@ def test_an_excluded_time_in_the_repeated_hour_ends_in_each_pass(
     assert next_fire(made, after=before) == end
 
 
+@pytest.mark.parametrize(
+    "rule", [{"cron": "*/15 * * * *"}, {"rrule": "FREQ=MINUTELY;INTERVAL=15", "anchor_at": "2026-11-01T04:00:00Z"}]
+)
+def test_an_excluded_time_that_begins_in_the_repeated_hour_ends_with_its_first_pass(rule: dict[str, Any]) -> None:
+    """A2: 06:00 Z is 01:00 again, which is not in the window; the fires are the same wherever the search begins."""
+    made = make(now=NOW, timezone="America/New_York", exclude=["01:30-02:30"], **rule)
+    wanted = [datetime(2026, 11, 1, *at, tzinfo=UTC) for at in ((5, 0), (5, 15), (6, 0), (6, 15), (7, 30), (7, 45))]
+    for after in (wanted[0] + timedelta(minutes=n) for n in range(-10, 160, 5)):
+        left = [at for at in wanted if at > after]
+        assert list(islice(fires(made, after=after), len(left))) == left, after
+    assert last_fire(made, after=wanted[0] - timedelta(days=1), until=wanted[3] + timedelta(minutes=5)) == wanted[3]
+
+
+def test_an_excluded_date_that_begins_before_clocks_go_back_over_midnight_ends_with_the_first_pass() -> None:
+    """A2: at one minute past midnight it is 23:01 of the day before again, and that day is not excluded."""
+    made = make(now=datetime(2005, 1, 1, tzinfo=UTC), cron="*/20 * * * *", timezone="America/St_Johns", exclude=["2005-10-30"])
+    seen = list(islice(fires(made, after=datetime(2005, 10, 30, 1, 45, tzinfo=UTC)), 5))
+    assert [f"{at:%d %H:%M}" for at in seen] == ["30 01:50", "30 02:10", "30 02:50", "30 03:10", "31 03:30"]
+
+
 def test_a_schedule_without_fires_costs_little() -> None:
     """A2: it is rejected after a thousand excluded times in a row, not at the end of time."""
     spent = []
@@ -290,6 +310,23 @@ def test_no_two_fires_are_closer_than_the_spacing(cron: str) -> None:
             {"rrule": "DTSTART:20260302T090000 RRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO,WE;COUNT=3", "timezone": "Europe/Paris"},
             "Every 2 weeks on Monday and Wednesday at 09:00 from 2026-03-02 09:00, 3 times, Paris time",
         ),
+        (
+            {"rrule": "DTSTART:20260302T090000 RRULE:FREQ=DAILY;COUNT=1 RDATE:20260309T090000"},
+            "Every day at 09:00 from 2026-03-02 09:00, once, and 1 more, UTC",
+        ),
+        (
+            {"rrule": "DTSTART:20260302T090000 RRULE:FREQ=MINUTELY;BYHOUR=9"},
+            "Every minute in hour 9 from 2026-03-02 09:00, UTC",
+        ),
+        (
+            {"rrule": "DTSTART:20260302T090000 RRULE:FREQ=HOURLY;BYHOUR=9,10;BYMINUTE=15"},
+            "Every hour in hours 9 and 10 at minute 15 from 2026-03-02 09:00, UTC",
+        ),
+        (
+            {"rrule": "DTSTART:20260302T090000 RRULE:FREQ=MINUTELY;BYMINUTE=0,30;BYSECOND=0,20"},
+            "Every minute at minutes 0 and 30 at seconds 0 and 20 from 2026-03-02 09:00, UTC",
+        ),
+        ({"rrule": "DTSTART:20260302T091500 RRULE:FREQ=HOURLY"}, "Every hour from 2026-03-02 09:15, UTC"),
         (
             {"cron": "0 9 * * *", "max_fires": 1, "end_at": "2027-01-01T00:00:00Z", "exclude": ["2026-12-25"]},
             "At 09:00, UTC; until 2027-01-01 00:00 UTC; once; not on or in 2026-12-25",

@@ -14,6 +14,7 @@ from sexton.api.answers.views import handler
 from sexton.domain.job import Lane, Policy, Submission
 from sexton.domain.job_options import POLICIES, RECURRENCE
 from sexton.domain.schedule import Schedule, schedule
+from sexton.domain.schedule.dialects import is_refused
 from sexton.domain.schedule.document import ScheduleDocument
 from sexton.domain.schedule.recurrence import Recurrence, recurrence_of, seed_of
 from sexton.domain.targets import Target, in_place_of
@@ -95,7 +96,8 @@ def _encoded(document: Any) -> msgspec.Raw | None:
 
 def _schedule(given: dict[str, Any], view: JobView, name: str | None, now: datetime) -> Schedule | msgspec.Raw:
     """An unchanged rule stays as it is, and is not checked again; where only its limits change, its text keeps its meaning.
-    Another kind of rule counts from now, unless `anchor_at` is given."""
+    Another kind of rule counts from now, unless `anchor_at` is given. The dialect `cron` of a line that is refused without it
+    is that line's: another line needs its own."""
     changes = {field: plain_rule(given[field]) for field in RULE_FIELDS if field in given}
     stored = view.schedule_json or "{}"
     if not changes:
@@ -105,6 +107,9 @@ def _schedule(given: dict[str, Any], view: JobView, name: str | None, now: datet
     if kind is not None and kind not in fields:
         for other in (*_KINDS, "anchor_at", "dialect"):
             fields.pop(other, None)
+    is_other_line = kind == "cron" and changes["cron"] != fields.get("cron")
+    if is_other_line and fields.get("dialect") == "cron" and is_refused(fields["cron"]):
+        del fields["dialect"]
     fields |= changes
     rule = {field: value for field, value in fields.items() if value is not None}
     is_known = kind is None and "dialect" not in changes

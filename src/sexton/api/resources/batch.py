@@ -4,11 +4,10 @@ others."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from itertools import islice
 
 import msgspec
 from litestar import Response
@@ -86,7 +85,7 @@ async def submit(request: ApiRequest) -> Response[bytes]:
     now = await _now(state)
     checked = await _judge(state, caller, items, query.on_name, trace_of(request), now)
     warnings = await _judge_tasks(state, checked)
-    doubts = dict(islice(_doubts(checked, now), FAULTS_LIMIT))
+    doubts = await _doubts(checked, now)
     if not query.partial:
         stored: Sequence[Submitted | Refused] = await _together(state, caller, _all_or_none(checked))
     else:
@@ -161,11 +160,19 @@ async def _judge_tasks(state: ApiState, checked: list[Checked]) -> list[str]:
     return []
 
 
-def _doubts(checked: Iterable[Checked], now: datetime) -> Iterator[tuple[int, list[str]]]:
-    """The warnings about a job, by its place in the batch."""
+async def _doubts(checked: Iterable[Checked], now: datetime) -> dict[int, list[str]]:
+    """The warnings about the first `FAULTS_LIMIT` jobs that have any, by their place in the batch. Other callers get their
+    turn."""
+    found: dict[int, list[str]] = {}
     for index, one in enumerate(checked):
+        if index % _YIELD_AFTER == _YIELD_AFTER - 1:
+            await asyncio.sleep(0)
         if isinstance(one, ScheduleDocument) and (doubts := warnings_of(one, after=now)):
-            yield index, doubts
+            found[index] = doubts
+            await asyncio.sleep(0)  # two schedules were searched for their next fires
+            if len(found) == FAULTS_LIMIT:
+                break
+    return found
 
 
 def _all_or_none(checked: Iterable[Checked]) -> list[Document]:

@@ -15,7 +15,7 @@ from sexton.errors import InvalidSubmission
 
 from .explain import changes, print_fires
 
-_RRULE = ("FREQ=", "RRULE", "DTSTART")
+_RRULE = ("FREQ=", "RRULE", "DTSTART", "RDATE", "EXDATE", "TZID=")
 
 
 class WithoutACommand(TyperGroup):

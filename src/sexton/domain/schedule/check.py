@@ -44,7 +44,8 @@ def schedule(
     is_known: bool = False,
 ) -> Schedule:
     """The checked schedule. `now` is the instant of submission; `Invalid` names the field and the fix. `is_known`: the text of
-    the rule was accepted before, and keeps the meaning that it had; what it left open is written into it."""
+    the rule was accepted before, and keeps the meaning that it had; what it left open is written into it, and so is the dialect
+    of a line that would be refused now."""
     now = _instant("now", now)
     if sum(given is not None for given in (cron, rrule, every)) != 1:
         raise Invalid("cron", "give exactly one of cron, rrule and every")
@@ -53,10 +54,10 @@ def schedule(
     if cron is not None:
         named, cron = cron_text.split_zone(cron)
         timezone = _one_zone("cron", named, timezone)
-        if is_known:
-            dialect = dialect or "cron"
-        else:
+        if not is_known:
             dialects.refuse(cron, dialect)
+        elif dialect is None and dialects.is_refused(cron):
+            dialect = "cron"
     elif rrule is not None:
         timezone = _one_zone("rrule", rrule_text.split(rrule).zone, timezone)
         rrule = _completed(rrule, timezone, anchor_at) if is_known else rrule_text.completed(rrule)

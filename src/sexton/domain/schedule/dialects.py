@@ -24,6 +24,8 @@ NamedDialect = Literal[Dialect, "strict"]
 
 _CALL = re.compile(r"\s*(?P<name>cron|rate|at)\s*\((?P<inside>.*?)\)?\s*", re.IGNORECASE | re.DOTALL)
 _NUMERIC_DAY = re.compile(r"(?:^|[,-])[0-9]")
+_NUMBER = re.compile(r"(?<![0-9A-Z#/])[1-7](?![0-9])", re.IGNORECASE)  # of a weekday, not after # or a step
+_FROM_SUNDAY = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _FIRES_SHOWN = 2
 
 
@@ -44,26 +46,38 @@ def refuse(text: str, dialect: str | None) -> None:
     words = text.split()
     if len(words) in (6, 7):
         _refuse_aws(words)
-        _refuse_quartz(words)
+    if len(words) in (5, 6, 7):
+        day = len(words[:6]) - 3
+        _refuse_quartz(words[day], words[day + 2], has_seconds=len(words) > 5)
     if dialect == "strict" and (others := readings(text)):
-        other = others[0]
+        elsewhere = "; ".join(f"{other.program} reads {other.order}, which is {other.text!r} here" for other in others)
         raise Invalid(
-            "cron",
-            f"{len(words)} fields have two readings: the seconds come first here, {other.order} in {other.program}; "
-            f"name dialect cron to keep it, or write {other.text!r} for the other reading",
+            "cron", f"is read with the seconds first here; {elsewhere}. Write that, or name dialect cron to keep the line"
         )
+
+
+def is_refused(text: str) -> bool:
+    """Whether the line needs a dialect. An older version may have accepted it without one."""
+    try:
+        refuse(text, None)
+    except Invalid:
+        return True
+    return False
 
 
 def warnings(schedule: Schedule, *, after: datetime, seed: str = "") -> list[str]:
     """One warning for each other reading of a line whose dialect is not named, with the next fires of both."""
     if schedule.cron is None or schedule.dialect is not None:
         return []
+    others = readings(schedule.cron, seed)
+    if not others:
+        return []
     own = _shown(schedule, after, seed)
     return [
         f"cron {schedule.cron.strip()!r} is read with the seconds first: {own}. {other.program} reads {other.order}: "
         f"{_shown(msgspec.structs.replace(schedule, cron=other.text), after, seed)}. If you mean that, write {other.text!r}. "
         "Name the dialect (cron) to confirm what you write"
-        for other in readings(schedule.cron, seed)
+        for other in others
     ]
 
 
@@ -78,6 +92,8 @@ def readings(text: str, seed: str = "") -> list[Reading]:
     elif len(words) == 7:
         *five, second, year = words
         found.append(Reading("the seconds before the year", "croniter", " ".join([second, *five, year])))
+    if not found:
+        return []
     own = _parsed(text, seed)
     others = [(one, meaning) for one in found if (meaning := _parsed(one.text, seed)) is not None]
     return [one for one, meaning in others if own is not None and meaning != own]
@@ -114,9 +130,10 @@ def _hint(name: str, words: list[str]) -> str:
 
 
 def _from_aws(five: list[str], year: str) -> str:
-    text = " ".join(five if year == "*" else ["0", *five, year])
-    days = ", and weekdays by name: they count from Sunday = 1 there" if _NUMERIC_DAY.search(five[4]) else ""
-    return f"here write {text[:60]}{days}"
+    *others, weekday = five
+    weekday = _NUMBER.sub(lambda found: _FROM_SUNDAY[int(found[0]) - 1], weekday)  # they count from Sunday = 1 there
+    five = [*others, weekday]
+    return f"here write {' '.join(five if year == '*' else ['0', *five, year])[:60]}"
 
 
 def _refuse_aws(words: list[str]) -> None:
@@ -125,11 +142,12 @@ def _refuse_aws(words: list[str]) -> None:
         raise Invalid("cron", f"this looks like AWS EventBridge, with the year last; {_from_aws(words[:5], words[5])}")
 
 
-def _refuse_quartz(words: list[str]) -> None:
-    """`0 0 12 ? * 2`: Monday in Quartz, Tuesday in cron."""
-    if "?" in (words[3], words[5]) and _NUMERIC_DAY.search(words[5]):
+def _refuse_quartz(day: str, weekday: str, *, has_seconds: bool) -> None:
+    """`0 0 12 ? * 2`: Monday in Quartz, Tuesday in cron. With five fields as well, without the seconds or the year."""
+    if "?" in (day, weekday) and _NUMERIC_DAY.search(weekday):
+        dialects = "quartz or cron" if has_seconds else "cron"
         raise Invalid(
             "cron",
-            f"day-of-week {words[5][:20]!r} with ? is Quartz's form, where 1 is Sunday; here 1 is Monday. Name the dialect "
-            "(quartz or cron), or write the day by name, such as MON",
+            f"day-of-week {weekday[:20]!r} with ? is the form of Quartz and AWS, where 1 is Sunday; here 1 is Monday. Name the "
+            f"dialect ({dialects}), or write the day by name, such as MON",
         )

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from sexton.domain.fault import Invalid
 
 from .rule import Window
-from .zone import Dst, instants, wall_of
+from .zone import Dst, end_of_first_pass, instants, wall_of
 
 _TIME = r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?"
 _DAILY = re.compile(rf"{_TIME}-(?:{_TIME}|(24:00(?::00)?))")
@@ -93,6 +93,9 @@ def _daily_end(window: Daily, midnight: datetime, shown: time) -> datetime | Non
 
 
 def _instant(where: ZoneInfo, wall: datetime, after: datetime) -> datetime:
-    """In the hour that repeats when clocks go back, an exclusion has an end in each pass."""
+    """In the hour that repeats when clocks go back, an exclusion has an end in each pass. One that begins within that hour ends
+    with the first pass: the clock then shows times before its begin."""
     found = instants(where, wall, Dst(overlap="both"))
-    return next((at for at in found if at > after), found[-1])
+    end = next((at for at in found if at > after), found[-1])
+    repeats_at = end_of_first_pass(where, after)
+    return end if repeats_at is None else min(end, repeats_at)

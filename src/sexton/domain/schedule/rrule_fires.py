@@ -49,7 +49,8 @@ def _ruled(
         return iter(())
     walls = partial(rule.walls, budget=search_budget)
     begin = max(after, known.start_at - _TICK)
-    found = resolve(walls, where, FOLLOWS_CLOCK if rule.follows_clock else dst, begin, start=known.start_at)
+    zoned = FOLLOWS_CLOCK if rule.follows_clock else dst
+    found = resolve(walls, where, zoned, begin, start=known.start_at, start_wall=_start_wall(rule))
     return found if end_at is None else takewhile(lambda at: at <= end_at, found)
 
 
@@ -71,11 +72,17 @@ def _start_at(rule: Recurrence, where: ZoneInfo, dst: Dst) -> datetime:
     return start_at
 
 
+def _start_wall(rule: Recurrence) -> datetime | None:
+    """The wall time of DTSTART. A rule without one begins at an instant."""
+    return rule.start if rule.start_at is None else None
+
+
 def _last_counted(rule: Recurrence, where: ZoneInfo, dst: Dst, start_at: datetime) -> datetime | None:
     """The last fire of COUNT. A fire that EXDATE removes counts (RFC 5545)."""
     budget = Budget(_COUNT_BUDGET, total=True)
     zoned = FOLLOWS_CLOCK if rule.follows_clock else dst
-    found = resolve(lambda start: rule.unbounded(start, budget), where, zoned, start_at - _TICK, start=start_at)
+    walls = partial(rule.unbounded, budget=budget)
+    found = resolve(walls, where, zoned, start_at - _TICK, start=start_at, start_wall=_start_wall(rule))
     last, counted = None, 0
     for counted, last in enumerate(islice(found, rule.count), 1):  # noqa: B007
         pass

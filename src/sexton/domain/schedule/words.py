@@ -161,14 +161,27 @@ def _recurrence(rule: Recurrence) -> str:
     if rule.freq >= Freq.DAILY:
         times = _times(rule.hours, rule.minutes, rule.seconds)
         parts += f" {times[0].lower()}{times[1:]}"
+    else:
+        parts += _within_days(rule)
     if rule.positions:
         parts += f", of these only number {_listed([str(place) for place in rule.positions])}"
     parts += f" from {_moment(rule.start)}"
     parts += f" until {_moment(rule.until)}" if rule.until else ""
     parts += f" until {_moment(rule.until_at)} UTC" if rule.until_at else ""
-    parts += f", {rule.count:,} times" if rule.count else ""
+    if rule.count:
+        parts += ", once" if rule.count == 1 else f", {rule.count:,} times"
     parts += f", and {len(rule.extra) + len(rule.extra_at)} more" if rule.extra or rule.extra_at else ""
     return parts + (f", except {len(rule.left_out)}" if rule.left_out else "")
+
+
+def _within_days(rule: Recurrence) -> str:
+    """What limits a rule that counts hours, minutes or seconds. A time of its start needs no words: the start is shown."""
+    parts = "" if len(rule.hours) == 24 else f" in {_hour_runs(rule.hours)}"
+    if len(rule.minutes) < 60 and (rule.freq < Freq.HOURLY or rule.minutes != (rule.start.minute,)):
+        parts += f" at {_minutes(rule.minutes)}"
+    if len(rule.seconds) < 60 and (rule.freq < Freq.MINUTELY or rule.seconds != (rule.start.second,)):
+        parts += f" at second{'s' * (len(rule.seconds) > 1)} {_runs(rule.seconds, str)}"
+    return parts
 
 
 def _rule_weekday(day: int, which: int) -> str:

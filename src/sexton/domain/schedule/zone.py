@@ -158,14 +158,25 @@ def instants(where: ZoneInfo, wall: datetime, dst: Dst) -> tuple[datetime, ...]:
             return _utc(wall, before), _utc(wall, after)
 
 
-def resolve(walls: Walls, where: ZoneInfo, dst: Dst, after: datetime, *, start: datetime | None = None) -> Iterator[datetime]:
+def resolve(
+    walls: Walls,
+    where: ZoneInfo,
+    dst: Dst,
+    after: datetime,
+    *,
+    start: datetime | None = None,
+    start_wall: datetime | None = None,
+) -> Iterator[datetime]:
     """The instants of increasing wall times, strictly after `after`, increasing and distinct: wall times that map to
     one instant (in a gap) are one fire. If the rule has a `start` in the second pass of an overlap, its wall times there fire
-    in that pass, because the first is over."""
+    in that pass, because the first is over. If it starts with a wall time, `start_wall`, earlier ones in the same gap do not
+    fire, though the end of the gap is their instant too."""
     last = after
     returning: deque[datetime] = deque()  # the second pass through an overlap, until the first is over
     starts_again = start is not None and bool(start.astimezone(where).fold)
     for wall in walls(_first_wall(where, after)):
+        if start_wall is not None and wall < start_wall and _is_in_gap(where, wall):
+            continue
         found = instants(where, wall, dst)
         if starts_again and start is not None and found and found[-1] < start:
             found = instants(where, wall, dst._replace(overlap="last"))
@@ -181,15 +192,25 @@ def resolve(walls: Walls, where: ZoneInfo, dst: Dst, after: datetime, *, start: 
             yield (last := due)
 
 
+def end_of_first_pass(where: ZoneInfo, instant: datetime) -> datetime | None:
+    """The instant at which the clock goes back, if this one is in the first pass of a repeated hour."""
+    wall = wall_of(where, instant)
+    earlier, later = _offsets(where, wall)
+    if earlier <= later or instant.astimezone(where).fold:
+        return None
+    return _change(where, instant, _utc(wall, later))
+
+
+def _is_in_gap(where: ZoneInfo, wall: datetime) -> bool:
+    before, after = _offsets(where, wall)
+    return before < after
+
+
 def _first_wall(where: ZoneInfo, after: datetime) -> datetime:
     """The earliest wall time that may have an instant after `after`. In the first pass of an overlap this is the start of the
     overlap, because all of its wall times come again."""
-    wall = wall_of(where, after)
-    earlier, later = _offsets(where, wall)
-    if earlier <= later or after.astimezone(where).fold:
-        return wall
-    change = _change(where, after, _utc(wall, later))
-    return (change + later).replace(tzinfo=None)
+    change = end_of_first_pass(where, after)
+    return wall_of(where, after if change is None else change)
 
 
 def _offsets(where: ZoneInfo, wall: datetime) -> tuple[timedelta, timedelta]:

@@ -38,7 +38,8 @@ def needs_of(target: Target | None) -> set[str]:
             refs = [value.secret for value in target.headers.values() if isinstance(value, SecretRef)]
             return {f"secret {name}" for name in [*refs, *target.signed_with]} | {f"outbound {target.host_and_port}"}
         case GrpcTarget():
-            return {f"secret {value.secret}" for value in target.metadata.values() if isinstance(value, SecretRef)}
+            secrets = {f"secret {value.secret}" for value in target.metadata.values() if isinstance(value, SecretRef)}
+            return secrets | {f"outbound {':'.join(map(str, target.host_and_port))}"}
         case _:
             return set()
 

@@ -66,10 +66,12 @@ class HttpTarget(msgspec.Struct, tag_field="type", tag="http", frozen=True, omit
 
     @property
     def host_and_port(self) -> str:
-        """As a worker names them when it refuses the call."""
+        """As a worker names them when it refuses the call: a name in ASCII, an IPv6 address in its shortest form."""
+        from yarl import URL  # only a worker and an explanation need it
+
         try:
-            parts = urlsplit(self.url)
-            return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+            url = URL(self.url)
+            return f"{url.raw_host}:{url.port}"
         except ValueError:
             return ""
 

@@ -18,10 +18,10 @@ from sexton.clock import Clock
 from sexton.domain.fault import Invalid
 from sexton.domain.job import RESULT_BYTES_LIMIT
 from sexton.domain.targets import GrpcTarget, SecretRef
-from sexton.errors import PermanentError, Snooze, TargetFailed
+from sexton.errors import OutboundRefused, PermanentError, Snooze, TargetFailed
 from sexton.handlers.breaker import Breaker, Patience
 from sexton.handlers.context import Call, Context
-from sexton.handlers.handle import Handle
+from sexton.handlers.handle import Elsewhere, Handle, nowhere, refuse
 from sexton.handlers.python.function import TaskHandle
 from sexton.handlers.redaction import hidden, hidden_within, to_hide
 from sexton.ids import Rng
@@ -50,7 +50,8 @@ class Revealing(Protocol):
 
 
 class GrpcCalls:
-    """`descriptors` are files that jobs may name, `roots` the CA certificates for servers."""
+    """`descriptors` are files that jobs may name, `roots` the CA certificates for servers. `elsewhere` tells whether
+    another worker may allow a call that this one refuses."""
 
     def __init__(
         self,
@@ -62,7 +63,9 @@ class GrpcCalls:
         patience: Patience | None = None,
         descriptors: Mapping[str, Path] | None = None,
         roots: Path | None = None,
+        elsewhere: Elsewhere = nowhere,
     ) -> None:
+        self._elsewhere = elsewhere
         self._outbound, self._secrets, self._clock, self._rng = outbound, secrets, clock, rng
         self._patience = patience or Patience()
         self._channels = Channels(roots, clock=clock)
@@ -78,13 +81,19 @@ class GrpcCalls:
             target.check()
         except Invalid as fault:
             raise PermanentError(f"handler.{fault}") from None
-        self._outbound.vet(*target.host_and_port)
         return TaskHandle(asyncio.get_running_loop().create_task(self._call(call, context, target)), context)
 
     async def close(self) -> None:
         await self._channels.close()
 
     async def _call(self, call: Call, context: Context, target: GrpcTarget) -> Any:
+        try:
+            return await self._allowed(call, context, target)
+        except OutboundRefused as refused:  # before any call
+            await refuse(self._elsewhere, call.run_id, *target.host_and_port, refused)
+
+    async def _allowed(self, call: Call, context: Context, target: GrpcTarget) -> Any:
+        self._outbound.vet(*target.host_and_port)
         breaker = self._breaker(target.address)
         rest_s = breaker.rest_left_s(self._clock.monotonic())
         if rest_s > 0:

@@ -15,14 +15,14 @@ from yarl import URL
 from sexton.clock import Clock, host_now
 from sexton.domain.targets import HttpTarget
 from sexton.domain.targets.http import has_status
-from sexton.errors import NotHere, OutboundRefused, PermanentError, SextonError, Snooze
+from sexton.errors import OutboundRefused, PermanentError, SextonError, Snooze
 from sexton.handlers.breaker import PATIENCE, Patience
 from sexton.handlers.context import Call, Context
-from sexton.handlers.handle import Elsewhere, HandedOver, Handle, MakeDue, nowhere
+from sexton.handlers.handle import Elsewhere, HandedOver, Handle, MakeDue, nowhere, refuse
 from sexton.handlers.outbound import Outbound, trusted
 from sexton.handlers.python.function import TaskHandle
 from sexton.handlers.secrets import Secrets
-from sexton.ids import Rng, process_name
+from sexton.ids import Rng
 
 from .answer import Answer, judge, read_body, result_of
 from .error_messages import failure, named
@@ -128,11 +128,7 @@ class HttpCalls:
         return result_of(answer, sent.redacted)
 
     async def _refuse(self, call: Call, url: URL, refused: OutboundRefused) -> None:
-        """Permanent only if no other live worker may allow the call: this worker may be the one whose settings are old."""
-        lacks = f"outbound {url.raw_host}:{url.port}"
-        if await self._elsewhere(call.run_id, lacks):
-            raise NotHere(lacks, f"worker {process_name()}: {refused}") from None
-        raise refused.with_traceback(None)
+        await refuse(self._elsewhere, call.run_id, url.raw_host or "", url.port or 0, refused)
 
     def _postponed(self, parked: Parked, host: Host, call: Call) -> Snooze:
         host.postpone(call.run_id, call.token)

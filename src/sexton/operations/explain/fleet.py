@@ -26,7 +26,7 @@ def scheduler(seen: Evidence) -> Link:
             return Link(
                 "scheduler", False, f"No scheduler and no worker is alive, so nothing is planned or promoted; {when}.", facts
             )
-        helps = "only idle workers plan and promote, what is 5 s overdue"
+        helps = "idle workers plan and promote only what is 5 s overdue"
         return Link("scheduler", False, f"No scheduler is alive, so {helps}; {when}.", facts)
     leads = (
         f"; {fleet.leader} leads its partition"
@@ -46,8 +46,10 @@ def worker(seen: Evidence) -> Link:
         "silent_since": fleet.silent_since,
         "serving_count": fleet.serving_count,
         "knowing_count": fleet.knowing_count,
+        "draining_count": fleet.draining_count,
         "free_slot_count": fleet.free_slot_count,
-        "is_process": fleet.is_process,
+        "free_process_slot_count": fleet.free_process_slot_count,
+        "is_process": fleet.process_knowing_count > 0,
     }
     silent = ""
     if fleet.silent_since is not None:
@@ -57,11 +59,21 @@ def worker(seen: Evidence) -> Link:
         return Link("worker", False, f"No worker is alive{silent}.", facts)
     if fleet.serving_count == 0:
         return Link("worker", False, f"No live worker serves the queue {job.queue!r}{silent}.", facts)
+    if fleet.knowing_count == 0 and fleet.draining_count > 0:
+        those = "the live worker that knows it is draining"
+        if fleet.draining_count > 1:
+            those = f"the {fleet.draining_count:,} live workers that know it are draining"
+        detail = f"No live worker of the queue {job.queue!r} takes new runs of the task {job.task!r}: {those}{silent}."
+        return Link("worker", False, detail, facts)
     if fleet.knowing_count == 0:
         return Link("worker", False, f"No live worker of the queue {job.queue!r} knows the task {job.task!r}{silent}.", facts)
-    kind = "free process slot" if fleet.is_process else "free slot"
-    workers, slots = counted(fleet.knowing_count, "live worker"), counted(fleet.free_slot_count, kind)
-    return Link("worker", True, f"{workers} of the queue {job.queue!r} may run it, {slots}.", facts)
+    free = []
+    if fleet.process_knowing_count < fleet.knowing_count:
+        free.append(counted(fleet.free_slot_count - fleet.free_process_slot_count, "free slot"))
+    if fleet.process_knowing_count > 0:
+        free.append(counted(fleet.free_process_slot_count, "free process slot"))
+    workers = counted(fleet.knowing_count, "live worker")
+    return Link("worker", True, f"{workers} of the queue {job.queue!r} may run it, {' and '.join(free)}.", facts)
 
 
 def quarantine(seen: Evidence, run: LiveRun) -> Link:
@@ -84,7 +96,11 @@ def missing(seen: Evidence) -> Iterator[Link]:
     if not where:
         return
     without = {name for names in where.values() for name in names}
-    is_nowhere = len(without) >= seen.fleet.knowing_count
+    silent_count = seen.fleet.knowing_count - len(without)
     told = "; ".join(f"{what} is missing on {', '.join(names)}" for what, names in sorted(where.items()))
-    then = "it waits until a worker has it" if is_nowhere else "other live workers can run it"
-    yield Link("configuration", not is_nowhere, f"{told[0].upper()}{told[1:]}; {then}.", {"missing": where})
+    then = "it waits until a worker has it"
+    if silent_count == 1:
+        then = "1 other live worker has not said that it lacks it; it may have it"
+    elif silent_count > 1:
+        then = f"{silent_count:,} other live workers have not said that they lack it; one of them may have it"
+    yield Link("configuration", silent_count > 0, f"{told[0].upper()}{told[1:]}; {then}.", {"missing": where})

@@ -98,9 +98,12 @@ async def _declare(
     kept = {name for name in same if known[name].is_live and known[name].is_edited}
     done.ended.extend(sorted(name for name in over if name is not None))
     done.kept.extend(sorted(kept - over))
-    written = await _write(connection, caller, [one for one in documents if one.name not in over | kept], done, now)
+    renamed = {name: one.id for name, one in known.items() if one.is_renamed and one.is_live}
+    changed = [one for one in documents if one.name not in over | kept]
+    written = await _rename_back(connection, caller, [one for one in changed if one.name in renamed], renamed, done, now)
+    written |= await _write(connection, caller, [one for one in changed if one.name not in renamed], done, now)
     done.overwritten.extend(name for name in done.updated if name in known and known[name].is_edited)
-    await declared.record(connection, {job_id: digests[name] for name, job_id in written.items()})
+    await declared.record(connection, written, digests)
     if prune:
         names = [one.name or one.task for one in given]
         for undeclared in await declared.undeclared(connection, caller.actor, names):
@@ -118,6 +121,23 @@ async def _write(
         names.append(one.name or one.task)
     await declared.adopt(connection, [answer.id for answer in written], caller.actor)
     return {one.name or one.task: answer.id for one, answer in zip(documents, written, strict=True)}
+
+
+async def _rename_back(
+    connection: Connection,
+    caller: Caller,
+    documents: Sequence[ScheduleDocument],
+    renamed: Mapping[str, UUID],
+    done: Synced,
+    now: datetime | None,
+) -> dict[str, UUID]:
+    """A changed declaration replaces what a person has edited, the name too. Submitted by name it would be a second
+    schedule."""
+    ids = {one.name or one.task: renamed[one.name or one.task] for one in documents}
+    for one in documents:
+        await recurring_jobs.edit(connection, caller, ids[one.name or one.task], one, now=now)
+    done.updated.extend(ids)
+    return ids
 
 
 def _digest(one: ScheduleDocument, options: object) -> str:

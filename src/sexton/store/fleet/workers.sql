@@ -50,7 +50,7 @@ FROM alive LEFT JOIN LATERAL (
 -- Whether another live worker of a run's queue knows its task, and has not said that it lacks this. $1 now, $2 run, $3 what
 SELECT EXISTS (
   SELECT FROM sexton.runs r JOIN sexton.workers w ON r.queue = ANY (w.queues) AND r.task = ANY (w.tasks) AND w.id <> r.worker_id
-  WHERE r.id = $2 AND NOT w.draining AND ($3::text = ANY (w.lacks)) IS NOT TRUE
+  WHERE r.id = $2 AND NOT w.draining AND NOT w.quarantine AND ($3::text = ANY (w.lacks)) IS NOT TRUE
     AND sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), coalesce($1::timestamptz, clock_timestamp()))
 ) AS is_elsewhere
 

@@ -83,8 +83,10 @@ class Fleet(NamedTuple):
     silent_since: datetime | None  # the last heartbeat of these
     serving_count: int  # of those, on the job's queue
     knowing_count: int  # of those, with its task
-    free_slot_count: int  # of the kind that its task needs
-    is_process: bool  # its task runs in child processes, which have slots of their own
+    draining_count: int  # workers of the queue that know its task, and take no more runs
+    free_slot_count: int  # of those that know it, of the kind that each of them needs for its task
+    process_knowing_count: int  # those that run its task in child processes, which have slots of their own
+    free_process_slot_count: int  # of these
     node_count: int
     last_node_beat_at: datetime | None
     leader: str | None

@@ -55,7 +55,7 @@ WITH moment AS MATERIALIZED (
 ), known AS MATERIALIZED (
   SELECT w.*, sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), moment.now) AS alive FROM sexton.workers w, moment
 ), serving AS MATERIALIZED (
-  SELECT $3::text = ANY (w.tasks) AS knows, w.draining, greatest(0, CASE
+  SELECT $3::text = ANY (w.tasks) AS knows, w.draining, ($3 = ANY (w.process_tasks)) IS TRUE AS in_process, greatest(0, CASE
     WHEN $3 = ANY (w.process_tasks) THEN w.process_slots - w.process_running_count
     ELSE w.concurrency - w.process_slots - (w.running_count - w.process_running_count) END) AS free_count
   FROM known w WHERE w.alive AND NOT w.quarantine AND $2::text = ANY (w.queues)
@@ -68,8 +68,10 @@ SELECT (SELECT count(*) FROM known w WHERE w.alive)::int AS worker_count,
   (SELECT max(w.beat_at) FROM known w WHERE NOT w.alive AND w.lost_at IS NULL) AS silent_since,
   (SELECT count(*) FROM serving)::int AS serving_count,
   (SELECT count(*) FROM serving s WHERE s.knows AND NOT s.draining)::int AS knowing_count,
+  (SELECT count(*) FROM serving s WHERE s.knows AND s.draining)::int AS draining_count,
   (SELECT coalesce(sum(s.free_count), 0) FROM serving s WHERE s.knows AND NOT s.draining)::int AS free_slot_count,
-  EXISTS (SELECT FROM known w WHERE w.alive AND $3 = ANY (w.process_tasks)) AS is_process,
+  (SELECT count(*) FROM serving s WHERE s.knows AND NOT s.draining AND s.in_process)::int AS process_knowing_count,
+  (SELECT coalesce(sum(s.free_count), 0) FROM serving s WHERE s.knows AND NOT s.draining AND s.in_process)::int AS free_process_slot_count,
   (SELECT count(*) FROM scheduling n WHERE n.alive)::int AS node_count,
   (SELECT max(n.beat_at) FROM scheduling n) AS last_node_beat_at,
   (SELECT min(n.name) FROM scheduling n WHERE n.alive AND n.leads) AS leader
@@ -77,7 +79,7 @@ SELECT (SELECT count(*) FROM known w WHERE w.alive)::int AS worker_count,
 -- name: lacking
 -- Live workers that could run it, and said that they lack a secret or a setting. $1 now, $2 queue, $3 task
 SELECT w.name, w.lacks FROM sexton.workers w
-WHERE cardinality(w.lacks) > 0 AND NOT w.draining AND $2::text = ANY (w.queues) AND $3::text = ANY (w.tasks)
+WHERE cardinality(w.lacks) > 0 AND NOT w.draining AND NOT w.quarantine AND $2::text = ANY (w.queues) AND $3::text = ANY (w.tasks)
   AND sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), coalesce($1::timestamptz, clock_timestamp()))
 ORDER BY w.name
 

@@ -21,13 +21,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Known(NamedTuple):
-    """The newest schedule of a name."""
+    """The schedule that a name belongs to."""
 
     id: UUID
     digest: str | None  # of what the code declared last; null: nothing, or by a release that did not record it
     is_live: bool
     is_pruned: bool
     is_edited: bool  # its last change was not made by a sync
+    is_renamed: bool  # it was declared with the name, and has another now
 
 
 class Undeclared(NamedTuple):
@@ -53,9 +54,9 @@ async def known(connection: Connection, names: Collection[str]) -> dict[str, Kno
     return {row["name"]: Known(*row[1:]) for row in rows}
 
 
-async def record(connection: Connection, digests: Mapping[UUID, str]) -> None:
-    """What the code declares now, by schedule."""
-    await connection.fetch(_SQL["record"], list(digests), list(digests.values()))
+async def record(connection: Connection, ids: Mapping[str, UUID], digests: Mapping[str, str]) -> None:
+    """What the code declares now, by name."""
+    await connection.fetch(_SQL["record"], list(ids.values()), list(ids), [digests[name] for name in ids])
 
 
 async def adopt(connection: Connection, ids: Collection[UUID], mark: str) -> None:
