@@ -18,8 +18,8 @@ from sexton.settings import Settings
 from sexton.store.fleet import workers as fleet
 from sexton.store.work import runs
 from sexton.telemetry.events import DeclaredLost, QuarantineLost, QuarantineStarted
-from sexton.worker.confined import LEAVE_S, Confined, Idleness
-from sexton.worker.quarantine import DELAY_S_MAX, LOOK_S, REST_S, SPREAD_S, ChildProcess, Command, Ended, Quarantine
+from sexton.worker.confined import HANDED_BACK, LEAVE_S, Confined, Idleness
+from sexton.worker.quarantine import CHECK_S, DELAY_S_MAX, LOOK_S, REST_S, SPREAD_S, ChildProcess, Command, Ended, Quarantine
 from sexton.worker.worker import Worker
 from tests.rig import LONG_S, Between, HandWorker, Rig, Stage
 
@@ -205,13 +205,21 @@ class TestTheParent:
         child = await parent.with_child()
         hand = await confined(rig)
         child.worker_id = hand.worker.worker_id
-        parent.quarantine.suspects_wait()
-        await parent.passes()
+        await parent.passes(CHECK_S)
         assert not child.is_killed
         await rig.execute("UPDATE sexton.workers SET lost_at = now() WHERE id = $1", child.worker_id)
-        parent.quarantine.suspects_wait()
-        await parent.passes()
-        assert child.is_killed
+        await parent.passes(CHECK_S)
+        assert child.is_killed, "also if no other suspect waits"
+
+    async def test_the_next_begins_at_once_after_one_that_has_named_its_suspect(self, rig: Rig) -> None:
+        """It has given back what it held, so it ends with nothing. That is no reason to wait."""
+        await suspects(rig)
+        parent = Parent(rig)
+        child = await parent.with_child()
+        for number in range(2, 9):
+            child.dies(HANDED_BACK)
+            await parent.passes()
+            assert child.rounds == number
 
     async def test_a_death_during_an_outage_of_the_database_is_not_forgotten(self, rig: Rig) -> None:
         between = Between(rig.database)

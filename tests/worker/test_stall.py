@@ -18,14 +18,15 @@ from sexton.clock import SystemClock
 from sexton.errors import Contention
 from sexton.handlers.context import Context
 from sexton.registry import Definition, Registry
-from sexton.telemetry.events import Event, LoopStalled, StallFound, StallHandedBack
+from sexton.telemetry.events import Event, ExitForced, LoopStalled, StallFound, StallHandedBack
 from sexton.worker import stack, stack_dump, standstill
 from sexton.worker.execution import Phase
+from sexton.worker.heartbeat import LastResort
 from sexton.worker.holdings import Holdings
 from sexton.worker.pulse import Pulse
 from sexton.worker.stack_dump import StackDump
 from sexton.worker.standstill import Standstill
-from tests.rig import LONG_S, Between, HandWorker, Rig, settle
+from tests.rig import LEASE_S, LONG_S, Between, HandWorker, Rig, settle
 
 STALL_S = 4.0
 ID = UUID(int=1)
@@ -41,10 +42,12 @@ async def guilty(_ctx: Context) -> None:
 
 
 async def stalled(
-    rig: Rig, *, innocents: int = 3, database: Between | None = None, **options: Any
+    rig: Rig, *, innocents: int = 3, database: Between | None = None, last_resort: LastResort | None = None, **options: Any
 ) -> tuple[HandWorker, list[Any]]:
     """A worker with one run that blocks the loop and some harmless ones. The first id is that of the blocking run."""
-    hand = await rig.worker(innocent, guilty, tasks=(), database=database, worker_concurrency=innocents + 1)
+    hand = await rig.worker(
+        innocent, guilty, tasks=(), database=database, last_resort=last_resort, worker_concurrency=innocents + 1
+    )
     ids = [await rig.submit("guilty", timeout=0, **options), *await rig.submit_many(innocents, "innocent", timeout=0)]
     await hand.take()
     await settle()
@@ -216,6 +219,51 @@ class TestABlockedLoop:
         await look_on(rig, hand, 0.5)
         assert await rig.state(culprit) == "ready"
         assert len(rig.of(LoopStalled)) == 1
+
+
+class TestABlockThatDoesNotEnd:
+    async def test_in_quarantine_the_process_ends_when_its_runs_are_handed_back(self, rig: Rig) -> None:
+        """Rule "suspects apart": no innocent run is left in it, and its parent starts the next one."""
+        ends: list[ExitForced] = []
+        hand, (culprit, *others) = await stalled(rig, last_resort=LastResort(ends.append, 0.0, is_confined=True))
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S)
+        assert ends == [], "not before"
+        await look_on(rig, hand, 1.0)
+        assert await rig.statuses(culprit) == ["lost"]
+        assert [await rig.statuses(job_id) for job_id in others] == [["released"]] * 3
+        assert "in task guilty, run " in (ends[0].stuck_at or "")
+
+    async def test_an_ordinary_worker_gives_it_the_time_of_its_lease_and_of_a_stop(self, rig: Rig) -> None:
+        """Rule "leave in bounded time": the supervisor starts a new worker only if this one has ended."""
+        ends: list[ExitForced] = []
+        hand, _ = await stalled(rig, last_resort=LastResort(ends.append, 50.0))
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S + LEASE_S + 49.0)
+        assert ends == []
+        await look_on(rig, hand, 2.0)
+        assert ends[0].limit_s == STALL_S + LEASE_S + 50.0
+        assert "in task guilty, run " in (ends[0].stuck_at or "")
+
+    async def test_also_if_no_handler_can_be_named(self, rig: Rig) -> None:
+        """A callback that blocks the loop is no task."""
+        ends: list[ExitForced] = []
+        hand, _ = await stalled(rig, last_resort=LastResort(ends.append, 50.0))
+        block(hand, None)
+        await look_on(rig, hand, STALL_S + LEASE_S + 51.0)
+        assert len(rig.of(LoopStalled)) == 1
+        assert ends != []
+
+    async def test_a_loop_that_is_back_or_a_pause_of_the_process_ends_nothing(self, rig: Rig) -> None:
+        ends: list[ExitForced] = []
+        hand, _ = await stalled(rig, last_resort=LastResort(ends.append, 50.0))
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, 40.0)
+        hand.worker.pulse.felt_at = rig.clock.monotonic()
+        await look_on(rig, hand, 40.0)
+        rig.move(3600)
+        await look_on(rig, hand, 1.0)
+        assert ends == []
 
 
 HELD = """Timeout (0:00:01)!

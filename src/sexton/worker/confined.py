@@ -23,6 +23,7 @@ from sexton.ids import process_id
 
 from .holdings import Holdings
 
+HANDED_BACK = 75  # the exit code of a worker that has named the suspect that blocked it, and has given back the others
 LEAVE_S = 30.0  # without a suspect
 POLL_S = 0.2  # between two claims: the next suspects may start as soon as the last ones are reported
 _LOOK_S = 1.0

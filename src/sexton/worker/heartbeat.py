@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from sexton.clock import Clock
@@ -23,7 +23,7 @@ from sexton.operations.caller import SCHEDULER
 from sexton.store.database import Connection, Database, client_end
 from sexton.store.fleet import workers
 from sexton.store.work import runs
-from sexton.telemetry.events import Emit, LoopStalled, Reconciled, StallHandedBack
+from sexton.telemetry.events import Emit, ExitForced, LoopStalled, Reconciled, StallHandedBack
 
 from . import stall
 from .execution import Execution, Phase
@@ -40,6 +40,7 @@ FORCE_S = 0.5
 IDLE_BEAT_S_MAX = 2.0  # rule "any node does overdue work": a heartbeat also looks for work for an idle worker
 AGAIN_S = 0.1  # after an answer over a session that has ended since
 APART_S = 0.25  # if comparing all leases takes longer than this, it must not delay the heartbeat
+ADVICE = "make the handler a plain function, or give it process=True"
 OVERDUE_S = 5.0  # rule "any node does overdue work": an idle worker does what schedulers have not done for this long
 
 
@@ -78,6 +79,14 @@ class Owner(Protocol):
         """A heartbeat sent at `sent_at` has seen whether there is work."""
 
 
+class LastResort(NamedTuple):
+    """Ends the process if a handler blocks the event loop for ever: a supervisor sees only a process that has ended."""
+
+    end: Callable[[ExitForced], object]  # from any thread
+    limit_s: float  # how long the process may take to stop, added to the lease
+    is_confined: bool = False  # in quarantine: as soon as its runs are handed back
+
+
 class Heartbeat:
     name = "heartbeat"
 
@@ -96,6 +105,7 @@ class Heartbeat:
         clock: Clock,
         emit: Emit,
         rng: Rng,
+        last_resort: LastResort | None = None,
     ) -> None:
         """`post` passes a call to the event loop."""
         self._database, self._owner, self._holdings, self._pulse, self._post = database, owner, holdings, pulse, post
@@ -107,6 +117,7 @@ class Heartbeat:
         self._stall = StallWatch(pulse, holdings, loop_stall_s=loop_stall_s, clock=clock)
         self._blocker: Blocker | None = None  # of the present stall
         self._is_handed_back = False
+        self._last_resort = last_resort
         self._comparing = DutyCycle()  # for reading all leases of this worker from the database
         self._cut_short_count = 0  # how many of the interrupted claims were reconciled
         self._session = OwnSession(lease_s=lease_s, clock=clock)
@@ -141,6 +152,7 @@ class Heartbeat:
         workers may soon claim the runs of this one, so it stops them first. The reports wait until the database is reachable
         again. Called regularly, because a heartbeat may also hang."""
         self._stall.look()
+        self._end_if_stuck()
         elapsed_s = self._clock.monotonic() - self._beat_sent_at
         for execution in self._holdings.all():
             lease_s = max(self._lease_s, execution.lease_s or 0.0)
@@ -271,6 +283,21 @@ class Heartbeat:
             execution.ask_to_stop()  # a function in a thread sees it before the loop is back
         run_id = self._blocker.execution.claimed.run_id
         self._emit(StallHandedBack(self._owner.worker_id, run_id, count))
+
+    def _end_if_stuck(self) -> None:
+        """Rule "leave in bounded time": a worker in quarantine ends when its runs are handed back: its parent starts the next
+        one. Another worker waits until its lease is over for every run that it still has, and then as long as a stop may take."""
+        resort, blocked_s = self._last_resort, self._stall.blocked_s
+        if resort is None or not blocked_s:
+            return
+        limit_s = 0.0 if resort.is_confined else self._loop_stall_s + self._lease_s + resort.limit_s
+        if blocked_s < limit_s or not (self._is_handed_back or (self._blocker is None and not resort.is_confined)):
+            return
+        stuck_at = self._stall.place()
+        if self._blocker is not None:
+            claimed = self._blocker.execution.claimed
+            stuck_at = f"{stuck_at}, in task {claimed.task}, run {claimed.run_id}"
+        resort.end(ExitForced((), (), stuck_at, limit_s, ADVICE))
 
     async def _return_the_unheard(self) -> int:
         """Leases of claims whose reply waits for the loop. The intake drops them when the loop is back."""

@@ -30,7 +30,7 @@ from sexton.telemetry.events import EditsKept, EditsOverwritten, Emit, ServiceFa
 from . import standstill
 from .confined import Confined, Idleness
 from .early_retry import EarlyRetry
-from .heartbeat import OwnThread, idle_beat_s
+from .heartbeat import LastResort, OwnThread, idle_beat_s
 from .own_session import WATCH_AFTER_S
 from .process_guard import ProcessGuard
 from .quarantine import ChildProcess, Command, Quarantine
@@ -60,13 +60,14 @@ class WorkerProcess:
         quarantine: Command | None = None,
         confined: Confined | None = None,
         leaves: Callable[[], None] = lambda: None,
+        last_resort: LastResort | None = None,
     ) -> None:
         """`transactions` is a second pool, for the handlers' own transactions. `direct_url` was verified to be a direct
         connection; without one, the worker polls. `sync` writes the schedules that the app's code declares. `targets` are the
         tasks other than Python functions; the caller closes them. They pass runs to `early_retry`, if there is one.
         `quarantine` starts a child for suspects; `confined`: this process is such a child. `leaves` is called when the worker
-        begins to drain, for whatever reason."""
-        self._leaves = leaves
+        begins to drain, for whatever reason. `last_resort` ends the process if its event loop stays blocked."""
+        self._leaves, self._last_resort = leaves, last_resort
         self._sync, self._early_retry = sync, early_retry
         self._database, self._settings, self._direct_url = database, settings, direct_url
         self._registry = registry
@@ -248,7 +249,7 @@ class WorkerProcess:
             emit=self._emit,
             rng=self._rng,
         )
-        heartbeat = self.worker.make_heartbeat(database, loop.call_soon_threadsafe)
+        heartbeat = self.worker.make_heartbeat(database, loop.call_soon_threadsafe, self._last_resort)
         loop.call_soon_threadsafe(self.worker.hear, "")  # from now on the worker may claim
         self._beat_soon = partial(own_loop.call_soon_threadsafe, wake)
         beating = self._repeat(heartbeat, wake)

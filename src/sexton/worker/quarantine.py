@@ -24,8 +24,9 @@ from sexton.store.fleet import workers
 from sexton.store.work import runs
 from sexton.telemetry.events import Emit, QuarantineLost, QuarantineStarted
 
-from .confined import Place
+from .confined import HANDED_BACK, Place
 
+CHECK_S = 1.0  # between two questions whether the child was declared lost
 LOOK_S = 0.1  # between two looks at a living child
 REST_S = 60.0  # without suspects
 SPREAD_S = 0.5  # the workers of a fleet hear of suspects together: most of them need not start a child for one suspect
@@ -180,6 +181,7 @@ class Quarantine:
         self._failure_count = 0  # consecutive workers that died without a suspect
         self._is_next_due = False
         self._is_closing = False
+        self._checked_at = clock.monotonic()
 
     def suspects_wait(self) -> None:
         """A heartbeat has seen that suspects wait for a worker with these queues and tasks."""
@@ -203,8 +205,8 @@ class Quarantine:
         if self._is_next_due and self._clock.monotonic() >= self._not_before:
             self._is_next_due = False
             self._child.begin_next()
-        elif self._suspects_wait and not self._is_closing:
-            self._suspects_wait = False
+        elif not self._is_closing and self._clock.monotonic() - self._checked_at >= CHECK_S:
+            self._checked_at = self._clock.monotonic()
             await self._check(self._child)
         return LOOK_S
 
@@ -252,14 +254,15 @@ class Quarantine:
             reason = f"its worker in quarantine {how}"
             now = self._clock.database_now()
             was_lost = await workers.declare_ended(connection, ended.worker_id, reason=reason, now=now)
-        if ended.exit_code == 0 or held:
+        found_one = bool(held) or ended.exit_code == HANDED_BACK
+        if ended.exit_code == 0 or found_one:
             self._failure_count = 0
         else:
             self._failure_count += 1
             delay_s = min(DELAY_S_MIN * 2.0 ** min(self._failure_count - 1, 10), DELAY_S_MAX)
             self._not_before = self._clock.monotonic() + delay_s
         self._is_next_due = True
-        self._suspects_wait = self._suspects_wait or bool(held)
+        self._suspects_wait = self._suspects_wait or found_one
         if ended.exit_code != 0 or was_lost:
             self._emit(QuarantineLost(ended.worker_id, ended.pid, how, tuple(one.run_id for one in held)))
             self._read_dumps()

@@ -29,7 +29,7 @@ from .confined import POLL_S, Confined
 from .deadlines import Deadlines, Timers
 from .empty_queues import EmptyQueueFilter
 from .execution import Bench, Execution, Phase
-from .heartbeat import Heartbeat, idle_beat_s
+from .heartbeat import Heartbeat, LastResort, idle_beat_s
 from .holdings import Holdings
 from .intake import Intake, Slots
 from .missing import Missing
@@ -185,7 +185,9 @@ class Worker:
         }
         return {**functions, **self._targets}
 
-    def make_heartbeat(self, database: Database, post: Callable[[Callable[[], None]], object]) -> Heartbeat:
+    def make_heartbeat(
+        self, database: Database, post: Callable[[Callable[[], None]], object], last_resort: LastResort | None = None
+    ) -> Heartbeat:
         """With its own database, because it runs in its own thread; `post` passes its calls to the event loop."""
         self._heartbeat = Heartbeat(
             database,
@@ -200,6 +202,7 @@ class Worker:
             clock=self._clock,
             emit=self._emit,
             rng=self._rng,
+            last_resort=last_resort,
         )
         return self._heartbeat
 

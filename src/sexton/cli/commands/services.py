@@ -32,9 +32,10 @@ from sexton.service import insist, unless_stopped
 from sexton.store.database import SHARED, Postgres
 from sexton.store.work import callbacks
 from sexton.telemetry import logs
-from sexton.worker.confined import Confined, Place, begin, confine
+from sexton.worker.confined import HANDED_BACK, Confined, Place, begin, confine
 from sexton.worker.early_retry import EarlyRetry
 from sexton.worker.elsewhere import Elsewhere
+from sexton.worker.heartbeat import LastResort
 from sexton.worker.process import WorkerProcess
 from sexton.worker.quarantine import Command
 
@@ -167,6 +168,9 @@ async def run_worker(
             quarantine=_quarantine_command(on, registry, options) if confined is None else None,
             confined=confined,
             leaves=lambda: departure.within(stop_limit_s(on.settings)),
+            last_resort=LastResort(
+                partial(departure.at_once, code=HANDED_BACK if confined else 1), stop_limit_s(on.settings), confined is not None
+            ),
         ).run(stop)
     finally:
         await targets.close()
