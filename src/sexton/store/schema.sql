@@ -383,7 +383,7 @@ FUNCTION sexton.finish_each(reports jsonb, at timestamp with time zone DEFAULT N
 
 FUNCTION sexton.finish_runs(reports jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(run_id uuid, execution_id uuid, state text) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 1d220e550a61e15c0b4d824f2aac000b;
+  BODY md5 633235dd4c906bdfa53a0fb84a515dc8;
 
 FUNCTION sexton.give_back(slot_keys text[], numbers integer[], run_ids uuid[])
   RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
