@@ -64,6 +64,20 @@ def task_of(hand: HandWorker, name: str) -> Any:
     return execution._handle.done  # type: ignore[union-attr]
 
 
+async def is_lost(rig: Rig) -> None:
+    """A sweeper declares the worker lost, and takes back what it still has."""
+    sweeper = rig.sweeper()
+    for _ in range(2 * round(LEASE_S)):
+        rig.move(1.0)
+        await sweeper.run_once()
+
+
+async def charged(rig: Rig, job_id: UUID) -> int:
+    run = await rig.run(job_id)
+    assert run is not None
+    return int(run["lost_count"])
+
+
 async def look_on(rig: Rig, hand: HandWorker, span_s: float) -> None:
     """As the heartbeat's thread does: it sends heartbeats until it knows the run, then it stops."""
     for _ in range(round(span_s / 0.5)):
@@ -189,6 +203,57 @@ class TestABlockedLoop:
         block(hand, task_of(hand, "guilty"))
         await look_on(rig, hand, STALL_S + 0.5)
         assert await rig.state(ended) == "running"
+
+    async def test_a_run_that_had_ended_before_is_not_charged_if_the_worker_is_lost(self, rig: Rig) -> None:
+        """Rule "suspects apart": its report waits for the loop. The others are handed back, but it was not alone."""
+        hand, (culprit, ended, *_) = await stalled(rig)
+        execution = next(each for each in hand.held if each.claimed.lease.job_id == ended)
+        execution.phase = Phase.REPORTING
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S + 0.5)
+        await is_lost(rig)
+        assert (await charged(rig, culprit), await charged(rig, ended)) == (1, 0)
+        assert "the worker held 3 other runs" in ((await rig.last(ended)).reason or "")
+
+    async def test_nor_is_one_that_its_own_transaction_is_about_to_end(self, rig: Rig) -> None:
+        hand, (culprit, locked, *_) = await stalled(rig)
+        execution = next(each for each in hand.held if each.claimed.lease.job_id == locked)
+        execution.ending = True
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S + 0.5)
+        await is_lost(rig)
+        assert (await charged(rig, culprit), await charged(rig, locked)) == (1, 0)
+
+    async def test_a_heartbeat_ends_the_count_of_a_hand_back(self, rig: Rig) -> None:
+        """What the worker holds later, it may hold alone."""
+        hand, (_, ended, *_) = await stalled(rig)
+        execution = next(each for each in hand.held if each.claimed.lease.job_id == ended)
+        execution.phase = Phase.REPORTING
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S + 0.5)
+        await hand.beat()
+        await is_lost(rig)
+        assert await charged(rig, ended) == 1
+
+    async def test_a_locked_run_is_handed_back_when_the_lock_is_gone(self, rig: Rig) -> None:
+        between = Between(rig.database)
+        hand, ids = await stalled(rig, database=between)
+        left = 3
+
+        async def locked() -> None:
+            nonlocal left
+            left -= 1
+            if left:
+                between.before("finish", locked)
+            raise Contention("canceling statement due to lock timeout")
+
+        between.before("finish", locked)
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S + 0.5)
+        assert "running" in [await rig.state(job_id) for job_id in ids]
+        await look_on(rig, hand, 0.5)
+        assert [await rig.state(job_id) for job_id in ids] == ["ready"] * 4
+        assert sum(event.count for event in rig.of(StallHandedBack)) == 4
 
     async def test_a_locked_run_delays_no_other(self, rig: Rig) -> None:
         """The report of all four times out, then that of the first two, then that of the first."""

@@ -116,7 +116,8 @@ class Heartbeat:
         self._stalled = False
         self._stall = StallWatch(pulse, holdings, loop_stall_s=loop_stall_s, clock=clock)
         self._blocker: Blocker | None = None  # of the present stall
-        self._is_handed_back = False
+        self._is_handed_back = self._has_tried = False
+        self._refused_count = 0  # reports of the last hand-back that another session's lock refused
         self._last_resort = last_resort
         self._comparing = DutyCycle()  # for reading all leases of this worker from the database
         self._cut_short_count = 0  # how many of the interrupted claims were reconciled
@@ -254,7 +255,7 @@ class Heartbeat:
         stalled_s = self._clock.monotonic() - self._pulse.felt_at
         stalled = stalled_s > self._loop_stall_s
         if not stalled:
-            self._blocker, self._is_handed_back = None, False
+            self._blocker, self._is_handed_back, self._has_tried = None, False, False
         elif self._blocker is None:
             self._blocker = self._stall.blocker()
             if self._blocker is not None or not self._stalled:
@@ -271,27 +272,33 @@ class Heartbeat:
 
     async def _hand_back(self) -> None:
         """Rule "suspects apart": the worker names the run that blocks its loop. Only that one is charged. The others start
-        elsewhere at once, instead of being lost together with it."""
+        elsewhere at once, instead of being lost together with it. What another session has locked is tried again."""
         if self._blocker is None or self._is_handed_back:
             return
         stalled_s = self._clock.monotonic() - self._pulse.felt_at
+        async with self._database.connection() as connection:
+            await workers.count_held(connection, self._owner.worker_id)
         reported = list(stall.reports(self._blocker, self._holdings.all(), stalled_s))
+        self._refused_count = 0
         count = await self._finish([report for _, report in reported]) + await self._return_the_unheard()
-        self._is_handed_back = True
+        is_first, self._has_tried = not self._has_tried, True
+        self._is_handed_back = not self._refused_count
         for execution, _ in reported:
             self._post(execution.lose)
             execution.ask_to_stop()  # a function in a thread sees it before the loop is back
         run_id = self._blocker.execution.claimed.run_id
-        self._emit(StallHandedBack(self._owner.worker_id, run_id, count))
+        if is_first or count:
+            self._emit(StallHandedBack(self._owner.worker_id, run_id, count))
 
     def _end_if_stuck(self) -> None:
-        """Rule "leave in bounded time": a worker in quarantine ends when its runs are handed back: its parent starts the next
-        one. Another worker waits until its lease is over for every run that it still has, and then as long as a stop may take."""
+        """Rule "leave in bounded time": a worker in quarantine ends when its runs are handed back: its parent starts the
+        next one. Another worker waits until its lease is over for all that it has left, and then as long as a stop may take."""
         resort, blocked_s = self._last_resort, self._stall.blocked_s
         if resort is None or not blocked_s:
             return
         limit_s = 0.0 if resort.is_confined else self._loop_stall_s + self._lease_s + resort.limit_s
-        if blocked_s < limit_s or not (self._is_handed_back or (self._blocker is None and not resort.is_confined)):
+        may_end = self._is_handed_back if resort.is_confined else self._has_tried or self._blocker is None
+        if blocked_s < limit_s or not may_end:
             return
         stuck_at = self._stall.place()
         if self._blocker is not None:
@@ -309,9 +316,11 @@ class Heartbeat:
             unheard = [held for held in unheard if self._holdings.get(held.run_id, held.token) is None]
             if not unheard:
                 return 0
-            return await reconcile.give_back(
+            count = await reconcile.give_back(
                 connection, SCHEDULER, worker_id, unheard, reason=stall.REPLY_UNREAD, rng=self._rng, now=now
             )
+            self._refused_count += len(unheard) - count
+            return count
 
     async def _finish(self, reports: list[Report]) -> int:
         """How many were accepted. A run that another session has locked keeps back no other run."""
@@ -320,9 +329,12 @@ class Heartbeat:
         try:
             async with self._database.connection() as connection:
                 return len(await runs.finish(connection, reports, now=self._clock.database_now()))
-        except (Contention, DataRefused):
+        except (Contention, DataRefused) as error:
             middle = len(reports) // 2
-            return await self._finish(reports[:middle]) + await self._finish(reports[middle:]) if middle else 0
+            if middle:
+                return await self._finish(reports[:middle]) + await self._finish(reports[middle:])
+            self._refused_count += isinstance(error, Contention)
+            return 0
 
 
 class OwnThread:

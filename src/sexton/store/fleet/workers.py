@@ -195,6 +195,12 @@ async def declare_lost(
     return [row["id"] for row in rows]
 
 
+async def count_held(connection: Connection, worker_id: UUID) -> None:
+    """Notes how many runs the worker holds, before it gives them back without a heartbeat. If it is lost then, those that could
+    not be given back were not alone. Its next heartbeat ends this."""
+    await connection.fetch(_SQL["count_held"], worker_id)
+
+
 async def declare_ended(connection: Connection, worker_id: UUID, *, reason: str, now: datetime | None = None) -> bool:
     """Declares a worker lost whose process has ended: its parent saw it. `reason` says how, as in "its process was killed by
     signal 11". False if it has left or was declared lost before."""
