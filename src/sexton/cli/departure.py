@@ -80,9 +80,11 @@ def at_once(forced: ExitForced, code: int = 1) -> None:
 
 def _end_after(limit_s: float, code: int) -> None:
     time.sleep(limit_s)
-    with suppress(BaseException):
-        _tell(limit_s)
-    _end(code)
+    with open(os.devnull, "w") as nowhere:
+        faulthandler.dump_traceback_later(THREADS_S, exit=True, file=nowhere)  # the log may be blocked
+        with suppress(BaseException):
+            _tell(limit_s)
+        _end(code)
 
 
 def _join(until: float) -> None:
