@@ -19,9 +19,9 @@ from sexton.store.fleet import workers as fleet
 from sexton.store.work import runs
 from sexton.telemetry.events import DeclaredLost, QuarantineLost, QuarantineStarted
 from sexton.worker.confined import HANDED_BACK, LEAVE_S, Confined, Idleness
-from sexton.worker.quarantine import CHECK_S, DELAY_S_MAX, LOOK_S, REST_S, SPREAD_S, ChildProcess, Command, Ended, Quarantine
+from sexton.worker.quarantine import CHECK_S, DELAY_S_MAX, LOOK_S, REST_S, TURN_S, ChildProcess, Command, Ended, Quarantine
 from sexton.worker.worker import Worker
-from tests.rig import LONG_S, Between, HandWorker, Rig, Stage
+from tests.rig import LEASE_S, LONG_S, Between, HandWorker, Rig, Stage
 
 PARENT = UUID(int=7)
 
@@ -59,17 +59,17 @@ class FakeChild:
 
 
 class Parent:
-    def __init__(self, rig: Rig, database: Between | None = None) -> None:
+    def __init__(self, rig: Rig, database: Between | None = None, worker_id: UUID = PARENT) -> None:
         self.rig = rig
         self.children: list[FakeChild] = []
         self.quarantine = Quarantine(
             database or rig.database,
             self._start,
+            worker_id=lambda: worker_id,
             queues=["default"],
             tasks=["a"],
             clock=rig.clock,
             emit=rig.heard,
-            rng=rig.rng,
         )
 
     def _start(self) -> FakeChild:
@@ -81,8 +81,8 @@ class Parent:
         return await self.quarantine.run_once()
 
     async def with_child(self) -> FakeChild:
-        self.quarantine.suspects_wait()
-        await self.passes(SPREAD_S)
+        self.quarantine.hear_of_suspects()
+        await self.passes(0.5)
         return self.children[-1]
 
 
@@ -123,7 +123,7 @@ class TestTheParent:
     async def test_a_heartbeat_that_sees_suspects_notifies_it(self, rig: Rig) -> None:
         hand = await rig.worker()
         heard: list[bool] = []
-        hand.worker.suspects_wait = lambda: heard.append(True)
+        hand.worker.on_suspects = lambda: heard.append(True)
         await hand.beat()
         assert heard == []
         await suspects(rig)
@@ -135,19 +135,53 @@ class TestTheParent:
         parent = Parent(rig)
         assert await parent.passes() == REST_S
         await suspects(rig)
-        parent.quarantine.suspects_wait()
-        await parent.passes(SPREAD_S)
+        parent.quarantine.hear_of_suspects()
+        await parent.passes()
         assert await parent.passes() == LOOK_S
-        parent.quarantine.suspects_wait()
-        await parent.passes(SPREAD_S)
+        parent.quarantine.hear_of_suspects()
+        await parent.passes()
         assert len(parent.children) == 1
         assert rig.of(QuarantineStarted) == [QuarantineStarted(4711)]
 
     async def test_it_starts_no_child_if_the_suspects_are_gone_by_then(self, rig: Rig) -> None:
         parent = Parent(rig)
-        parent.quarantine.suspects_wait()
-        assert await parent.passes(SPREAD_S) == REST_S
+        parent.quarantine.hear_of_suspects()
+        assert await parent.passes() == REST_S
         assert parent.children == []
+
+    async def test_a_fleet_starts_one_child_for_one_suspect(self, rig: Rig) -> None:
+        """Each imports the app and opens connections."""
+        await suspects(rig, 1)
+        rig.move(2 * LEASE_S)  # the workers that were lost
+        hands = [await rig.worker() for _ in range(6)]
+        parents = [Parent(rig, worker_id=hand.worker.worker_id) for hand in hands]
+
+        async def look_on(span_s: float) -> None:
+            for _ in range(round(span_s / 0.5)):
+                rig.move(0.5)
+                for hand, parent in zip(hands, parents, strict=True):
+                    await hand.beat()
+                    parent.quarantine.hear_of_suspects()
+                    await parent.passes()
+
+        await look_on(TURN_S - 0.5)
+        assert sum(len(parent.children) for parent in parents) == 1, "one begins at once"
+        await look_on(TURN_S)
+        assert sum(len(parent.children) for parent in parents) == 2, "the next one, if the first child did not join in time"
+        hand = await confined(rig)
+        for _ in range(5):
+            await hand.beat()
+            await look_on(TURN_S)
+        assert sum(len(parent.children) for parent in parents) == 2
+
+    async def test_a_child_that_is_busy_is_no_child_for_the_next_suspect(self, rig: Rig) -> None:
+        """It may execute its suspect for hours."""
+        await suspects(rig, 2)
+        hand, first = await confined(rig), Parent(rig)
+        first.quarantine.hear_of_suspects()
+        await hand.take()
+        await first.passes()
+        assert len(first.children) == 1
 
     async def test_a_child_that_died_is_declared_lost_at_once_and_the_next_begins(self, rig: Rig) -> None:
         """Not after a lease: a run that takes down many workers is found soon."""
@@ -244,8 +278,8 @@ class TestTheParent:
         assert child.is_asked
         await parent.quarantine.close(0.0)
         assert child.is_killed
-        parent.quarantine.suspects_wait()
-        await parent.passes(SPREAD_S)
+        parent.quarantine.hear_of_suspects()
+        await parent.passes()
         assert len(parent.children) == 1, "and starts no other"
 
 

@@ -72,7 +72,7 @@ class Owner(Protocol):
 
     def declared_lost(self, worker_id: UUID) -> None: ...
 
-    def suspects_wait(self) -> None:
+    def on_suspects(self) -> None:
         """A heartbeat has seen that suspects wait for a worker in quarantine."""
 
     def looked(self, *, is_ready: bool, is_overdue: bool, sent_at: float) -> None:
@@ -200,7 +200,7 @@ class Heartbeat:
         if not held_before:
             self._post(partial(self._owner.looked, is_ready=beaten.is_ready, is_overdue=beaten.is_overdue, sent_at=sent_at))
         if beaten.suspects_wait:
-            self._post(self._owner.suspects_wait)
+            self._post(self._owner.on_suspects)
         self._stop_the_lost(worker_id, held_before, leased)
         self._cancel_the_unwanted(leased)
         if is_apart:

@@ -153,14 +153,14 @@ class WorkerProcess:
         quarantine = Quarantine(
             self._database,
             lambda: ChildProcess(command, worker.worker_id),
+            worker_id=lambda: worker.worker_id,
             queues=self._settings.worker_queues,
             tasks=[name for intake in worker.intakes for name in intake.tasks],
             read_dumps=self._read_dumps,
             clock=self._clock,
             emit=self._emit,
-            rng=self._rng,
         )
-        worker.suspects_wait = quarantine.suspects_wait
+        worker.on_suspects = quarantine.hear_of_suspects
         return quarantine
 
     async def _end_quarantine(self) -> None:

@@ -17,11 +17,9 @@ from uuid import UUID
 
 from sexton.clock import Clock
 from sexton.handlers.python.process_pool import how_it_ended
-from sexton.ids import Rng
 from sexton.service import Wake
 from sexton.store.database import Database
 from sexton.store.fleet import workers
-from sexton.store.work import runs
 from sexton.telemetry.events import Emit, QuarantineLost, QuarantineStarted
 
 from .confined import HANDED_BACK, Place
@@ -29,7 +27,9 @@ from .confined import HANDED_BACK, Place
 CHECK_S = 1.0  # between two questions whether the child was declared lost
 LOOK_S = 0.1  # between two looks at a living child
 REST_S = 60.0  # without suspects
-SPREAD_S = 0.5  # the workers of a fleet hear of suspects together: most of them need not start a child for one suspect
+# The workers of a fleet hear of suspects together. Each starts a child this much later than the one before it, if it is still
+# needed then. A child counts from when it has joined.
+TURN_S = 3.0
 DELAY_S_MIN, DELAY_S_MAX = 0.25, 5.0  # before the next worker, if the last one died without a suspect
 
 
@@ -162,31 +162,32 @@ class Quarantine:
         database: Database,
         start: Callable[[], Child],
         *,
+        worker_id: Callable[[], UUID],
         queues: Sequence[str],
         tasks: Sequence[str],
         read_dumps: Callable[[], None] = lambda: None,
         clock: Clock,
         emit: Emit,
-        rng: Rng,
     ) -> None:
-        """`read_dumps` returns the handler in which an ended worker stood still."""
+        """`worker_id` is the present one of this worker. `read_dumps` logs the handlers in which ended workers stood still."""
         self._database, self._start, self._queues, self._tasks = database, start, queues, tasks
         self._read_dumps = read_dumps
-        self._clock, self._emit, self._rng = clock, emit, rng
+        self._worker_id, self._clock, self._emit = worker_id, clock, emit
         self.wake = Wake()
         self._child: Child | None = None
         self._ended: list[Ended] = []  # workers that have ended, but whose runs were not taken back yet
         self._suspects_wait = False
+        self._heard_at = float("-inf")  # of suspects that wait; -inf: its own child was taken down by one
         self._not_before = 0.0
         self._failure_count = 0  # consecutive workers that died without a suspect
         self._is_next_due = False
         self._is_closing = False
         self._checked_at = clock.monotonic()
 
-    def suspects_wait(self) -> None:
+    def hear_of_suspects(self) -> None:
         """A heartbeat has seen that suspects wait for a worker with these queues and tasks."""
-        if not self._suspects_wait and self._child is None:
-            self._not_before = max(self._not_before, self._clock.monotonic() + self._rng.uniform(0, SPREAD_S))
+        if not self._suspects_wait:
+            self._heard_at = self._clock.monotonic()
         self._suspects_wait = True
         self.wake()
 
@@ -196,7 +197,7 @@ class Quarantine:
         is_over = self._child.is_over
         self._ended += self._child.look()
         while self._ended:
-            await self._bury(self._ended[0])
+            await self._take_back(self._ended[0])
             del self._ended[0]
         if is_over:
             self._child.close()
@@ -228,12 +229,17 @@ class Quarantine:
         wait_s = self._not_before - self._clock.monotonic()
         if wait_s > 0:
             return wait_s
-        self._suspects_wait = False
         async with self._database.connection() as connection:
-            now = self._clock.database_now()
-            count = await runs.count_suspects(connection, queues=self._queues, tasks=self._tasks, limit=1, now=now)
-        if not count or self._is_closing:
+            turn = await workers.quarantine_turn(
+                connection, self._worker_id(), queues=self._queues, tasks=self._tasks, now=self._clock.database_now()
+            )
+        if not turn.is_needed or self._is_closing:
+            self._suspects_wait = False
             return REST_S
+        wait_s = self._heard_at + turn.ahead_count * TURN_S - self._clock.monotonic()
+        if wait_s > 0:
+            return wait_s
+        self._suspects_wait = False
         self._child = self._start()
         self._emit(QuarantineStarted(self._child.pid))
         return LOOK_S
@@ -246,7 +252,7 @@ class Quarantine:
             if await workers.is_lost(connection, child.worker_id):
                 child.kill()
 
-    async def _bury(self, ended: Ended) -> None:
+    async def _take_back(self, ended: Ended) -> None:
         """Its runs go back at once. If it died of one of them, the next worker begins at once as well."""
         how = how_it_ended(ended.exit_code)
         async with self._database.connection() as connection:
@@ -262,7 +268,8 @@ class Quarantine:
             delay_s = min(DELAY_S_MIN * 2.0 ** min(self._failure_count - 1, 10), DELAY_S_MAX)
             self._not_before = self._clock.monotonic() + delay_s
         self._is_next_due = True
-        self._suspects_wait = self._suspects_wait or found_one
+        if found_one:
+            self._suspects_wait, self._heard_at = True, float("-inf")
         if ended.exit_code != 0 or was_lost:
             self._emit(QuarantineLost(ended.worker_id, ended.pid, how, tuple(one.run_id for one in held)))
             self._read_dumps()

@@ -70,7 +70,7 @@ class Worker:
         for work for an idle intake. `needs_heartbeat`: the worker claims nothing before its first heartbeat, because others
         would declare it dead. `targets` are the tasks other than Python functions. `confined`: it is in quarantine."""
         self._confined = confined
-        self.suspects_wait: Callable[[], None] = lambda: None  # called when a heartbeat has seen that they wait
+        self.on_suspects: Callable[[], None] = lambda: None  # called when a heartbeat has seen that they wait
         self._targets = targets or {}
         self._in_process = {definition.name for definition in registry if not definition.process}
         self._empty_queues: list[EmptyQueueFilter] = []

@@ -59,6 +59,13 @@ class Survey(NamedTuple):
     own_stayed: bool = False  # the one of the look before is still there
 
 
+class QuarantineTurn(NamedTuple):
+    """Of a worker that has heard of suspects."""
+
+    is_needed: bool  # more suspects wait than workers in quarantine that hold nothing
+    ahead_count: int  # live workers that are to start one before it
+
+
 class Worker(msgspec.Struct, frozen=True):
     id: UUID
     name: str
@@ -205,6 +212,14 @@ async def declare_ended(connection: Connection, worker_id: UUID, *, reason: str,
     """Declares a worker lost whose process has ended: its parent saw it. `reason` says how, as in "its process was killed by
     signal 11". False if it has left or was declared lost before."""
     return bool(await connection.fetch(_SQL["declare_ended"], now, worker_id, reason))
+
+
+async def quarantine_turn(
+    connection: Connection, worker_id: UUID, *, queues: Sequence[str], tasks: Sequence[str], now: datetime | None = None
+) -> QuarantineTurn:
+    """Whether this worker is to start a child in quarantine. The order needs no row that a crash would leave behind."""
+    (row,) = await connection.fetch(_SQL["quarantine_turn"], now, worker_id, queues, tasks)
+    return QuarantineTurn(row["is_needed"], row["ahead_count"])
 
 
 async def is_lost(connection: Connection, worker_id: UUID) -> bool:

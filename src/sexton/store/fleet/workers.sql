@@ -132,6 +132,24 @@ UPDATE sexton.workers w SET held_at_loss =
   greatest(w.held_at_loss, (SELECT count(*) FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running'))
 WHERE w.id = $1 AND w.lost_at IS NULL
 
+-- name: quarantine_turn
+-- Whether more suspects wait than workers in quarantine that hold nothing, and how many workers with the same queues and tasks are to start a
+-- child before this one: those that are alive and have a smaller id. $1 now, $2 worker, $3 queues, $4 tasks
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), alive AS MATERIALIZED (
+  SELECT w.id, w.queues, w.tasks, w.quarantine FROM sexton.workers w, moment m
+  WHERE NOT w.draining AND w.lease_s IS NULL AND sexton.is_alive(w.beat_at, w.lost_at, w.beat_within_s, m.now)
+), idle AS MATERIALIZED (
+  SELECT count(*)::int AS count FROM alive a
+  WHERE a.quarantine AND a.queues && $3::text[] AND a.tasks && $4::text[]
+    AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = a.id AND r.state = 'running')
+)
+SELECT sexton.count_suspects($3, $4, i.count + 1, m.now) > i.count AS is_needed,
+  (SELECT count(*)::int FROM alive o, alive own
+   WHERE own.id = $2 AND o.id < own.id AND NOT o.quarantine AND o.queues = own.queues AND o.tasks = own.tasks) AS ahead_count
+FROM idle i, moment m
+
 -- name: is_lost
 SELECT EXISTS (SELECT FROM sexton.workers w WHERE w.id = $1 AND w.lost_at IS NOT NULL) AS is_lost
 
