@@ -174,6 +174,17 @@ class TestTheParent:
             await look_on(TURN_S)
         assert sum(len(parent.children) for parent in parents) == 2
 
+    async def test_many_suspects_are_executed_by_several_workers(self, rig: Rig) -> None:
+        """Four suspects in groups of two: two children at once, and no third one."""
+        await suspects(rig, 4, company=2)
+        rig.move(2 * LEASE_S)
+        hands = [await rig.worker() for _ in range(3)]
+        parents = [Parent(rig, worker_id=hand.worker.worker_id) for hand in hands]
+        for parent in parents:
+            parent.quarantine.hear_of_suspects()
+            await parent.passes()
+        assert [len(parent.children) for parent in parents] == [1, 1, 0]
+
     async def test_a_child_that_is_busy_is_no_child_for_the_next_suspect(self, rig: Rig) -> None:
         """It may execute its suspect for hours."""
         await suspects(rig, 2)
@@ -203,6 +214,28 @@ class TestTheParent:
         assert run is not None
         assert (run["state"], run["lost_count"], run["company"]) == ("quarantined", 1, 1)
         assert "SIGSEGV" in ((await rig.last(first)).reason or "")
+
+    async def test_one_that_the_kernel_killed_may_be_innocent(self, rig: Rig) -> None:
+        """When memory runs out, the kernel kills a child in quarantine first, whichever process took the memory. So the loss
+        counts as one together with the parent, and the next one begins later."""
+        (first, _) = await suspects(rig)
+        parent = Parent(rig)
+        child = await parent.with_child()
+        for rounds in (1, 2, 3):
+            hand = await confined(rig)
+            await hand.take()
+            child.worker_id = hand.worker.worker_id
+            child.dies(-9)
+            await parent.passes()
+            assert child.rounds == rounds, "it waits"
+            await rig.sweeper().run_once()
+            for _ in range(20):
+                await parent.passes(LOOK_S)
+            assert child.rounds == rounds + 1
+        run = await rig.run(first)
+        assert run is not None
+        assert (run["state"], run["lost_count"]) == ("quarantined", 3), "the limit of 3 does not bury it, but 9 would"
+        assert "SIGKILL" in ((await rig.last(first)).reason or "")
 
     async def test_children_that_die_without_a_suspect_are_restarted_with_backoff(self, rig: Rig) -> None:
         """An app that cannot start must not be started all the time."""

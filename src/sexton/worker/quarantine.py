@@ -27,8 +27,8 @@ from .confined import HANDED_BACK, Place
 CHECK_S = 1.0  # between two questions whether the child was declared lost
 LOOK_S = 0.1  # between two looks at a living child
 REST_S = 60.0  # without suspects
-# The workers of a fleet hear of suspects together. Each starts a child this much later than the one before it, if it is still
-# needed then. A child counts from when it has joined.
+# The workers of a fleet hear of suspects together. As many as there are groups start a child at once, each other one this much
+# later than the one before it, if it is still needed then. A child counts from when it has joined.
 TURN_S = 3.0
 DELAY_S_MIN, DELAY_S_MAX = 0.25, 5.0  # before the next worker, if the last one died without a suspect
 
@@ -179,7 +179,7 @@ class Quarantine:
         self._suspects_wait = False
         self._heard_at = float("-inf")  # of suspects that wait; -inf: its own child was taken down by one
         self._not_before = 0.0
-        self._failure_count = 0  # consecutive workers that died without a suspect
+        self._failure_count = 0  # consecutive workers that died without a suspect, or by SIGKILL
         self._is_next_due = False
         self._is_closing = False
         self._checked_at = clock.monotonic()
@@ -233,10 +233,11 @@ class Quarantine:
             turn = await workers.quarantine_turn(
                 connection, self._worker_id(), queues=self._queues, tasks=self._tasks, now=self._clock.database_now()
             )
-        if not turn.is_needed or self._is_closing:
+        if turn.wanted_count <= 0 or self._is_closing:
             self._suspects_wait = False
             return REST_S
-        wait_s = self._heard_at + turn.ahead_count * TURN_S - self._clock.monotonic()
+        turns = max(0, turn.ahead_count - turn.wanted_count + 1)
+        wait_s = self._heard_at + turns * TURN_S - self._clock.monotonic()
         if wait_s > 0:
             return wait_s
         self._suspects_wait = False
@@ -253,15 +254,16 @@ class Quarantine:
                 child.kill()
 
     async def _take_back(self, ended: Ended) -> None:
-        """Its runs go back at once. If it died of one of them, the next worker begins at once as well."""
-        how = how_it_ended(ended.exit_code)
+        """Its runs go back at once. If it died of one of them, the next worker begins at once as well. SIGKILL proves nothing:
+        when memory runs out, the kernel kills this process first, whichever took the memory. Later there may be more of it."""
+        how, was_killed = how_it_ended(ended.exit_code), ended.exit_code == -signal.SIGKILL
         async with self._database.connection() as connection:
             held = await workers.leased(connection, ended.worker_id)
             reason = f"its worker in quarantine {how}"
             now = self._clock.database_now()
-            was_lost = await workers.declare_ended(connection, ended.worker_id, reason=reason, now=now)
+            was_lost = await workers.declare_ended(connection, ended.worker_id, reason=reason, with_parent=was_killed, now=now)
         found_one = bool(held) or ended.exit_code == HANDED_BACK
-        if ended.exit_code == 0 or found_one:
+        if ended.exit_code == 0 or (found_one and not was_killed):
             self._failure_count = 0
         else:
             self._failure_count += 1

@@ -62,7 +62,7 @@ class Survey(NamedTuple):
 class QuarantineTurn(NamedTuple):
     """Of a worker that has heard of suspects."""
 
-    is_needed: bool  # more suspects wait than workers in quarantine that hold nothing
+    wanted_count: int  # children that the waiting suspects could use, besides those that hold nothing; may be negative
     ahead_count: int  # live workers that are to start one before it
 
 
@@ -208,10 +208,13 @@ async def count_held(connection: Connection, worker_id: UUID) -> None:
     await connection.fetch(_SQL["count_held"], worker_id)
 
 
-async def declare_ended(connection: Connection, worker_id: UUID, *, reason: str, now: datetime | None = None) -> bool:
+async def declare_ended(
+    connection: Connection, worker_id: UUID, *, reason: str, with_parent: bool = False, now: datetime | None = None
+) -> bool:
     """Declares a worker lost whose process has ended: its parent saw it. `reason` says how, as in "its process was killed by
-    signal 11". False if it has left or was declared lost before."""
-    return bool(await connection.fetch(_SQL["declare_ended"], now, worker_id, reason))
+    signal 11". `with_parent`: another process may be the cause, so the loss counts as one together with the parent. False if it
+    has left or was declared lost before."""
+    return bool(await connection.fetch(_SQL["declare_ended"], now, worker_id, reason, with_parent))
 
 
 async def quarantine_turn(
@@ -219,7 +222,7 @@ async def quarantine_turn(
 ) -> QuarantineTurn:
     """Whether this worker is to start a child in quarantine. The order needs no row that a crash would leave behind."""
     (row,) = await connection.fetch(_SQL["quarantine_turn"], now, worker_id, queues, tasks)
-    return QuarantineTurn(row["is_needed"], row["ahead_count"])
+    return QuarantineTurn(row["wanted_count"], row["ahead_count"])
 
 
 async def is_lost(connection: Connection, worker_id: UUID) -> bool:

@@ -120,8 +120,8 @@ FROM moment m, silent s WHERE w.id = s.id
 RETURNING w.id
 
 -- name: declare_ended
--- $1 now, $2 worker, $3 what its parent saw
-UPDATE sexton.workers w SET lost_at = coalesce($1::timestamptz, clock_timestamp()), lost_reason = $3::text,
+-- $1 now, $2 worker, $3 what its parent saw, $4 whether its run may be innocent though it was alone
+UPDATE sexton.workers w SET lost_at = coalesce($1::timestamptz, clock_timestamp()), lost_reason = $3::text, lost_with_parent = $4::boolean,
   held_at_loss = greatest(w.held_at_loss, (SELECT count(*) FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running'))
 WHERE w.id = $2 AND w.lost_at IS NULL
 RETURNING w.id
@@ -133,21 +133,27 @@ UPDATE sexton.workers w SET held_at_loss =
 WHERE w.id = $1 AND w.lost_at IS NULL
 
 -- name: quarantine_turn
--- Whether more suspects wait than workers in quarantine that hold nothing, and how many workers with the same queues and tasks are to start a
--- child before this one: those that are alive and have a smaller id. $1 now, $2 worker, $3 queues, $4 tasks
+-- How many more workers in quarantine the waiting suspects could use (a suspect with a company of n is one n-th of a group; those that hold
+-- nothing are there already), and how many workers with the same queues and tasks are to start a child before this one: those that are
+-- alive, have a smaller id, and have no child. $1 now, $2 worker, $3 queues, $4 tasks
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), alive AS MATERIALIZED (
-  SELECT w.id, w.queues, w.tasks, w.quarantine FROM sexton.workers w, moment m
+  SELECT w.id, w.queues, w.tasks, w.quarantine, w.parent_id FROM sexton.workers w, moment m
   WHERE NOT w.draining AND w.lease_s IS NULL AND sexton.is_alive(w.beat_at, w.lost_at, w.beat_within_s, m.now)
 ), idle AS MATERIALIZED (
   SELECT count(*)::int AS count FROM alive a
   WHERE a.quarantine AND a.queues && $3::text[] AND a.tasks && $4::text[]
     AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = a.id AND r.state = 'running')
 )
-SELECT sexton.count_suspects($3, $4, i.count + 1, m.now) > i.count AS is_needed,
+SELECT CASE WHEN sexton.count_suspects($3, $4, 1, m.now) = 0 THEN 0 ELSE (
+    SELECT coalesce(ceil(sum(1.0 / s.company)), 0)::int - i.count FROM (
+      SELECT r.company FROM unnest($3) AS q (name) CROSS JOIN LATERAL (
+        SELECT o.company FROM sexton.runs o WHERE o.state = 'quarantined' AND o.queue = q.name AND o.due_at <= m.now AND o.task = ANY ($4)
+        ORDER BY o.queue, o.company DESC, o.due_at, o.id LIMIT 1000) r) s) END AS wanted_count,
   (SELECT count(*)::int FROM alive o, alive own
-   WHERE own.id = $2 AND o.id < own.id AND NOT o.quarantine AND o.queues = own.queues AND o.tasks = own.tasks) AS ahead_count
+   WHERE own.id = $2 AND o.id < own.id AND NOT o.quarantine AND o.queues = own.queues AND o.tasks = own.tasks
+     AND NOT EXISTS (SELECT FROM alive c WHERE c.parent_id = o.id)) AS ahead_count
 FROM idle i, moment m
 
 -- name: is_lost
