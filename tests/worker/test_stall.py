@@ -8,6 +8,7 @@ import contextvars
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -195,6 +196,15 @@ class TestABlockedLoop:
         await hand.beat()
         await hand.take()
         assert [each.claimed.lease.token for each in hand.held if each.claimed.lease.job_id == late] == [2]
+
+    async def test_a_lease_that_was_given_back_is_forgotten_when_no_reply_can_bring_it(self) -> None:
+        holdings, fence = Holdings(), (ID, 1)
+        with holdings.claiming():
+            with suppress(ConnectionError), holdings.claiming():
+                holdings.returned.add(fence)
+                raise ConnectionError
+            assert holdings.returned == {fence}, "the other claim may bring it"
+        assert holdings.returned == set()
 
     async def test_a_run_that_has_already_ended_is_left_to_its_report(self, rig: Rig) -> None:
         hand, (_, ended, *_) = await stalled(rig)
@@ -420,7 +430,7 @@ def feel(dump: StackDump, registry: Registry, elapsed_s: float, *, is_named: boo
 class TestAStandstill:
     def test_when_the_loop_is_back_it_names_the_task_and_the_line(self, dumps: Path) -> None:
         dump = opened()
-        (dumps / f"{os.getpid()}.stack").write_text(HELD)
+        (dumps / f"app-{os.getpid()}.stack").write_text(HELD)
         assert feel(dump, shop(), 5.0) == [LoopStalled(ID, 5.0, "shop.crunch", None, "/srv/shop/words.py:7 in split")]
         assert feel(dump, shop(), 5.0) == [], "it is told once"
         dump.close()
@@ -428,34 +438,47 @@ class TestAStandstill:
 
     def test_not_if_it_was_short_or_is_already_named(self, dumps: Path) -> None:
         dump = opened()
-        (dumps / f"{os.getpid()}.stack").write_text(HELD)
+        (dumps / f"app-{os.getpid()}.stack").write_text(HELD)
         assert feel(dump, shop(), 3.9) == []
-        (dumps / f"{os.getpid()}.stack").write_text(HELD)
+        (dumps / f"app-{os.getpid()}.stack").write_text(HELD)
         assert feel(dump, shop(), 5.0, is_named=True) == []
         dump.close()
 
     def test_the_file_of_an_ended_process_is_found_once(self, dumps: Path) -> None:
         dump = opened()
-        (dumps / "123456.stack").write_text(HELD)
-        assert list(standstill.left_behind(shop())) == [
+        (dumps / "app-123456.stack").write_text(HELD)
+        assert list(standstill.left_behind("app", shop())) == [
             StallFound(123456, "/srv/shop/tasks.py:31 in wait; or /srv/shop/words.py:7 in split", "shop.crunch")
         ]
-        assert list(standstill.left_behind(shop())) == []
-        assert [path.name for path in dumps.iterdir()] == [f"{os.getpid()}.stack"], "that of a live process stays"
+        assert list(standstill.left_behind("app", shop())) == []
+        assert [path.name for path in dumps.iterdir()] == [f"app-{os.getpid()}.stack"], "that of a live process stays"
+        dump.close()
+
+    def test_the_file_of_another_app_is_left_to_it(self, dumps: Path) -> None:
+        """This one does not know its tasks."""
+        dump = opened()
+        other = stack_dump.name_of("other:app", "postgresql://one")
+        assert (
+            len({other, stack_dump.name_of("app:app", "postgresql://one"), stack_dump.name_of("app:app", "postgresql://two")})
+            == 3
+        )
+        (dumps / f"{other}-123456.stack").write_text(HELD)
+        assert list(standstill.left_behind("app", shop())) == []
+        assert [found.pid for found in standstill.left_behind(other, Registry())] == [123456]
         dump.close()
 
     def test_a_folder_of_another_user_is_not_used(self, dumps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
-        assert StackDump.open(after_s=1.0, clock=SystemClock()) is None
-        assert list(stack_dump.left_behind()) == []
+        assert StackDump.open("app", after_s=1.0, clock=SystemClock()) is None
+        assert list(stack_dump.left_behind("app")) == []
 
     def test_it_is_written_while_python_cannot_run(self, dumps: Path) -> None:
         """With a real watchdog: this thread keeps the interpreter until its stack is in the file, or the time is up."""
-        dump = StackDump.open(after_s=0.01, clock=SystemClock())
+        dump = StackDump.open("app", after_s=0.01, clock=SystemClock())
         assert dump is not None
         dump.arm()
         until = time.monotonic() + LONG_S
-        file = dumps / f"{os.getpid()}.stack"
+        file = dumps / f"app-{os.getpid()}.stack"
         while NAME not in str(stack.of_dump(file.read_text()).get(threading.get_ident())):  # it is written line by line
             assert time.monotonic() < until
         assert NAME in (dump.take() or "")
@@ -464,6 +487,6 @@ class TestAStandstill:
 
 
 def opened() -> StackDump:
-    dump = StackDump.open(after_s=STALL_S, clock=SystemClock())
+    dump = StackDump.open("app", after_s=STALL_S, clock=SystemClock())
     assert dump is not None
     return dump

@@ -120,7 +120,8 @@ class _Rounds:
     def _ask_to_stop(self, *_: object) -> None:
         self._is_asked = True
         if self._worker_pid is not None:
-            os.kill(self._worker_pid, signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it has just ended: `wait` ends this process, too
+                os.kill(self._worker_pid, signal.SIGTERM)
         else:
             _exit(0)
 

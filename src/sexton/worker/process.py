@@ -27,7 +27,7 @@ from sexton.store.fleet import workers
 from sexton.store.postgres.wakeups import CANCEL, READY, Listener
 from sexton.telemetry.events import EditsKept, EditsOverwritten, Emit, ServiceFailed
 
-from . import standstill
+from . import stack_dump, standstill
 from .confined import Confined, Idleness
 from .early_retry import EarlyRetry
 from .heartbeat import LastResort, OwnThread, idle_beat_s
@@ -71,6 +71,7 @@ class WorkerProcess:
         self._sync, self._early_retry = sync, early_retry
         self._database, self._settings, self._direct_url = database, settings, direct_url
         self._registry = registry
+        self._dump_name = stack_dump.name_of(registry.owner, database.url)
         self._clock, self._emit, self._rng = clock, emit, rng
         self.worker = Worker(
             database,
@@ -175,7 +176,7 @@ class WorkerProcess:
             if not faulthandler.is_enabled():
                 faulthandler.enable()
         self._read_dumps()
-        dump = StackDump.open(after_s=self._settings.loop_stall_s, clock=self._clock)
+        dump = StackDump.open(self._dump_name, after_s=self._settings.loop_stall_s, clock=self._clock)
         if dump is not None:
             worker = self.worker
             worker.pulse.on_feel = Standstill(
@@ -190,7 +191,7 @@ class WorkerProcess:
         return dump
 
     def _read_dumps(self) -> None:
-        for found in standstill.left_behind(self._registry):
+        for found in standstill.left_behind(self._dump_name, self._registry):
             self._emit(found)
 
     def _renew(self) -> None:
