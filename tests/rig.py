@@ -28,7 +28,7 @@ from sexton.store.sql import statements
 from sexton.store.work import dead_letters, jobs, runs
 from sexton.telemetry.events import Event
 from sexton.worker.execution import Execution
-from sexton.worker.heartbeat import Heartbeat
+from sexton.worker.heartbeat import Heartbeat, LastResort
 from sexton.worker.worker import Worker
 from tests.callers import TESTER
 from tests.simulation.timers import ManualTimers
@@ -291,6 +291,7 @@ class Rig:
         poll_s: float = 2.0,
         transactions: Database | None = None,
         heartbeat_polls: bool = False,
+        last_resort: LastResort | None = None,
         **settings: Any,
     ) -> HandWorker:
         """Registered, with one heartbeat sent. Its handlers are the functions, if there are any, else the test's own."""
@@ -314,7 +315,7 @@ class Rig:
             transactions=transactions,
             heartbeat_polls=heartbeat_polls,
         )
-        hand = HandWorker(self, worker, worker.make_heartbeat(way, lambda call: call()), stage)
+        hand = HandWorker(self, worker, worker.make_heartbeat(way, lambda call: call(), last_resort), stage)
         await hand.beat()
         return hand
 

@@ -56,7 +56,12 @@ def test_the_limits_hold_before_anything_is_waited_for(steps: list[tuple[Any, ..
 
 def test_the_limit_ends_the_process_after_exactly_this_time(steps: list[tuple[Any, ...]]) -> None:
     bounded_exit._end_after(bounded_exit.EXIT_S, 7)
-    assert steps == [("sleep", bounded_exit.EXIT_S), ("_tell", bounded_exit.EXIT_S), ("_end", 7)]
+    assert steps == [
+        ("sleep", bounded_exit.EXIT_S),
+        ("dump_traceback_later", bounded_exit.THREADS_S),
+        ("_tell", bounded_exit.EXIT_S),
+        ("_end", 7),
+    ]
 
 
 def test_the_documented_limit_is_that_of_the_code() -> None:

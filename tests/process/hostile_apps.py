@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import ctypes
 import locale
 import multiprocessing
 import os
@@ -242,6 +243,14 @@ async def blocks_the_loop(ctx: Context, mark: str) -> None:
         time.sleep(LONG_S)  # noqa: ASYNC251
 
 
+async def waits_in_c(ctx: Context, mark: str) -> None:
+    """For ever, in a C call that lets other threads run, and that a signal does not end."""
+    with open(mark, "w"):  # noqa: ASYNC230
+        library, mutex = ctypes.CDLL(None), (ctypes.c_char * 64)()
+        for _ in range(2):
+            library.pthread_mutex_lock(mutex)
+
+
 IN_PROCESS: list[Callable[..., Any]] = [
     hello,
     hello_in_a_thread,
@@ -275,6 +284,7 @@ IN_PROCESS: list[Callable[..., Any]] = [
     leaves_an_exit_handler,
     ignores_every_cancel,
     blocks_the_loop,
+    waits_in_c,
     hoards_and_fails,
     process_state,
 ]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from sexton.cli.composition import STOP_S
+
 from . import hostile_apps
 from .cluster import Cluster, StartCluster
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 APP = "tests.process.hostile_apps:app"
 DRAIN = {"worker_drain_s": 0.5, "worker_grace_s": 1.0}
 PROMISED_EXIT_S = 2.0  # after the drain: rule "leave in bounded time"
-EXIT_WITHIN_S = 20.0  # generous; the promise is drain, a quarter of the grace and 2 s, on a machine that is not busy
+EXIT_WITHIN_S = 90.0  # generous; the promise is drain, a quarter of the grace and 2 s, on a machine that is not busy
 
 FAIL = {
     "exits": "SystemExit(3)",
@@ -156,7 +158,7 @@ async def test_a_drained_worker_exits_though_code_of_handlers_still_runs(app: Ap
     assert forced["limit_s"] == PROMISED_EXIT_S
     (drained,) = events(worker.log, "drained")
     took_s = (datetime.fromisoformat(forced["timestamp"]) - datetime.fromisoformat(drained["timestamp"])).total_seconds()
-    assert PROMISED_EXIT_S - 0.5 < took_s < PROMISED_EXIT_S + 8, "by the log of the worker"
+    assert PROMISED_EXIT_S - 0.5 < took_s < 15 * PROMISED_EXIT_S, "by the log of the worker"
 
 
 async def test_a_worker_with_too_many_zombies_exits_whatever_its_handlers_left(app: App, start_cluster: StartCluster) -> None:
@@ -200,6 +202,32 @@ async def test_a_second_signal_ends_a_worker_whose_loop_is_blocked(
 
     await cluster.until(is_gone, "the worker to exit", within_s=EXIT_WITHIN_S)
     assert cluster["worker"].process.wait() == 1
+
+
+async def test_signals_end_a_worker_whose_main_thread_runs_no_python(
+    app: App, start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    """C12: Python calls a signal handler between two steps of its main thread. The second signal ends it at once, the first one
+    when the time of a stop is over."""
+    cluster = start_cluster(**DRAIN, loop_stall_s=600)  # so that nothing else ends it
+    for name in ("first", "second"):
+        cluster.worker(name, "--log-json", app=APP, worker_concurrency=1)
+        mark = tmp_path / name
+        await app.submit("waits_in_c", {"mark": str(mark)})
+        await cluster.until(mark.exists, "the start")
+    cluster.terminate("first")
+
+    def is_gone() -> bool:
+        if cluster["second"].process.poll() is None:
+            cluster.terminate("second")
+        return cluster["second"].process.poll() is not None
+
+    await cluster.until(is_gone, "the second one to exit", within_s=EXIT_WITHIN_S)
+    assert "exit forced" not in cluster["second"].log
+    assert await cluster.exit_code("first", within_s=2 * EXIT_WITHIN_S) == 1
+    (forced,) = events(cluster["first"].log, "exit forced")
+    assert forced["limit_s"] == DRAIN["worker_drain_s"] + DRAIN["worker_grace_s"] / 4 + STOP_S
+    assert "hostile_apps.py" in forced["stuck_at"]
 
 
 def events(log: str, name: str) -> list[dict[str, Any]]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sexton.domain.retry import WITH_PARENT_FACTOR
+
 from .cluster import POLL_S, SHORT, Cluster, StartCluster
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     Conn = asyncpg.Connection[asyncpg.Record]
 
 MAX_LOST = 3
-INNOCENT_LAG_S = 30.0  # at p99, as `bench poison` judges it
-DOWN_SHARE_LIMIT = 0.5  # of the fleet's slot-seconds until all is over, in which a worker was down or restarting
+INNOCENT_LAG_S = 150.0  # at p99: ten times what it is on an idle machine; `bench poison` judges the promise
+DOWN_SHARE_LIMIT = 0.5  # of the fleet's slot-seconds in which a worker was down or restarting; 0.01 on an idle machine
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "exit": ("leave", {}),
     "segfault": ("crash", {}),
@@ -110,7 +112,7 @@ async def take_apart(
 
     supervisor = Supervisor(cluster, names)
     async with supervisor.at_work():
-        took_s = await cluster.until(is_over, "all to end", within_s=240)
+        took_s = await cluster.until(is_over, "all to end", within_s=600)
         took_s += await cluster.until(lambda: all(map(supervisor.has_joined, names)), "the last worker to come back")
     down_share = supervisor.down_s / (worker_count * took_s)
 
@@ -132,20 +134,22 @@ async def take_apart(
     )
     assert [row["status"] for row in innocents] == ["completed"] * innocent_count
     assert [row["status"] for row in culprits] == ["failed"] * poison_count
-    reason = "blocked the event loop" if kind == "blocked loop" else "the worker held no other run"
-    assert all(reason in row["reason"] for row in culprits), [row["reason"] for row in culprits]
+    # On a busy machine, a worker that is blocked may be lost before it can name the run.
+    reasons = ("the worker held no other run", *(["blocked the event loop"] if kind == "blocked loop" else []))
+    assert all(any(reason in row["reason"] for reason in reasons) for row in culprits), [row["reason"] for row in culprits]
     assert supervisor.death_count <= 2 * poison_count
-    assert supervisor.quarantine_death_count <= poison_count * quarantine_bound(innocent_count + poison_count)
+    assert supervisor.quarantine_death_count <= poison_count * quarantine_bound(innocent_count + poison_count, kind)
     assert down_share <= DOWN_SHARE_LIMIT
     return p99
 
 
-def quarantine_bound(held: int) -> int:
-    """Workers in quarantine that one run ends: its group is halved until it is alone, then `max_lost` deaths count."""
-    return math.ceil(math.log2(held)) - 1 + MAX_LOST
+def quarantine_bound(held: int, kind: str) -> int:
+    """Workers in quarantine that one run ends: its group is halved until it is alone, then `max_lost` deaths count. A SIGKILL
+    proves less: three times as many."""
+    return math.ceil(math.log2(held)) - 1 + MAX_LOST * (WITH_PARENT_FACTOR if kind == "memory kill" else 1)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "poison_count"), [("exit", 1), ("segfault", 1), ("blocked loop", 2)], ids=["exit", "segfault", "two that block"]
 )
@@ -205,7 +209,7 @@ async def test_an_at_most_once_run_beside_the_culprit_ends_as_lost_and_is_named(
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("innocent_count", [40, 400])
 @pytest.mark.parametrize("worker_count", [2, 8])
 @pytest.mark.parametrize("poison_count", [1, 2, 5])

@@ -123,7 +123,7 @@ class TestWhatALossDoes:
         await finish(connection, one.lease, Lost("dead", held=90))
         assert await _state_of(connection, job_id) == ("quarantined", 3, 0)
 
-    @pytest.mark.parametrize(("outcome", "state"), [(FLAKY, "waiting"), (Snoozed(0.0), "ready"), (TimedOut("late"), "waiting")])
+    @pytest.mark.parametrize(("outcome", "state"), [(FLAKY, "waiting"), (TimedOut("late"), "waiting")])
     @pytest.mark.parametrize("company", [0, 3])
     async def test_any_report_of_its_own_clears_it(self, connection: Conn, outcome: Outcome, state: str, company: int) -> None:
         """C18: it survived, so it took down no worker."""
@@ -134,6 +134,25 @@ class TestWhatALossDoes:
             await connection.execute("UPDATE sexton.runs SET company = 0")
         await finish(connection, one.lease, outcome)
         assert await _state_of(connection, job_id) == (state, None, 0)
+
+    async def test_a_snooze_does_not_clear_it(self, connection: Conn) -> None:
+        """C18: it costs no budget, so a run that snoozes now and then would take down ordinary workers without a bound."""
+        worker_id, job_id = await enlist(connection), await submit(connection)
+        ordinary_count = 0
+        for _ in range(10):
+            for one in await claim(connection, worker_id):
+                ordinary_count += 1
+                await finish(connection, one.lease, Lost("dead", held=40))
+                if ordinary_count == 1:
+                    (again,) = await claim(connection, worker_id)
+                    await finish(connection, again.lease, Snoozed(0.0))
+            for one in await claim_suspects(connection, await _enlist(connection)):
+                await finish(connection, one.lease, Snoozed(0.0))
+        assert ordinary_count == 2
+        assert await _state_of(connection, job_id) == ("quarantined", 20, 0)
+        (suspect,) = await claim_suspects(connection, await _enlist(connection))
+        await finish(connection, suspect.lease, Snoozed(60.0))
+        assert await claim_suspects(connection, await _enlist(connection)) == [], "it waits for its time"
 
     async def test_a_run_that_is_handed_back_stays_a_suspect(self, connection: Conn) -> None:
         """C18: a drain proves nothing, for a suspect in quarantine or for a run that was lost once."""

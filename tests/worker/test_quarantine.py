@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,10 +19,20 @@ from sexton.settings import Settings
 from sexton.store.fleet import workers as fleet
 from sexton.store.work import runs
 from sexton.telemetry.events import DeclaredLost, QuarantineLost, QuarantineStarted
-from sexton.worker.quarantine.child import LEAVE_S, Confined, Idleness
-from sexton.worker.quarantine.parent import DELAY_S_MAX, LOOK_S, REST_S, SPREAD_S, ChildProcess, Command, Ended, Quarantine
+from sexton.worker.quarantine.child import HANDED_BACK, LEAVE_S, Confined, Idleness, _Rounds
+from sexton.worker.quarantine.parent import (
+    CHECK_S,
+    DELAY_S_MAX,
+    LOOK_S,
+    REST_S,
+    TURN_S,
+    ChildProcess,
+    Command,
+    Ended,
+    Quarantine,
+)
 from sexton.worker.worker import Worker
-from tests.rig import LONG_S, Between, HandWorker, Rig, Stage
+from tests.rig import LEASE_S, LONG_S, Between, HandWorker, Rig, Stage
 
 PARENT = UUID(int=7)
 
@@ -59,17 +70,17 @@ class FakeChild:
 
 
 class Parent:
-    def __init__(self, rig: Rig, database: Between | None = None) -> None:
+    def __init__(self, rig: Rig, database: Between | None = None, worker_id: UUID = PARENT) -> None:
         self.rig = rig
         self.children: list[FakeChild] = []
         self.quarantine = Quarantine(
             database or rig.database,
             self._start,
+            worker_id=lambda: worker_id,
             queues=["default"],
             tasks=["a"],
             clock=rig.clock,
             emit=rig.heard,
-            rng=rig.rng,
         )
 
     def _start(self) -> FakeChild:
@@ -81,8 +92,8 @@ class Parent:
         return await self.quarantine.run_once()
 
     async def with_child(self) -> FakeChild:
-        self.quarantine.suspects_wait()
-        await self.passes(SPREAD_S)
+        self.quarantine.hear_of_suspects()
+        await self.passes(0.5)
         return self.children[-1]
 
 
@@ -123,7 +134,7 @@ class TestTheParent:
     async def test_a_heartbeat_that_sees_suspects_notifies_it(self, rig: Rig) -> None:
         hand = await rig.worker()
         heard: list[bool] = []
-        hand.worker.suspects_wait = lambda: heard.append(True)
+        hand.worker.on_suspects = lambda: heard.append(True)
         await hand.beat()
         assert heard == []
         await suspects(rig)
@@ -135,19 +146,64 @@ class TestTheParent:
         parent = Parent(rig)
         assert await parent.passes() == REST_S
         await suspects(rig)
-        parent.quarantine.suspects_wait()
-        await parent.passes(SPREAD_S)
+        parent.quarantine.hear_of_suspects()
+        await parent.passes()
         assert await parent.passes() == LOOK_S
-        parent.quarantine.suspects_wait()
-        await parent.passes(SPREAD_S)
+        parent.quarantine.hear_of_suspects()
+        await parent.passes()
         assert len(parent.children) == 1
         assert rig.of(QuarantineStarted) == [QuarantineStarted(4711)]
 
     async def test_it_starts_no_child_if_the_suspects_are_gone_by_then(self, rig: Rig) -> None:
         parent = Parent(rig)
-        parent.quarantine.suspects_wait()
-        assert await parent.passes(SPREAD_S) == REST_S
+        parent.quarantine.hear_of_suspects()
+        assert await parent.passes() == REST_S
         assert parent.children == []
+
+    async def test_a_fleet_starts_one_child_for_one_suspect(self, rig: Rig) -> None:
+        """Each imports the app and opens connections."""
+        await suspects(rig, 1)
+        rig.move(2 * LEASE_S)  # the workers that were lost
+        hands = [await rig.worker() for _ in range(6)]
+        parents = [Parent(rig, worker_id=hand.worker.worker_id) for hand in hands]
+
+        async def look_on(span_s: float) -> None:
+            for _ in range(round(span_s / 0.5)):
+                rig.move(0.5)
+                for hand, parent in zip(hands, parents, strict=True):
+                    await hand.beat()
+                    parent.quarantine.hear_of_suspects()
+                    await parent.passes()
+
+        await look_on(TURN_S - 0.5)
+        assert sum(len(parent.children) for parent in parents) == 1, "one begins at once"
+        await look_on(TURN_S)
+        assert sum(len(parent.children) for parent in parents) == 2, "the next one, if the first child did not join in time"
+        hand = await confined(rig)
+        for _ in range(5):
+            await hand.beat()
+            await look_on(TURN_S)
+        assert sum(len(parent.children) for parent in parents) == 2
+
+    async def test_many_suspects_are_executed_by_several_workers(self, rig: Rig) -> None:
+        """Four suspects in groups of two: two children at once, and no third one."""
+        await suspects(rig, 4, company=2)
+        rig.move(2 * LEASE_S)
+        hands = [await rig.worker() for _ in range(3)]
+        parents = [Parent(rig, worker_id=hand.worker.worker_id) for hand in hands]
+        for parent in parents:
+            parent.quarantine.hear_of_suspects()
+            await parent.passes()
+        assert sorted(len(parent.children) for parent in parents) == [0, 1, 1]
+
+    async def test_a_child_that_is_busy_is_no_child_for_the_next_suspect(self, rig: Rig) -> None:
+        """It may execute its suspect for hours."""
+        await suspects(rig, 2)
+        hand, first = await confined(rig), Parent(rig)
+        first.quarantine.hear_of_suspects()
+        await hand.take()
+        await first.passes()
+        assert len(first.children) == 1
 
     async def test_a_child_that_died_is_declared_lost_at_once_and_the_next_begins(self, rig: Rig) -> None:
         """Not after a lease: a run that takes down many workers is found soon."""
@@ -169,6 +225,28 @@ class TestTheParent:
         assert run is not None
         assert (run["state"], run["lost_count"], run["company"]) == ("quarantined", 1, 1)
         assert "SIGSEGV" in ((await rig.last(first)).reason or "")
+
+    async def test_one_that_the_kernel_killed_may_be_innocent(self, rig: Rig) -> None:
+        """When memory runs out, the kernel kills a child in quarantine first, whichever process took the memory. So the loss
+        counts as one together with the parent, and the next one begins later."""
+        (first, _) = await suspects(rig)
+        parent = Parent(rig)
+        child = await parent.with_child()
+        for rounds in (1, 2, 3):
+            hand = await confined(rig)
+            await hand.take()
+            child.worker_id = hand.worker.worker_id
+            child.dies(-9)
+            await parent.passes()
+            assert child.rounds == rounds, "it waits"
+            await rig.sweeper().run_once()
+            for _ in range(20):
+                await parent.passes(LOOK_S)
+            assert child.rounds == rounds + 1
+        run = await rig.run(first)
+        assert run is not None
+        assert (run["state"], run["lost_count"]) == ("quarantined", 3), "the limit of 3 does not bury it, but 9 would"
+        assert "SIGKILL" in ((await rig.last(first)).reason or "")
 
     async def test_children_that_die_without_a_suspect_are_restarted_with_backoff(self, rig: Rig) -> None:
         """An app that cannot start must not be started all the time."""
@@ -205,13 +283,21 @@ class TestTheParent:
         child = await parent.with_child()
         hand = await confined(rig)
         child.worker_id = hand.worker.worker_id
-        parent.quarantine.suspects_wait()
-        await parent.passes()
+        await parent.passes(CHECK_S)
         assert not child.is_killed
         await rig.execute("UPDATE sexton.workers SET lost_at = now() WHERE id = $1", child.worker_id)
-        parent.quarantine.suspects_wait()
-        await parent.passes()
-        assert child.is_killed
+        await parent.passes(CHECK_S)
+        assert child.is_killed, "also if no other suspect waits"
+
+    async def test_the_next_begins_at_once_after_one_that_has_named_its_suspect(self, rig: Rig) -> None:
+        """It has given back what it held, so it ends with nothing. That is no reason to wait."""
+        await suspects(rig)
+        parent = Parent(rig)
+        child = await parent.with_child()
+        for number in range(2, 9):
+            child.dies(HANDED_BACK)
+            await parent.passes()
+            assert child.rounds == number
 
     async def test_a_death_during_an_outage_of_the_database_is_not_forgotten(self, rig: Rig) -> None:
         between = Between(rig.database)
@@ -236,8 +322,8 @@ class TestTheParent:
         assert child.is_asked
         await parent.quarantine.close(0.0)
         assert child.is_killed
-        parent.quarantine.suspects_wait()
-        await parent.passes(SPREAD_S)
+        parent.quarantine.hear_of_suspects()
+        await parent.passes()
         assert len(parent.children) == 1, "and starts no other"
 
 
@@ -342,6 +428,14 @@ class TestTheChild:
         assert (await ended(child)).exit_code in (-15, 0)
         await until(lambda: child.is_over)
         child.close()
+
+    def test_a_request_to_stop_that_comes_just_after_its_worker_has_ended_is_no_error(self) -> None:
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        rounds = _Rounds.__new__(_Rounds)  # without the signal handlers
+        rounds._worker_pid = ended.pid
+        rounds._ask_to_stop()
+        assert rounds._is_asked
 
     async def test_kill_ends_its_worker_too(self) -> None:
         child = start("stay")

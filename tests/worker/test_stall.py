@@ -8,6 +8,7 @@ import contextvars
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,14 +19,15 @@ from sexton.clock import SystemClock
 from sexton.errors import Contention
 from sexton.handlers.context import Context
 from sexton.registry import Definition, Registry
-from sexton.telemetry.events import Event, LoopStalled, StallFound, StallHandedBack
+from sexton.telemetry.events import Event, ExitForced, LoopStalled, StallFound, StallHandedBack
 from sexton.worker.execution import Phase
+from sexton.worker.heartbeat import LastResort
 from sexton.worker.held_runs import HeldRuns
 from sexton.worker.stall import interpreter_lock, stack_dump, stacks
 from sexton.worker.stall.interpreter_lock import Standstill
 from sexton.worker.stall.loop_pulse import Pulse
 from sexton.worker.stall.stack_dump import StackDump
-from tests.rig import LONG_S, Between, HandWorker, Rig, settle
+from tests.rig import LEASE_S, LONG_S, Between, HandWorker, Rig, settle
 
 STALL_S = 4.0
 ID = UUID(int=1)
@@ -41,10 +43,12 @@ async def guilty(_ctx: Context) -> None:
 
 
 async def stalled(
-    rig: Rig, *, innocents: int = 3, database: Between | None = None, **options: Any
+    rig: Rig, *, innocents: int = 3, database: Between | None = None, last_resort: LastResort | None = None, **options: Any
 ) -> tuple[HandWorker, list[Any]]:
     """A worker with one run that blocks the loop and some harmless ones. The first id is that of the blocking run."""
-    hand = await rig.worker(innocent, guilty, tasks=(), database=database, worker_concurrency=innocents + 1)
+    hand = await rig.worker(
+        innocent, guilty, tasks=(), database=database, last_resort=last_resort, worker_concurrency=innocents + 1
+    )
     ids = [await rig.submit("guilty", timeout=0, **options), *await rig.submit_many(innocents, "innocent", timeout=0)]
     await hand.take()
     await settle()
@@ -59,6 +63,20 @@ def block(hand: HandWorker, task: Any) -> None:
 def task_of(hand: HandWorker, name: str) -> Any:
     execution = next(each for each in hand.held if each.claimed.task == name)
     return execution._handle.done  # type: ignore[union-attr]
+
+
+async def is_lost(rig: Rig) -> None:
+    """A sweeper declares the worker lost, and takes back what it still has."""
+    sweeper = rig.sweeper()
+    for _ in range(2 * round(LEASE_S)):
+        rig.move(1.0)
+        await sweeper.run_once()
+
+
+async def charged(rig: Rig, job_id: UUID) -> int:
+    run = await rig.run(job_id)
+    assert run is not None
+    return int(run["lost_count"])
 
 
 async def look_on(rig: Rig, hand: HandWorker, span_s: float) -> None:
@@ -179,6 +197,15 @@ class TestABlockedLoop:
         await hand.take()
         assert [each.claimed.lease.token for each in hand.held if each.claimed.lease.job_id == late] == [2]
 
+    async def test_a_lease_that_was_given_back_is_forgotten_when_no_reply_can_bring_it(self) -> None:
+        held_runs, fence = HeldRuns(), (ID, 1)
+        with held_runs.claiming():
+            with suppress(ConnectionError), held_runs.claiming():
+                held_runs.returned.add(fence)
+                raise ConnectionError
+            assert held_runs.returned == {fence}, "the other claim may bring it"
+        assert held_runs.returned == set()
+
     async def test_a_run_that_has_already_ended_is_left_to_its_report(self, rig: Rig) -> None:
         hand, (_, ended, *_) = await stalled(rig)
         execution = next(each for each in hand.held if each.claimed.lease.job_id == ended)
@@ -186,6 +213,57 @@ class TestABlockedLoop:
         block(hand, task_of(hand, "guilty"))
         await look_on(rig, hand, STALL_S + 0.5)
         assert await rig.state(ended) == "running"
+
+    async def test_a_run_that_had_ended_before_is_not_charged_if_the_worker_is_lost(self, rig: Rig) -> None:
+        """Rule "suspects apart": its report waits for the loop. The others are handed back, but it was not alone."""
+        hand, (culprit, ended, *_) = await stalled(rig)
+        execution = next(each for each in hand.held if each.claimed.lease.job_id == ended)
+        execution.phase = Phase.REPORTING
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S + 0.5)
+        await is_lost(rig)
+        assert (await charged(rig, culprit), await charged(rig, ended)) == (1, 0)
+        assert "the worker held 3 other runs" in ((await rig.last(ended)).reason or "")
+
+    async def test_nor_is_one_that_its_own_transaction_is_about_to_end(self, rig: Rig) -> None:
+        hand, (culprit, locked, *_) = await stalled(rig)
+        execution = next(each for each in hand.held if each.claimed.lease.job_id == locked)
+        execution.ending = True
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S + 0.5)
+        await is_lost(rig)
+        assert (await charged(rig, culprit), await charged(rig, locked)) == (1, 0)
+
+    async def test_a_heartbeat_ends_the_count_of_a_hand_back(self, rig: Rig) -> None:
+        """What the worker holds later, it may hold alone."""
+        hand, (_, ended, *_) = await stalled(rig)
+        execution = next(each for each in hand.held if each.claimed.lease.job_id == ended)
+        execution.phase = Phase.REPORTING
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S + 0.5)
+        await hand.beat()
+        await is_lost(rig)
+        assert await charged(rig, ended) == 1
+
+    async def test_a_locked_run_is_handed_back_when_the_lock_is_gone(self, rig: Rig) -> None:
+        between = Between(rig.database)
+        hand, ids = await stalled(rig, database=between)
+        left = 3
+
+        async def locked() -> None:
+            nonlocal left
+            left -= 1
+            if left:
+                between.before("finish", locked)
+            raise Contention("canceling statement due to lock timeout")
+
+        between.before("finish", locked)
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S + 0.5)
+        assert "running" in [await rig.state(job_id) for job_id in ids]
+        await look_on(rig, hand, 0.5)
+        assert [await rig.state(job_id) for job_id in ids] == ["ready"] * 4
+        assert sum(event.count for event in rig.of(StallHandedBack)) == 4
 
     async def test_a_locked_run_delays_no_other(self, rig: Rig) -> None:
         """The report of all four times out, then that of the first two, then that of the first."""
@@ -216,6 +294,51 @@ class TestABlockedLoop:
         await look_on(rig, hand, 0.5)
         assert await rig.state(culprit) == "ready"
         assert len(rig.of(LoopStalled)) == 1
+
+
+class TestABlockThatDoesNotEnd:
+    async def test_in_quarantine_the_process_ends_when_its_runs_are_handed_back(self, rig: Rig) -> None:
+        """Rule "suspects apart": no innocent run is left in it, and its parent starts the next one."""
+        ends: list[ExitForced] = []
+        hand, (culprit, *others) = await stalled(rig, last_resort=LastResort(ends.append, 0.0, is_confined=True))
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S)
+        assert ends == [], "not before"
+        await look_on(rig, hand, 1.0)
+        assert await rig.statuses(culprit) == ["lost"]
+        assert [await rig.statuses(job_id) for job_id in others] == [["released"]] * 3
+        assert "in task guilty, run " in (ends[0].stuck_at or "")
+
+    async def test_an_ordinary_worker_gives_it_the_time_of_its_lease_and_of_a_stop(self, rig: Rig) -> None:
+        """Rule "leave in bounded time": the supervisor starts a new worker only if this one has ended."""
+        ends: list[ExitForced] = []
+        hand, _ = await stalled(rig, last_resort=LastResort(ends.append, 50.0))
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, STALL_S + LEASE_S + 49.0)
+        assert ends == []
+        await look_on(rig, hand, 2.0)
+        assert ends[0].limit_s == STALL_S + LEASE_S + 50.0
+        assert "in task guilty, run " in (ends[0].stuck_at or "")
+
+    async def test_also_if_no_handler_can_be_named(self, rig: Rig) -> None:
+        """A callback that blocks the loop is no task."""
+        ends: list[ExitForced] = []
+        hand, _ = await stalled(rig, last_resort=LastResort(ends.append, 50.0))
+        block(hand, None)
+        await look_on(rig, hand, STALL_S + LEASE_S + 51.0)
+        assert len(rig.of(LoopStalled)) == 1
+        assert ends != []
+
+    async def test_a_loop_that_is_back_or_a_pause_of_the_process_ends_nothing(self, rig: Rig) -> None:
+        ends: list[ExitForced] = []
+        hand, _ = await stalled(rig, last_resort=LastResort(ends.append, 50.0))
+        block(hand, task_of(hand, "guilty"))
+        await look_on(rig, hand, 40.0)
+        hand.worker.pulse.felt_at = rig.clock.monotonic()
+        await look_on(rig, hand, 40.0)
+        rig.move(3600)
+        await look_on(rig, hand, 1.0)
+        assert ends == []
 
 
 HELD = """Timeout (0:00:01)!
@@ -307,7 +430,7 @@ def feel(dump: StackDump, registry: Registry, elapsed_s: float, *, is_named: boo
 class TestAStandstill:
     def test_when_the_loop_is_back_it_names_the_task_and_the_line(self, dumps: Path) -> None:
         dump = opened()
-        (dumps / f"{os.getpid()}.stack").write_text(HELD)
+        (dumps / f"app-{os.getpid()}.stack").write_text(HELD)
         assert feel(dump, shop(), 5.0) == [LoopStalled(ID, 5.0, "shop.crunch", None, "/srv/shop/words.py:7 in split")]
         assert feel(dump, shop(), 5.0) == [], "it is told once"
         dump.close()
@@ -315,34 +438,47 @@ class TestAStandstill:
 
     def test_not_if_it_was_short_or_is_already_named(self, dumps: Path) -> None:
         dump = opened()
-        (dumps / f"{os.getpid()}.stack").write_text(HELD)
+        (dumps / f"app-{os.getpid()}.stack").write_text(HELD)
         assert feel(dump, shop(), 3.9) == []
-        (dumps / f"{os.getpid()}.stack").write_text(HELD)
+        (dumps / f"app-{os.getpid()}.stack").write_text(HELD)
         assert feel(dump, shop(), 5.0, is_named=True) == []
         dump.close()
 
     def test_the_file_of_an_ended_process_is_found_once(self, dumps: Path) -> None:
         dump = opened()
-        (dumps / "123456.stack").write_text(HELD)
-        assert list(interpreter_lock.left_behind(shop())) == [
+        (dumps / "app-123456.stack").write_text(HELD)
+        assert list(interpreter_lock.left_behind("app", shop())) == [
             StallFound(123456, "/srv/shop/tasks.py:31 in wait; or /srv/shop/words.py:7 in split", "shop.crunch")
         ]
-        assert list(interpreter_lock.left_behind(shop())) == []
-        assert [path.name for path in dumps.iterdir()] == [f"{os.getpid()}.stack"], "that of a live process stays"
+        assert list(interpreter_lock.left_behind("app", shop())) == []
+        assert [path.name for path in dumps.iterdir()] == [f"app-{os.getpid()}.stack"], "that of a live process stays"
+        dump.close()
+
+    def test_the_file_of_another_app_is_left_to_it(self, dumps: Path) -> None:
+        """This one does not know its tasks."""
+        dump = opened()
+        other = stack_dump.name_of("other:app", "postgresql://one")
+        assert (
+            len({other, stack_dump.name_of("app:app", "postgresql://one"), stack_dump.name_of("app:app", "postgresql://two")})
+            == 3
+        )
+        (dumps / f"{other}-123456.stack").write_text(HELD)
+        assert list(interpreter_lock.left_behind("app", shop())) == []
+        assert [found.pid for found in interpreter_lock.left_behind(other, Registry())] == [123456]
         dump.close()
 
     def test_a_folder_of_another_user_is_not_used(self, dumps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
-        assert StackDump.open(after_s=1.0, clock=SystemClock()) is None
-        assert list(stack_dump.left_behind()) == []
+        assert StackDump.open("app", after_s=1.0, clock=SystemClock()) is None
+        assert list(stack_dump.left_behind("app")) == []
 
     def test_it_is_written_while_python_cannot_run(self, dumps: Path) -> None:
         """With a real watchdog: this thread keeps the interpreter until its stack is in the file, or the time is up."""
-        dump = StackDump.open(after_s=0.01, clock=SystemClock())
+        dump = StackDump.open("app", after_s=0.01, clock=SystemClock())
         assert dump is not None
         dump.arm()
         until = time.monotonic() + LONG_S
-        file = dumps / f"{os.getpid()}.stack"
+        file = dumps / f"app-{os.getpid()}.stack"
         while NAME not in str(stacks.of_dump(file.read_text()).get(threading.get_ident())):  # it is written line by line
             assert time.monotonic() < until
         assert NAME in (dump.take() or "")
@@ -351,6 +487,6 @@ class TestAStandstill:
 
 
 def opened() -> StackDump:
-    dump = StackDump.open(after_s=STALL_S, clock=SystemClock())
+    dump = StackDump.open("app", after_s=STALL_S, clock=SystemClock())
     assert dump is not None
     return dump

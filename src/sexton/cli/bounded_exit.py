@@ -14,7 +14,10 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sexton.telemetry.events import ExitForced
 
 THREADS_S = 1.0  # for threads and child processes, to end by themselves
 EXIT_S = 2.0  # for threads, child processes and exit handlers together
@@ -62,11 +65,26 @@ def within(limit_s: float, code: int = 1) -> None:
         _thread.start_new_thread(_end_after, (limit_s, code))
 
 
+def at_once(forced: ExitForced, code: int = 1) -> None:
+    """Ends the process of a service now, from any thread. Not even a log that is blocked keeps it."""
+    if not is_expected():
+        return
+    from sexton.telemetry import logs
+
+    with open(os.devnull, "w") as nowhere:
+        faulthandler.dump_traceback_later(THREADS_S, exit=True, file=nowhere)
+        with suppress(BaseException):
+            logs.write(forced)
+        _end(code)
+
+
 def _end_after(limit_s: float, code: int) -> None:
     time.sleep(limit_s)
-    with suppress(BaseException):
-        _tell(limit_s)
-    _end(code)
+    with open(os.devnull, "w") as nowhere:
+        faulthandler.dump_traceback_later(THREADS_S, exit=True, file=nowhere)  # the log may be blocked
+        with suppress(BaseException):
+            _tell(limit_s)
+        _end(code)
 
 
 def _join(until: float) -> None:

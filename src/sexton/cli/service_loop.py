@@ -18,12 +18,15 @@ from sexton.telemetry import logs
 from sexton.telemetry.events import LoopInterrupted
 
 from . import bounded_exit
+from .signal_watch import SignalWatch
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SETTLE_S = 0.5  # for tasks that are cancelled at the end
 
 
 class ServiceLoop(uvloop.Loop):
     main: asyncio.Task[None] | None = None
+    signals: SignalWatch | None = None
 
     def stop(self) -> None:
         if self.main is not None and not self.main.done():
@@ -31,27 +34,48 @@ class ServiceLoop(uvloop.Loop):
         super().stop()
 
 
+class _Requests:
+    """What signals ask of this process: to stop, and to end at once."""
+
+    def __init__(self, loop: ServiceLoop, stop: asyncio.Event, limit_s: float) -> None:
+        self._loop, self._stop, self._limit_s, self._pid = loop, stop, limit_s, os.getpid()
+        self._asked_count = self._heard_count = 0
+        self._is_armed = False
+
+    def asked(self, _number: int, _frame: FrameType | None) -> None:
+        """A plain signal handler, because one of the loop would wait for a handler that blocks the loop."""
+        self._asked_count += 1
+        if self._asked_count > 1 or self._stop.is_set() or os.getpid() != self._pid:
+            os._exit(1)  # a process that was just forked has its signals, too
+        self._arm()
+        self._loop.call_soon_threadsafe(self._stop.set)
+
+    def heard(self, number: int) -> None:
+        """The same signal, in the thread of `SignalWatch`: also while the main thread cannot call `asked`."""
+        if number in SIGNALS:
+            self._heard_count += 1
+            if self._heard_count > 1:
+                os._exit(1)
+            self._arm()
+
+    def _arm(self) -> None:
+        if not self._is_armed:
+            self._is_armed = True
+            bounded_exit.within(self._limit_s)
+
+
 def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]], *, stop_limit_s: float) -> None:
     """Runs `main` until it ends. It gets an event that the first SIGTERM or SIGINT sets; `stop_limit_s` later the process ends
     in any case. The second signal ends it at once.
 
     Not by `asyncio.run`, which would wait for tasks that ignore a cancel, and for threads of handlers."""
-    loop, stop, pid = ServiceLoop(), asyncio.Event(), os.getpid()
-    asked_count = 0
-
-    def asked(_number: int, _frame: FrameType | None) -> None:
-        """A plain signal handler, because one of the loop would wait for a handler that blocks the loop."""
-        nonlocal asked_count
-        asked_count += 1
-        if asked_count > 1 or stop.is_set() or os.getpid() != pid:  # a process that was just forked has its signals, too
-            os._exit(1)
-        bounded_exit.within(stop_limit_s)
-        loop.call_soon_threadsafe(stop.set)
-
-    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
+    loop, stop = ServiceLoop(), asyncio.Event()
+    requests = _Requests(loop, stop, stop_limit_s)
+    before = {number: signal.signal(number, requests.asked) for number in SIGNALS}
     bounded_exit.expect()
     if bounded_exit.is_expected():
         forked.end_children_that_return(_run_on)
+        loop.signals = SignalWatch.start(requests.heard)
     loop.main = loop.create_task(main(stop))
     while not loop.main.done():
         _run_on(loop)
@@ -72,6 +96,8 @@ def _give_back(loop: ServiceLoop, signals: dict[signal.Signals, Any]) -> None:
 def _run_on(loop: ServiceLoop) -> None:
     """Until its main task ends, or a callback raises `SystemExit` or another exception that asyncio lets pass."""
     assert loop.main is not None  # noqa: S101
+    if loop.signals is not None:
+        loop.call_soon(loop.signals.attend)
     try:
         loop.run_until_complete(loop.main)
     except BaseException as error:

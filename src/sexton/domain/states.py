@@ -140,6 +140,7 @@ TRANSITIONS: frozenset[tuple[Event, RunState | None, RunState | None]] = frozens
         # A run that was lost twice in a row: rule "suspects apart".
         (Event.LOST, _X, _Q),
         (Event.RELEASED, _X, _Q),
+        (Event.SNOOZED, _X, _Q),
         (Event.CLAIMED, _Q, _X),
         (Event.CANCELLED, _Q, None),
         (Event.MISSED, _Q, None),

@@ -395,7 +395,7 @@ FUNCTION sexton.finish_each(reports jsonb, at timestamp with time zone DEFAULT N
 
 FUNCTION sexton.finish_runs(reports jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(run_id uuid, execution_id uuid, state text) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 e45cca1e36155b2cee980fb51e4270fb;
+  BODY md5 275759554e829ced5556e020ec21000c;
 
 FUNCTION sexton.give_back(slot_keys text[], numbers integer[], run_ids uuid[])
   RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp

@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from sexton.clock import Clock
@@ -23,7 +23,7 @@ from sexton.operations.caller import SCHEDULER
 from sexton.store.database import Connection, Database, client_end
 from sexton.store.fleet import workers
 from sexton.store.work import runs
-from sexton.telemetry.events import Emit, LoopStalled, Reconciled, StallHandedBack
+from sexton.telemetry.events import Emit, ExitForced, LoopStalled, Reconciled, StallHandedBack
 from sexton.worker.stall import loop_watch
 from sexton.worker.stall.loop_pulse import Pulse
 from sexton.worker.stall.loop_watch import Blocker, StallWatch
@@ -40,6 +40,7 @@ FORCE_S = 0.5
 IDLE_BEAT_S_MAX = 2.0  # rule "any node does overdue work": a heartbeat also looks for work for an idle worker
 AGAIN_S = 0.1  # after an answer over a session that has ended since
 APART_S = 0.25  # if comparing all leases takes longer than this, it must not delay the heartbeat
+ADVICE = "make the handler a plain function, or give it process=True"
 OVERDUE_S = 5.0  # rule "any node does overdue work": an idle worker does what schedulers have not done for this long
 
 
@@ -71,11 +72,19 @@ class Owner(Protocol):
 
     def declared_lost(self, worker_id: UUID) -> None: ...
 
-    def suspects_wait(self) -> None:
+    def on_suspects(self) -> None:
         """A heartbeat has seen that suspects wait for a worker in quarantine."""
 
     def looked(self, *, is_ready: bool, is_overdue: bool, sent_at: float) -> None:
         """A heartbeat sent at `sent_at` has seen whether there is work."""
+
+
+class LastResort(NamedTuple):
+    """Ends the process if a handler blocks the event loop for ever: a supervisor sees only a process that has ended."""
+
+    end: Callable[[ExitForced], object]  # from any thread
+    limit_s: float  # how long the process may take to stop, added to the lease
+    is_confined: bool = False  # in quarantine: as soon as its runs are handed back
 
 
 class Heartbeat:
@@ -96,6 +105,7 @@ class Heartbeat:
         clock: Clock,
         emit: Emit,
         rng: Rng,
+        last_resort: LastResort | None = None,
     ) -> None:
         """`post` passes a call to the event loop."""
         self._database, self._owner, self._held_runs, self._pulse, self._post = database, owner, held_runs, pulse, post
@@ -106,7 +116,9 @@ class Heartbeat:
         self._stalled = False
         self._stall = StallWatch(pulse, held_runs, loop_stall_s=loop_stall_s, clock=clock)
         self._blocker: Blocker | None = None  # of the present stall
-        self._is_handed_back = False
+        self._is_handed_back = self._has_tried = False
+        self._refused_count = 0  # reports of the last hand-back that another session's lock refused
+        self._last_resort = last_resort
         self._comparing = DutyCycle()  # for reading all leases of this worker from the database
         self._cut_short_count = 0  # how many of the interrupted claims were reconciled
         self._session = OwnSession(lease_s=lease_s, clock=clock)
@@ -141,6 +153,7 @@ class Heartbeat:
         workers may soon claim the runs of this one, so it stops them first. The reports wait until the database is reachable
         again. Called regularly, because a heartbeat may also hang."""
         self._stall.look()
+        self._end_if_stuck()
         elapsed_s = self._clock.monotonic() - self._beat_sent_at
         for execution in self._held_runs.all():
             lease_s = max(self._lease_s, execution.lease_s or 0.0)
@@ -187,7 +200,7 @@ class Heartbeat:
         if not held_before:
             self._post(partial(self._owner.looked, is_ready=beaten.is_ready, is_overdue=beaten.is_overdue, sent_at=sent_at))
         if beaten.suspects_wait:
-            self._post(self._owner.suspects_wait)
+            self._post(self._owner.on_suspects)
         self._stop_the_lost(worker_id, held_before, leased)
         self._cancel_the_unwanted(leased)
         if is_apart:
@@ -242,7 +255,7 @@ class Heartbeat:
         stalled_s = self._clock.monotonic() - self._pulse.felt_at
         stalled = stalled_s > self._loop_stall_s
         if not stalled:
-            self._blocker, self._is_handed_back = None, False
+            self._blocker, self._is_handed_back, self._has_tried = None, False, False
         elif self._blocker is None:
             self._blocker = self._stall.blocker()
             if self._blocker is not None or not self._stalled:
@@ -259,18 +272,39 @@ class Heartbeat:
 
     async def _hand_back(self) -> None:
         """Rule "suspects apart": the worker names the run that blocks its loop. Only that one is charged. The others start
-        elsewhere at once, instead of being lost together with it."""
+        elsewhere at once, instead of being lost together with it. What another session has locked is tried again."""
         if self._blocker is None or self._is_handed_back:
             return
         stalled_s = self._clock.monotonic() - self._pulse.felt_at
+        async with self._database.connection() as connection:
+            await workers.count_held(connection, self._owner.worker_id)
         reported = list(loop_watch.reports(self._blocker, self._held_runs.all(), stalled_s))
+        self._refused_count = 0
         count = await self._finish([report for _, report in reported]) + await self._return_the_unheard()
-        self._is_handed_back = True
+        is_first, self._has_tried = not self._has_tried, True
+        self._is_handed_back = not self._refused_count
         for execution, _ in reported:
             self._post(execution.lose)
             execution.ask_to_stop()  # a function in a thread sees it before the loop is back
         run_id = self._blocker.execution.claimed.run_id
-        self._emit(StallHandedBack(self._owner.worker_id, run_id, count))
+        if is_first or count:
+            self._emit(StallHandedBack(self._owner.worker_id, run_id, count))
+
+    def _end_if_stuck(self) -> None:
+        """Rule "leave in bounded time": a worker in quarantine ends when its runs are handed back: its parent starts the
+        next one. Another worker waits until its lease is over for all that it has left, and then as long as a stop may take."""
+        resort, blocked_s = self._last_resort, self._stall.blocked_s
+        if resort is None or not blocked_s:
+            return
+        limit_s = 0.0 if resort.is_confined else self._loop_stall_s + self._lease_s + resort.limit_s
+        may_end = self._is_handed_back if resort.is_confined else self._has_tried or self._blocker is None
+        if blocked_s < limit_s or not may_end:
+            return
+        stuck_at = self._stall.place()
+        if self._blocker is not None:
+            claimed = self._blocker.execution.claimed
+            stuck_at = f"{stuck_at}, in task {claimed.task}, run {claimed.run_id}"
+        resort.end(ExitForced((), (), stuck_at, limit_s, ADVICE))
 
     async def _return_the_unheard(self) -> int:
         """Leases of claims whose reply waits for the loop. The intake drops them when the loop is back."""
@@ -282,9 +316,11 @@ class Heartbeat:
             unheard = [held for held in unheard if self._held_runs.get(held.run_id, held.token) is None]
             if not unheard:
                 return 0
-            return await reconcile.give_back(
+            count = await reconcile.give_back(
                 connection, SCHEDULER, worker_id, unheard, reason=loop_watch.REPLY_UNREAD, rng=self._rng, now=now
             )
+            self._refused_count += len(unheard) - count
+            return count
 
     async def _finish(self, reports: list[Report]) -> int:
         """How many were accepted. A run that another session has locked keeps back no other run."""
@@ -293,9 +329,12 @@ class Heartbeat:
         try:
             async with self._database.connection() as connection:
                 return len(await runs.finish(connection, reports, now=self._clock.database_now()))
-        except (Contention, DataRefused):
+        except (Contention, DataRefused) as error:
             middle = len(reports) // 2
-            return await self._finish(reports[:middle]) + await self._finish(reports[middle:]) if middle else 0
+            if middle:
+                return await self._finish(reports[:middle]) + await self._finish(reports[middle:])
+            self._refused_count += isinstance(error, Contention)
+            return 0
 
 
 class OwnThread:

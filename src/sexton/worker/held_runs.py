@@ -52,6 +52,8 @@ class HeldRuns:
             raise
         finally:
             self._claims.discard(serial)
+            if not self._claims:
+                self.returned.clear()  # no reply can bring them any more
 
     def still_leased(self, claimed: Sequence[Claimed]) -> Sequence[Claimed]:
         """The claimed runs, without those whose leases were given back before the reply arrived."""

@@ -28,12 +28,12 @@ from sexton.store.postgres.wakeups import CANCEL, READY, Listener
 from sexton.telemetry.events import EditsKept, EditsOverwritten, Emit, ServiceFailed
 from sexton.worker.quarantine.child import Confined, Idleness
 from sexton.worker.quarantine.parent import ChildProcess, Command, Quarantine
-from sexton.worker.stall import interpreter_lock
+from sexton.worker.stall import interpreter_lock, stack_dump
 from sexton.worker.stall.interpreter_lock import Standstill
 from sexton.worker.stall.stack_dump import StackDump
 
 from .early_retry import EarlyRetry
-from .heartbeat import OwnThread, idle_beat_s
+from .heartbeat import LastResort, OwnThread, idle_beat_s
 from .own_session import WATCH_AFTER_S
 from .process_guard import ProcessGuard
 from .worker import Worker
@@ -60,16 +60,18 @@ class WorkerProcess:
         quarantine: Command | None = None,
         confined: Confined | None = None,
         leaves: Callable[[], None] = lambda: None,
+        last_resort: LastResort | None = None,
     ) -> None:
         """`transactions` is a second pool, for the handlers' own transactions. `direct_url` was verified to be a direct
         connection; without one, the worker polls. `sync` writes the schedules that the app's code declares. `targets` are the
         tasks other than Python functions; the caller closes them. They pass runs to `early_retry`, if there is one.
         `quarantine` starts a child for suspects; `confined`: this process is such a child. `leaves` is called when the worker
-        begins to drain, for whatever reason."""
-        self._leaves = leaves
+        begins to drain, for whatever reason. `last_resort` ends the process if its event loop stays blocked."""
+        self._leaves, self._last_resort = leaves, last_resort
         self._sync, self._early_retry = sync, early_retry
         self._database, self._settings, self._direct_url = database, settings, direct_url
         self._registry = registry
+        self._dump_name = stack_dump.name_of(registry.owner, database.url)
         self._clock, self._emit, self._rng = clock, emit, rng
         self.worker = Worker(
             database,
@@ -152,14 +154,14 @@ class WorkerProcess:
         quarantine = Quarantine(
             self._database,
             lambda: ChildProcess(command, worker.worker_id),
+            worker_id=lambda: worker.worker_id,
             queues=self._settings.worker_queues,
             tasks=[name for intake in worker.intakes for name in intake.tasks],
             read_dumps=self._read_dumps,
             clock=self._clock,
             emit=self._emit,
-            rng=self._rng,
         )
-        worker.suspects_wait = quarantine.suspects_wait
+        worker.on_suspects = quarantine.hear_of_suspects
         return quarantine
 
     async def _end_quarantine(self) -> None:
@@ -174,7 +176,7 @@ class WorkerProcess:
             if not faulthandler.is_enabled():
                 faulthandler.enable()
         self._read_dumps()
-        dump = StackDump.open(after_s=self._settings.loop_stall_s, clock=self._clock)
+        dump = StackDump.open(self._dump_name, after_s=self._settings.loop_stall_s, clock=self._clock)
         if dump is not None:
             worker = self.worker
             worker.pulse.on_feel = Standstill(
@@ -189,7 +191,7 @@ class WorkerProcess:
         return dump
 
     def _read_dumps(self) -> None:
-        for found in interpreter_lock.left_behind(self._registry):
+        for found in interpreter_lock.left_behind(self._dump_name, self._registry):
             self._emit(found)
 
     def _renew(self) -> None:
@@ -248,7 +250,7 @@ class WorkerProcess:
             emit=self._emit,
             rng=self._rng,
         )
-        heartbeat = self.worker.make_heartbeat(database, loop.call_soon_threadsafe)
+        heartbeat = self.worker.make_heartbeat(database, loop.call_soon_threadsafe, self._last_resort)
         loop.call_soon_threadsafe(self.worker.hear, "")  # from now on the worker may claim
         self._beat_soon = partial(own_loop.call_soon_threadsafe, wake)
         beating = self._repeat(heartbeat, wake)

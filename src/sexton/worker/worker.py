@@ -30,7 +30,7 @@ from sexton.worker.stall.loop_pulse import Pulse
 from .deadlines import Deadlines, Timers
 from .empty_queues import EmptyQueueFilter
 from .execution import Bench, Execution, Phase
-from .heartbeat import Heartbeat, idle_beat_s
+from .heartbeat import Heartbeat, LastResort, idle_beat_s
 from .held_runs import HeldRuns
 from .intake import Intake, Slots
 from .missing_settings import MissingSettings
@@ -70,7 +70,7 @@ class Worker:
         for work for an idle intake. `needs_heartbeat`: the worker claims nothing before its first heartbeat, because others
         would declare it dead. `targets` are the tasks other than Python functions. `confined`: it is in quarantine."""
         self._confined = confined
-        self.suspects_wait: Callable[[], None] = lambda: None  # called when a heartbeat has seen that they wait
+        self.on_suspects: Callable[[], None] = lambda: None  # called when a heartbeat has seen that they wait
         self._targets = targets or {}
         self._in_process = {definition.name for definition in registry if not definition.process}
         self._empty_queues: list[EmptyQueueFilter] = []
@@ -185,7 +185,9 @@ class Worker:
         }
         return {**functions, **self._targets}
 
-    def make_heartbeat(self, database: Database, post: Callable[[Callable[[], None]], object]) -> Heartbeat:
+    def make_heartbeat(
+        self, database: Database, post: Callable[[Callable[[], None]], object], last_resort: LastResort | None = None
+    ) -> Heartbeat:
         """With its own database, because it runs in its own thread; `post` passes its calls to the event loop."""
         self._heartbeat = Heartbeat(
             database,
@@ -200,6 +202,7 @@ class Worker:
             clock=self._clock,
             emit=self._emit,
             rng=self._rng,
+            last_resort=last_resort,
         )
         return self._heartbeat
 

@@ -33,9 +33,10 @@ from sexton.store.database import SHARED, Postgres
 from sexton.store.work import callbacks
 from sexton.telemetry import logs
 from sexton.worker.early_retry import EarlyRetry
+from sexton.worker.heartbeat import LastResort
 from sexton.worker.other_workers import OtherWorkers
 from sexton.worker.process import WorkerProcess
-from sexton.worker.quarantine.child import Confined, Place, begin, confine
+from sexton.worker.quarantine.child import HANDED_BACK, Confined, Place, begin, confine
 from sexton.worker.quarantine.parent import Command
 
 if TYPE_CHECKING:
@@ -167,6 +168,11 @@ async def run_worker(
             quarantine=_quarantine_command(on, registry, options) if confined is None else None,
             confined=confined,
             leaves=lambda: bounded_exit.within(stop_limit_s(on.settings)),
+            last_resort=LastResort(
+                partial(bounded_exit.at_once, code=HANDED_BACK if confined else 1),
+                stop_limit_s(on.settings),
+                confined is not None,
+            ),
         ).run(stop)
     finally:
         await targets.close()

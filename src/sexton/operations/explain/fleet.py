@@ -78,7 +78,7 @@ def worker(seen: Evidence) -> Link:
 
 def quarantine(seen: Evidence, run: LiveRun) -> Link:
     """Of a suspect: the losses in a row that led there, as far as the history shown goes back."""
-    own = (one for one in seen.history if one.run_id == run.id and one.status != "released")
+    own = (one for one in seen.history if one.run_id == run.id and one.status not in ("released", "snoozed"))
     losses = list(takewhile(lambda one: one.status == "lost", own))
     company = run.company or 1
     last = because(losses[0].reason if losses else None)

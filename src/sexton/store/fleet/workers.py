@@ -59,6 +59,13 @@ class Survey(NamedTuple):
     own_stayed: bool = False  # the one of the look before is still there
 
 
+class QuarantineTurn(NamedTuple):
+    """Of a worker that has heard of suspects."""
+
+    wanted_count: int  # children that the waiting suspects could use, besides those that hold nothing; may be negative
+    ahead_count: int  # live workers that are to start one before it
+
+
 class Worker(msgspec.Struct, frozen=True):
     id: UUID
     name: str
@@ -195,10 +202,27 @@ async def declare_lost(
     return [row["id"] for row in rows]
 
 
-async def declare_ended(connection: Connection, worker_id: UUID, *, reason: str, now: datetime | None = None) -> bool:
+async def count_held(connection: Connection, worker_id: UUID) -> None:
+    """Notes how many runs the worker holds, before it gives them back without a heartbeat. If it is lost then, those that could
+    not be given back were not alone. Its next heartbeat ends this."""
+    await connection.fetch(_SQL["count_held"], worker_id)
+
+
+async def declare_ended(
+    connection: Connection, worker_id: UUID, *, reason: str, with_parent: bool = False, now: datetime | None = None
+) -> bool:
     """Declares a worker lost whose process has ended: its parent saw it. `reason` says how, as in "its process was killed by
-    signal 11". False if it has left or was declared lost before."""
-    return bool(await connection.fetch(_SQL["declare_ended"], now, worker_id, reason))
+    signal 11". `with_parent`: another process may be the cause, so the loss counts as one together with the parent. False if it
+    has left or was declared lost before."""
+    return bool(await connection.fetch(_SQL["declare_ended"], now, worker_id, reason, with_parent))
+
+
+async def quarantine_turn(
+    connection: Connection, worker_id: UUID, *, queues: Sequence[str], tasks: Sequence[str], now: datetime | None = None
+) -> QuarantineTurn:
+    """Whether this worker is to start a child in quarantine. The order needs no row that a crash would leave behind."""
+    (row,) = await connection.fetch(_SQL["quarantine_turn"], now, worker_id, queues, tasks)
+    return QuarantineTurn(row["wanted_count"], row["ahead_count"])
 
 
 async def is_lost(connection: Connection, worker_id: UUID) -> bool:

@@ -24,7 +24,7 @@ WITH moment AS MATERIALIZED (
 ), alive AS (
   UPDATE sexton.workers w SET beat = w.beat + 1, beat_at = (SELECT now FROM moment), running_count = $3,
     draining = $4, refused_count = $5, process_running_count = $9::int, lacks = $10::text[],
-    session = CASE WHEN $11::boolean THEN sexton.own_session($12::text::inet, $13::int) END
+    session = CASE WHEN $11::boolean THEN sexton.own_session($12::text::inet, $13::int) END, held_at_loss = NULL
   WHERE w.id = $2 AND w.lost_at IS NULL
   RETURNING w.id, w.queues, w.tasks, w.session
 ), suspects AS MATERIALIZED (
@@ -97,7 +97,7 @@ SELECT
 
 -- name: declare_lost
 -- Compare-and-set: a worker that has sent a heartbeat since then is alive. How many runs it held is counted here, because the runs are
--- ended in batches. It was lost with its parent if that has sent no heartbeat in the second half of the silence, or if its session has
+-- ended in batches; or by the worker, before it gave back all but the last ones (`count_held`). It was lost with its parent if that has sent no heartbeat in the second half of the silence, or if its session has
 -- ended as well. `lease_left_s`: not null if only the session has ended. Then it must not be back now, and the worker must hold no run that it
 -- would keep (`sexton.kept_s`): it may live, and no beat of a worker that was declared lost is answered.
 WITH moment AS MATERIALIZED (
@@ -110,7 +110,7 @@ WITH moment AS MATERIALIZED (
     LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) o
 )
 UPDATE sexton.workers w SET lost_at = m.now,
-  held_at_loss = (SELECT count(*) FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running'),
+  held_at_loss = greatest(w.held_at_loss, (SELECT count(*) FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')),
   lost_with_parent = w.parent_id IS NOT NULL AND NOT EXISTS (
     SELECT FROM sexton.workers p WHERE p.id = w.parent_id AND p.lost_at IS NULL AND CASE
       WHEN s.lease_left_s IS NULL OR p.session IS NULL THEN p.beat_at > w.beat_at + (m.now - w.beat_at) / 2
@@ -120,11 +120,41 @@ FROM moment m, silent s WHERE w.id = s.id
 RETURNING w.id
 
 -- name: declare_ended
--- $1 now, $2 worker, $3 what its parent saw
-UPDATE sexton.workers w SET lost_at = coalesce($1::timestamptz, clock_timestamp()), lost_reason = $3::text,
-  held_at_loss = (SELECT count(*) FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')
+-- $1 now, $2 worker, $3 what its parent saw, $4 whether its run may be innocent though it was alone
+UPDATE sexton.workers w SET lost_at = coalesce($1::timestamptz, clock_timestamp()), lost_reason = $3::text, lost_with_parent = $4::boolean,
+  held_at_loss = greatest(w.held_at_loss, (SELECT count(*) FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running'))
 WHERE w.id = $2 AND w.lost_at IS NULL
 RETURNING w.id
+
+-- name: count_held
+-- The worker is about to give back runs, because its event loop is blocked: what is left with it is not alone if it is lost. Until it beats again.
+UPDATE sexton.workers w SET held_at_loss =
+  greatest(w.held_at_loss, (SELECT count(*) FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running'))
+WHERE w.id = $1 AND w.lost_at IS NULL
+
+-- name: quarantine_turn
+-- How many more workers in quarantine the waiting suspects could use (a suspect with a company of n is one n-th of a group; those that hold
+-- nothing are there already), and how many workers with the same queues and tasks are to start a child before this one: those that are
+-- alive, have a smaller id, and have no child. $1 now, $2 worker, $3 queues, $4 tasks
+WITH moment AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), alive AS MATERIALIZED (
+  SELECT w.id, w.queues, w.tasks, w.quarantine, w.parent_id FROM sexton.workers w, moment m
+  WHERE NOT w.draining AND w.lease_s IS NULL AND sexton.is_alive(w.beat_at, w.lost_at, w.beat_within_s, m.now)
+), idle AS MATERIALIZED (
+  SELECT count(*)::int AS count FROM alive a
+  WHERE a.quarantine AND a.queues && $3::text[] AND a.tasks && $4::text[]
+    AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = a.id AND r.state = 'running')
+)
+SELECT CASE WHEN sexton.count_suspects($3, $4, 1, m.now) = 0 THEN 0 ELSE (
+    SELECT coalesce(ceil(sum(1.0 / s.company)), 0)::int - i.count FROM (
+      SELECT r.company FROM unnest($3) AS q (name) CROSS JOIN LATERAL (
+        SELECT o.company FROM sexton.runs o WHERE o.state = 'quarantined' AND o.queue = q.name AND o.due_at <= m.now AND o.task = ANY ($4)
+        ORDER BY o.queue, o.company DESC, o.due_at, o.id LIMIT 1000) r) s) END AS wanted_count,
+  (SELECT count(*)::int FROM alive o, alive own
+   WHERE own.id = $2 AND o.id < own.id AND NOT o.quarantine AND o.queues = own.queues AND o.tasks = own.tasks
+     AND NOT EXISTS (SELECT FROM alive c WHERE c.parent_id = o.id)) AS ahead_count
+FROM idle i, moment m
 
 -- name: is_lost
 SELECT EXISTS (SELECT FROM sexton.workers w WHERE w.id = $1 AND w.lost_at IS NOT NULL) AS is_lost

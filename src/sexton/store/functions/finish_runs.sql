@@ -6,7 +6,7 @@
 -- Losses are counted apart from attempts (rule "losses have their own budget"). Slots go back in the statement that ends the try, and
 -- the next run in line is released. A run with an ordered key keeps its slot between attempts. A run that ageing moved to a higher lane
 -- returns to its own lane. A run that was lost is a suspect: from the second time on it is quarantined, in a company of half of what its worker held; a run
--- that is given back stays what it was, and every other report ends the suspicion (rule "suspects apart").
+-- that is given back or snoozes stays what it was, and every other report ends the suspicion (rule "suspects apart").
 -- Fields of a report: run_id, worker_id, token, next, status, ending (completed | failed | cancelled), started_s and took_s (from the
 -- claim, from the start), delay_s, spends (attempt | loss | nothing), reason, error, result, progress, output, permanent, replay_s,
 -- key (the idempotency key that this completes), held (of a lost run: how many its worker held; the last release does not say).
@@ -50,7 +50,7 @@ BEGIN
       r.lane + r.aged AS lane, r.origin, r.queue, r.tenant, r.task, x.status, x.started_s, x.took_s, x.reason, x.error, x.result, x.progress, x.output,
       x.permanent, x.replay_s, x.key, x.delay_s, x.spends, r.limit_key, r.tenant_slot,
       r.slot IS NOT NULL AND EXISTS (SELECT FROM limits l WHERE l.key = r.limit_key AND l.ordered) AS keeps_slot, r.slot,
-      CASE WHEN x.status = 'released' OR (x.status = 'lost' AND x.held IS NULL) THEN r.company
+      CASE WHEN x.status IN ('released', 'snoozed') OR (x.status = 'lost' AND x.held IS NULL) THEN r.company
         WHEN x.status = 'lost' AND r.company IS NULL THEN 0
         WHEN x.status = 'lost' THEN greatest(1, least(nullif(r.company, 0), (x.held + 1) / 2)) END AS company
     FROM reported x CROSS JOIN LATERAL (SELECT o.ctid, o.* FROM runs o WHERE o.id = x.run_id LIMIT 1) r  -- by the primary key, each

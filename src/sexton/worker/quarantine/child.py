@@ -22,6 +22,7 @@ from sexton.handlers.parent_death import die_with_parent
 from sexton.ids import process_id
 from sexton.worker.held_runs import HeldRuns
 
+HANDED_BACK = 75  # the exit code of a worker that has named the suspect that blocked it, and has given back the others
 LEAVE_S = 30.0  # without a suspect
 POLL_S = 0.2  # between two claims: the next suspects may start as soon as the last ones are reported
 _LOOK_S = 1.0
@@ -118,7 +119,8 @@ class _Rounds:
     def _ask_to_stop(self, *_: object) -> None:
         self._is_asked = True
         if self._worker_pid is not None:
-            os.kill(self._worker_pid, signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it has just ended: `wait` ends this process, too
+                os.kill(self._worker_pid, signal.SIGTERM)
         else:
             _exit(0)
 

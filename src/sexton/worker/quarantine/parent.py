@@ -18,18 +18,19 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain.backoff import doubled_s
 from sexton.handlers.python.process_pool import how_it_ended
-from sexton.ids import Rng
 from sexton.service import Wake
 from sexton.store.database import Database
 from sexton.store.fleet import workers
-from sexton.store.work import runs
 from sexton.telemetry.events import Emit, QuarantineLost, QuarantineStarted
 
-from .child import Place
+from .child import HANDED_BACK, Place
 
+CHECK_S = 1.0  # between two questions whether the child was declared lost
 LOOK_S = 0.1  # between two looks at a living child
 REST_S = 60.0  # without suspects
-SPREAD_S = 0.5  # the workers of a fleet hear of suspects together: most of them need not start a child for one suspect
+# The workers of a fleet hear of suspects together. As many as there are groups start a child at once, each other one this much
+# later than the one before it, if it is still needed then. A child counts from when it has joined.
+TURN_S = 3.0
 DELAY_S_MIN, DELAY_S_MAX = 0.25, 5.0  # before the next worker, if the last one died without a suspect
 
 
@@ -162,30 +163,32 @@ class Quarantine:
         database: Database,
         start: Callable[[], Child],
         *,
+        worker_id: Callable[[], UUID],
         queues: Sequence[str],
         tasks: Sequence[str],
         read_dumps: Callable[[], None] = lambda: None,
         clock: Clock,
         emit: Emit,
-        rng: Rng,
     ) -> None:
-        """`read_dumps` returns the handler in which an ended worker stood still."""
+        """`worker_id` is the present one of this worker. `read_dumps` logs the handlers in which ended workers stood still."""
         self._database, self._start, self._queues, self._tasks = database, start, queues, tasks
         self._read_dumps = read_dumps
-        self._clock, self._emit, self._rng = clock, emit, rng
+        self._worker_id, self._clock, self._emit = worker_id, clock, emit
         self.wake = Wake()
         self._child: Child | None = None
         self._ended: list[Ended] = []  # workers that have ended, but whose runs were not taken back yet
         self._suspects_wait = False
+        self._heard_at = float("-inf")  # of suspects that wait; -inf: its own child was taken down by one
         self._not_before = 0.0
-        self._failure_count = 0  # consecutive workers that died without a suspect
+        self._failure_count = 0  # consecutive workers that died without a suspect, or by SIGKILL
         self._is_next_due = False
         self._is_closing = False
+        self._checked_at = clock.monotonic()
 
-    def suspects_wait(self) -> None:
+    def hear_of_suspects(self) -> None:
         """A heartbeat has seen that suspects wait for a worker with these queues and tasks."""
-        if not self._suspects_wait and self._child is None:
-            self._not_before = max(self._not_before, self._clock.monotonic() + self._rng.uniform(0, SPREAD_S))
+        if not self._suspects_wait:
+            self._heard_at = self._clock.monotonic()
         self._suspects_wait = True
         self.wake()
 
@@ -195,7 +198,7 @@ class Quarantine:
         is_over = self._child.is_over
         self._ended += self._child.look()
         while self._ended:
-            await self._bury(self._ended[0])
+            await self._take_back(self._ended[0])
             del self._ended[0]
         if is_over:
             self._child.close()
@@ -204,8 +207,8 @@ class Quarantine:
         if self._is_next_due and self._clock.monotonic() >= self._not_before:
             self._is_next_due = False
             self._child.begin_next()
-        elif self._suspects_wait and not self._is_closing:
-            self._suspects_wait = False
+        elif not self._is_closing and self._clock.monotonic() - self._checked_at >= CHECK_S:
+            self._checked_at = self._clock.monotonic()
             await self._check(self._child)
         return LOOK_S
 
@@ -227,12 +230,18 @@ class Quarantine:
         wait_s = self._not_before - self._clock.monotonic()
         if wait_s > 0:
             return wait_s
-        self._suspects_wait = False
         async with self._database.connection() as connection:
-            now = self._clock.database_now()
-            count = await runs.count_suspects(connection, queues=self._queues, tasks=self._tasks, limit=1, now=now)
-        if not count or self._is_closing:
+            turn = await workers.quarantine_turn(
+                connection, self._worker_id(), queues=self._queues, tasks=self._tasks, now=self._clock.database_now()
+            )
+        if turn.wanted_count <= 0 or self._is_closing:
+            self._suspects_wait = False
             return REST_S
+        turns = max(0, turn.ahead_count - turn.wanted_count + 1)
+        wait_s = self._heard_at + turns * TURN_S - self._clock.monotonic()
+        if wait_s > 0:
+            return wait_s
+        self._suspects_wait = False
         self._child = self._start()
         self._emit(QuarantineStarted(self._child.pid))
         return LOOK_S
@@ -245,22 +254,25 @@ class Quarantine:
             if await workers.is_lost(connection, child.worker_id):
                 child.kill()
 
-    async def _bury(self, ended: Ended) -> None:
-        """Its runs go back at once. If it died of one of them, the next worker begins at once as well."""
-        how = how_it_ended(ended.exit_code)
+    async def _take_back(self, ended: Ended) -> None:
+        """Its runs go back at once. If it died of one of them, the next worker begins at once as well. SIGKILL proves nothing:
+        when memory runs out, the kernel kills this process first, whichever took the memory. Later there may be more of it."""
+        how, was_killed = how_it_ended(ended.exit_code), ended.exit_code == -signal.SIGKILL
         async with self._database.connection() as connection:
             held = await workers.leased(connection, ended.worker_id)
             reason = f"its worker in quarantine {how}"
             now = self._clock.database_now()
-            was_lost = await workers.declare_ended(connection, ended.worker_id, reason=reason, now=now)
-        if ended.exit_code == 0 or held:
+            was_lost = await workers.declare_ended(connection, ended.worker_id, reason=reason, with_parent=was_killed, now=now)
+        found_one = bool(held) or ended.exit_code == HANDED_BACK
+        if ended.exit_code == 0 or (found_one and not was_killed):
             self._failure_count = 0
         else:
             delay_s = doubled_s(DELAY_S_MIN, DELAY_S_MAX, self._failure_count)
             self._failure_count += 1
             self._not_before = self._clock.monotonic() + delay_s
         self._is_next_due = True
-        self._suspects_wait = self._suspects_wait or bool(held)
+        if found_one:
+            self._suspects_wait, self._heard_at = True, float("-inf")
         if ended.exit_code != 0 or was_lost:
             self._emit(QuarantineLost(ended.worker_id, ended.pid, how, tuple(one.run_id for one in held)))
             self._read_dumps()

@@ -71,9 +71,9 @@ def find(text: str, loop_thread_id: int | None, registry: Registry) -> Found | N
     return Found("; or ".join(places[:PLACES_LIMIT]), tasks.pop() if len(tasks) == 1 else None)
 
 
-def left_behind(registry: Registry) -> Iterator[StallFound]:
-    """Of worker processes on this machine that have ended."""
-    for pid, text in stack_dump.left_behind():
+def left_behind(app: str, registry: Registry) -> Iterator[StallFound]:
+    """Of worker processes of this app on this machine that have ended."""
+    for pid, text in stack_dump.left_behind(app):
         found = find(text, None, registry)
         if found is not None:
             yield StallFound(pid, found.place, found.task)

@@ -37,14 +37,16 @@ class StallWatch:
         self._looked_at = clock.monotonic()
         self._seen: Execution | None = None
         self._watched_s = 0.0
+        self.blocked_s = 0.0  # for how long the loop has not run, as far as this thread ran
 
     def look(self) -> None:
         """Called regularly. While the loop is responsive, it costs next to nothing."""
         now = self._clock.monotonic()
         elapsed_s, self._looked_at = now - self._looked_at, now
         if self._pulse.felt_at != self._felt_at or now - self._felt_at <= 2 * PULSE_S:
-            self._felt_at, self._seen, self._watched_s = self._pulse.felt_at, None, 0.0
+            self._felt_at, self._seen, self._watched_s, self.blocked_s = self._pulse.felt_at, None, 0.0, 0.0
             return
+        self.blocked_s += min(elapsed_s, LOOK_S_MAX)
         seen = self._on_the_stack()
         is_same = seen is not None and seen is self._seen
         self._watched_s = self._watched_s + min(elapsed_s, LOOK_S_MAX) if is_same else 0.0
@@ -53,10 +55,14 @@ class StallWatch:
     def blocker(self) -> Blocker | None:
         if self._seen is None or self._watched_s < self._loop_stall_s / 3:
             return None
-        frames = stacks.of_handler(stacks.of_thread(self._pulse.thread_id))
+        place = self.place()
         if self._on_the_stack() is not self._seen:
             return None
-        return Blocker(self._seen, str(stacks.place(frames) or "an unknown line"))
+        return Blocker(self._seen, place)
+
+    def place(self) -> str:
+        """The line of the app's code that the loop's thread is in."""
+        return str(stacks.place(stacks.of_handler(stacks.of_thread(self._pulse.thread_id))) or "an unknown line")
 
     def _on_the_stack(self) -> Execution | None:
         task = self._pulse.current_task()

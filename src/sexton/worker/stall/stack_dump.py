@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import fcntl
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -28,10 +29,10 @@ class StackDump:
         self._armed_at = float("-inf")
 
     @classmethod
-    def open(cls, *, after_s: float, clock: Clock) -> StackDump | None:
-        """`None` if this process cannot write files."""
+    def open(cls, app: str, *, after_s: float, clock: Clock) -> StackDump | None:
+        """`app`: whose later processes may read it, see `name_of`. `None` if this process cannot write files."""
         try:
-            path = _folder() / f"{os.getpid()}{_SUFFIX}"
+            path = _folder() / f"{app}-{os.getpid()}{_SUFFIX}"
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError:
             return None
@@ -66,10 +67,15 @@ class StackDump:
         os.close(self._file)
 
 
-def left_behind() -> Iterator[tuple[int, str]]:
-    """The dumps of processes that have ended: process id and text. Each is found once."""
+def name_of(app: str, database_url: str) -> str:
+    """Only a process of the same app knows the tasks of a dump, and only on the same database it is news."""
+    return hashlib.sha256(f"{app} {database_url}".encode()).hexdigest()[:16]
+
+
+def left_behind(app: str) -> Iterator[tuple[int, str]]:
+    """The dumps of processes of this app that have ended: process id and text. Each is found once."""
     try:
-        paths = sorted(_folder().glob(f"*{_SUFFIX}"))
+        paths = sorted(_folder().glob(f"{app}-*{_SUFFIX}"))
     except OSError:
         return
     for path in paths:
@@ -79,7 +85,7 @@ def left_behind() -> Iterator[tuple[int, str]]:
                 text = file.read().decode(errors="replace")
                 path.unlink()
             if text:
-                yield int(path.name.removesuffix(_SUFFIX)), text
+                yield int(path.name.removesuffix(_SUFFIX).rpartition("-")[2]), text
 
 
 def _folder() -> Path:
