@@ -16,9 +16,8 @@ from sexton.errors import NotAllowedIn, NotFound
 from sexton.store.database import Connection
 from sexton.store.uuid7 import is_recurring
 from sexton.store.work import jobs, runs, schedules
-from sexton.store.work.schedules import Locked
 
-from . import plan, replan
+from . import due
 from .caller import Caller
 
 CANCELLED = "cancelled on request"
@@ -73,20 +72,7 @@ async def end_schedule(
         raise NotFound(f"there is no job {job_id}")
     if locked.over_at is not None:
         return 0
-    await _decide_due(connection, caller, locked, now=now)
+    await due.decide_due(connection, caller, [locked], now=now)
     ended_count = await schedules.end_fires(connection, job_id, reason=reason, now=now)
     await schedules.end(connection, job_id, how="cancelled", reason=reason, now=now)
     return max(ended_count, 1)  # a schedule with no planned fire ends as well
-
-
-async def _decide_due(connection: Connection, caller: Caller, locked: Locked, *, now: datetime | None) -> None:
-    """Fires that came due in a pause, or while no planner planned, are not written yet. The policy of the job decides about
-    them before it ends, so that history records them."""
-    if locked.tzdata is None:
-        return  # its rule was never read: it has no fires
-    resumed = locked.paused_at is not None
-    if resumed:
-        await schedules.wake(connection, locked.id, now=now)
-    seen = await replan.to_plan_now(connection, caller, [locked.id], stand_back=False, now=now)
-    undecided = [one for one in seen if plan.has_due(one, resumed=resumed)]
-    await plan.write(connection, caller, undecided, resumed=resumed, now=now)

@@ -16,7 +16,7 @@ from sexton.store.sharing import parked_runs
 from sexton.store.sharing.parked_runs import Released, Tended
 from sexton.store.work import runs, schedules
 from sexton.store.work.runs import Promoted
-from sexton.store.work.schedules import ToPlan
+from sexton.store.work.schedules import Locked, ToPlan
 
 from . import plan, replan
 from .admit import admit
@@ -132,6 +132,28 @@ async def follow_zones(database: Database, caller: Caller, behind: Sequence[UUID
         return sum(one.is_bare for one in seen)
 
     return sum((await in_parts(database, behind, follow, atomic=True)).answers)
+
+
+async def decide_due(
+    connection: Connection,
+    caller: Caller,
+    locked: Sequence[Locked],
+    *,
+    may_end: bool = True,
+    now: datetime | None = None,
+) -> None:
+    """Fires that came due in a pause, or while no planner planned, are not written yet. Before these schedules end or change
+    their rule, their policies decide about such fires, so that history records them (rule "job row first"). A schedule whose
+    rule was never read has no fires."""
+    for resumed in (False, True):
+        ids = [one.id for one in locked if one.tzdata is not None and (one.paused_at is not None) == resumed]
+        if not ids:
+            continue
+        if resumed:
+            await schedules.wake(connection, ids, now=now)
+        seen = await replan.to_plan_now(connection, caller, ids, stand_back=False, now=now)
+        undecided = [one for one in seen if plan.has_due(one, resumed=resumed)]
+        await plan.write(connection, caller, undecided, resumed=resumed, may_end=may_end, now=now)
 
 
 async def see_to_overdue(database: Database, caller: Caller, *, after: str, now: datetime | None = None) -> OverdueDone:

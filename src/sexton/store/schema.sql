@@ -421,6 +421,10 @@ FUNCTION sexton.is_for(run sexton.runs, tasks text[], ahead boolean, moment time
   RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 900371e68721596f2ff4b614f6f3c90b;
 
+FUNCTION sexton.keeps_rule(known sexton.jobs_recurring, given sexton.schedule_document)
+  RETURNS boolean LANGUAGE sql IMMUTABLE SET search_path=sexton, pg_temp
+  BODY md5 cbbc63cd290c61cd83b840c658ad2890;
+
 FUNCTION sexton.kept_s(own_lease_s real, at_most_once boolean, lease_s double precision, left_s real)
   RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 63f3506541eecb52153980361158a9f9;
@@ -435,7 +439,11 @@ FUNCTION sexton.limit_key_of(policy jsonb, payload jsonb)
 
 FUNCTION sexton.lock_limits(keys text[])
   RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=50ms
-  BODY md5 033442a8a1965528b9b2fb2247c64574;
+  BODY md5 07681c5f8af0a2cd69e5e90af84db23d;
+
+FUNCTION sexton.lock_named(schedules jsonb)
+  RETURNS TABLE(id uuid, keeps_rule boolean) LANGUAGE sql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET lock_timeout=2s
+  BODY md5 d3788cc37e537bbad99e56566d33c1af;
 
 FUNCTION sexton.lock_queue(wanted text)
   RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=50ms
@@ -543,7 +551,7 @@ FUNCTION sexton.render_key(template text, payload jsonb)
 
 FUNCTION sexton.revise(revised uuid, new sexton.schedule_document, moment timestamp with time zone, OUT removed_count integer, OUT begun_count integer)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off
-  BODY md5 7f3e2782e8388d36fa2209229fac0462;
+  BODY md5 11a5ac0ae510bc52898a1a0adda2cddb;
 
 FUNCTION sexton.rule_changed()
   RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp

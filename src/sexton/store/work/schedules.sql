@@ -181,6 +181,13 @@ UPDATE sexton.jobs_recurring j SET plan_at = coalesce($1::timestamptz, clock_tim
   resume_at = NULL
 WHERE j.id = $2
 
+-- name: keeps_rule
+-- $1 job, $2 the document
+SELECT sexton.keeps_rule(j, document) AS keeps_rule FROM sexton.read_schedules($2::jsonb) AS document, sexton.jobs_recurring j WHERE j.id = $1
+
+-- name: lock_named
+SELECT id FROM sexton.lock_named($1::jsonb) WHERE NOT keeps_rule
+
 -- name: revise
 SELECT r.removed_count, r.begun_count
 FROM sexton.read_schedules($3::jsonb) AS document, sexton.revise($2::uuid, document, coalesce($1::timestamptz, clock_timestamp())) AS r
@@ -204,8 +211,19 @@ WITH moment AS MATERIALIZED (
 )
 SELECT id FROM placed
 
+-- name: pause_again
+-- After its rule was replaced: the pause, its reason and its end stay.
+UPDATE sexton.jobs_recurring j SET plan_at = NULL, plan_cursor_at = CASE WHEN j.plan_cursor_at IS NOT NULL THEN $2::timestamptz END,
+  fire_count = greatest(j.fire_count - $3::int, 0)
+WHERE j.id = $1
+
 -- name: wake
-UPDATE sexton.jobs_recurring j SET plan_at = coalesce($1::timestamptz, clock_timestamp()) WHERE j.id = $2
+UPDATE sexton.jobs_recurring j SET plan_at = coalesce($1::timestamptz, clock_timestamp()) WHERE j.id = ANY ($2::uuid[])
+
+-- name: decided
+-- Up to now, the present rule has no fire that is neither written nor in history. $1 now, $2 jobs
+UPDATE sexton.jobs_recurring j SET plan_cursor_at = greatest(j.plan_cursor_at, $1::timestamptz)
+WHERE j.id = ANY ($2::uuid[]) AND j.plan_cursor_at IS NOT NULL
 
 -- name: end_fires
 -- $1 now, $2 job, $3 reason
