@@ -331,7 +331,7 @@ FUNCTION sexton.claim_keys(jobs jsonb, chosen uuid[], moment timestamp with time
 
 FUNCTION sexton.claim_runs(worker uuid, queues text[], tasks text[], wanted integer, grace_s double precision, ahead boolean, turns jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, job_id uuid, worker_id uuid, token bigint, attempt smallint, lost_count smallint, at_most_once boolean, seq integer, origin text, deadline_left_s double precision, policy jsonb, job_version integer, fire_at timestamp with time zone, due_at timestamp with time zone, claimed_at timestamp with time zone, timeout_s double precision, queue text, tenant text, lane smallint, task text, name text, payload jsonb, idempotency_key text, completed_by uuid, trace text, turn integer, is_limited boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET enable_material=off SET plan_cache_mode=force_generic_plan
-  BODY md5 2447008f187059c0a65de9a7d92192dd;
+  BODY md5 dcfa698b9104a6e0554d4e5103bec65d;
 
 FUNCTION sexton.claim_suspects(worker uuid, wanted_queues text[], tasks text[], wanted integer, grace_s double precision, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS SETOF sexton.runs LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
@@ -447,7 +447,7 @@ FUNCTION sexton.lock_named(schedules jsonb)
 
 FUNCTION sexton.lock_queue(wanted text)
   RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=50ms
-  BODY md5 34d5557cb3100f14a475b8e95146e1dc;
+  BODY md5 5bd22267a2c8adb9528ba298271c47b1;
 
 FUNCTION sexton.lockers(row_xmax xid)
   RETURNS text[] LANGUAGE sql STABLE
@@ -472,6 +472,10 @@ FUNCTION sexton.make_partitions(first timestamp with time zone, last timestamp w
 FUNCTION sexton.may_serve(role oid)
   RETURNS boolean LANGUAGE sql STABLE SET search_path=sexton, pg_temp
   BODY md5 b26385ef30cea14fee966dc21956bc8e;
+
+FUNCTION sexton.may_wait()
+  RETURNS boolean LANGUAGE sql STABLE
+  BODY md5 05c23c076d6bdc747bf0d844a2036358;
 
 FUNCTION sexton.mend_slots()
   RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_hashjoin=off SET enable_mergejoin=off
@@ -539,7 +543,7 @@ FUNCTION sexton.release_blocked()
 
 FUNCTION sexton.release_parked(wanted_keys text[] DEFAULT NULL::text[], at timestamp with time zone DEFAULT NULL::timestamp with time zone, after_key text DEFAULT ''::text, OUT queues text[], OUT released integer, OUT next_s double precision, OUT stopped_at text)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 d6a1f121b210d7de6d0be1f7a13d8928;
+  BODY md5 916373d028a1b7d0c5305b75a8f07468;
 
 FUNCTION sexton.release_startable(wanted_key text, wanted integer, moment timestamp with time zone, INOUT served text, OUT released integer, OUT queues text[])
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
@@ -577,6 +581,10 @@ FUNCTION sexton.step_out()
   RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 5f870e9fb95aa59f2bf6d7ad5e3aae07;
 
+FUNCTION sexton.stop_waiting()
+  RETURNS void LANGUAGE plpgsql VOLATILE
+  BODY md5 6f8c3e58f6fd1f95b50aafdac94d3a03;
+
 FUNCTION sexton.submit(task text, payload jsonb DEFAULT '{}'::jsonb, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, name text DEFAULT NULL::text, key text DEFAULT NULL::text, key_ttl interval DEFAULT NULL::interval, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], unique_by text[] DEFAULT NULL::text[], unique_for interval DEFAULT NULL::interval, trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean)
   RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
   BODY md5 da9567ac693243c6114170ce250d038d;
@@ -611,11 +619,11 @@ FUNCTION sexton.take_slots(keys text[], maxes integer[], run_ids uuid[])
 
 FUNCTION sexton.take_tokens(keys text[], moment timestamp with time zone, waits boolean)
   RETURNS boolean[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 905127aae221687d7bbcdcdfd2d8ae25;
+  BODY md5 7a76da8707a60b507d4e0430320bd366;
 
 FUNCTION sexton.tell_subscribers(ids uuid[], names text[])
   RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET TimeZone=UTC SET enable_seqscan=off SET enable_bitmapscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 9ffcf10d40e038ac4c7ffeaca8a9d24e;
+  BODY md5 5e1a38f7986130b17a61776ddaf2fe65;
 
 FUNCTION sexton.tend_queues(at timestamp with time zone DEFAULT NULL::timestamp with time zone, OUT queues text[], OUT aged integer, OUT next_s double precision)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET plan_cache_mode=force_generic_plan
