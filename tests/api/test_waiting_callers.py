@@ -4,21 +4,22 @@ apart from the others."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
-from sexton.api import waiting_lines
+from sexton.api import group_commit, waiting_lines
 from sexton.api.answers.problems import Refused
 from sexton.api.group_commit import GroupCommit
 from sexton.api.waiting_lines import Stored
 from sexton.clock import ManualClock, SystemClock
 from sexton.domain.job import Submission, submission
-from sexton.store.database import SHARED, Connection, Postgres
+from sexton.errors import KeyBusy
+from sexton.store.database import SHARED, Connection, Database, LockTimeouts, Postgres
 from sexton.store.postgres import waiting_pool
 from tests.api.remote_hand import Hand
 from tests.api.support import Api, opened, problem
@@ -52,6 +53,17 @@ async def shared(database_url: str) -> AsyncIterator[Postgres]:
 async def api(shared: Postgres) -> AsyncIterator[Api]:
     async with opened(shared) as api:
         yield api
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller waits until the other transaction has ended, however slow this machine is: a test counts, and looks at the order."""
+
+    async def beside(self: Postgres, *, size: int) -> Postgres:
+        return await Postgres.open(self.url, size=size, direct=self.direct, timeouts=LockTimeouts(LATE_S))
+
+    monkeypatch.setattr(waiting_pool, "PATIENCE_S", LATE_S)
+    monkeypatch.setattr(Postgres, "beside", beside)
 
 
 @asynccontextmanager
@@ -99,10 +111,22 @@ class Counted:
             yield connection
 
     def transaction(self) -> Any:
+        self.count += 1
         return self._real.transaction()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+class StoppedClock(SystemClock):
+    """By it no commit takes long, and nothing that is busy is forgotten."""
+
+    def monotonic(self) -> float:
+        return 0.0
 
 
 class TestTheGroup:
+    @pytest.mark.usefixtures("patience")
     @pytest.mark.parametrize("kind", BUSY)
     async def test_the_others_are_answered_while_one_waits(self, shared: Postgres, database_url: str, kind: str) -> None:
         """C19: for any lock. The waiting caller is answered when the other transaction has ended."""
@@ -130,10 +154,11 @@ class TestTheGroup:
             assert group._lines.busy(submission("a", {}, tenant="t")) == ("tenant", "t")
         await group.close()
 
+    @pytest.mark.usefixtures("patience")
     async def test_a_busy_key_delays_no_second_group(self, shared: Postgres, database_url: str) -> None:
         """C19: the next submission with that key waits apart at once."""
         counted = Counted(shared)
-        group = GroupCommit(counted, SystemClock(), notify=True, waiting_pool=waiting_pool.WaitingPool(shared))
+        group = GroupCommit(counted, StoppedClock(), notify=True, waiting_pool=waiting_pool.WaitingPool(shared))
         busy = BUSY["key"][1]
         async with held(database_url, BUSY["key"][0]) as holder:
             first = asyncio.create_task(group.submit(busy))
@@ -168,6 +193,7 @@ class TestTheGroup:
         assert refused[2].detail.startswith('another transaction creates the limit "l"')
         await group.close()
 
+    @pytest.mark.usefixtures("patience")
     async def test_more_busy_keys_than_connections_for_them_wait_in_turn(self, shared: Postgres, database_url: str) -> None:
         """C19: a bounded number of connections, whatever the callers do. The other callers keep theirs."""
         group = GroupCommit(shared, SystemClock(), notify=True)
@@ -201,8 +227,93 @@ class TestTheGroup:
         assert lines.busy(busy) is None
         await lines.close()
 
+    async def test_a_busy_key_that_is_repeated_becomes_free(self, shared: Postgres) -> None:
+        """C19: only a wait that was proven counts. A commit that takes 30 ms is none, nor is it to join the line."""
+        clock = ManualClock(NOW)
+        group = GroupCommit(shared, clock, notify=True)
+        lines, busy, store = group._lines, BUSY["key"][1], group._store
+
+        async def slowly(*arguments: Any) -> Any:
+            clock.move(timedelta(milliseconds=30))
+            return await store(*arguments)
+
+        lines._store = slowly
+        lines.add("key", waiting_lines.Waiting(busy, asyncio.get_running_loop().create_future()))
+        repeated = 0
+        while lines.busy(busy) is not None:
+            clock.move(timedelta(seconds=1))
+            await group.submit(busy)
+            repeated += 1
+            assert repeated <= waiting_lines.BUSY_S
+        assert repeated > 1
+        await group.close()
+
+    async def test_each_caller_has_one_deadline(self, shared: Postgres) -> None:
+        """C19: the wait for a connection is part of it, and the rest is the time for the lock."""
+        clock, waits_s = ManualClock(NOW), list[float]()
+
+        class Slow(waiting_pool.WaitingPool):
+            @asynccontextmanager
+            async def taken(self, *, within_s: float | None = None) -> AsyncIterator[Database]:
+                clock.move(timedelta(seconds=1.5))
+                yield shared
+
+        async def store(_database: Database, submissions: Sequence[Submission], wait_s: float) -> list[Stored | Exception]:
+            waits_s.append(wait_s)
+            clock.move(timedelta(seconds=wait_s))
+            raise KeyBusy("still locked")
+
+        lines = waiting_lines.WaitingLines(Slow(shared), store, clock)
+        answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        lines.add("key", waiting_lines.Waiting(BUSY["key"][1], answer))
+        with pytest.raises(Refused):
+            await answer
+        assert waits_s == pytest.approx([waiting_pool.PATIENCE_S - 1.5])
+        await lines.close()
+
+    @pytest.mark.usefixtures("patience")
+    async def test_callers_in_the_lines_count_as_waiting(
+        self, shared: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(group_commit, "WAITING_LIMIT", 3)
+        group, busy = GroupCommit(shared, SystemClock(), notify=True), BUSY["key"][1]
+        async with held(database_url, BUSY["key"][0]) as holder:
+            late = [asyncio.create_task(group.submit(busy)) for _ in range(3)]
+
+            async def are_in_line() -> bool:
+                return len(group._lines) == 3
+
+            await until(are_in_line)
+            with pytest.raises(Refused, match="already waiting"):
+                await group.submit(submission("a", {}))
+            await holder.execute("ROLLBACK")
+            await asyncio.gather(*late)
+        assert len(group._lines) == 0
+        assert (await group.submit(submission("a", {}))).created
+        await group.close()
+
 
 class TestTheOtherCalls:
+    async def test_a_busy_key_is_named_though_no_connection_is_free_to_wait(
+        self, api: Api, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """C19, F2: other calls have all of them. The submission does not start again, which would be another wait."""
+        monkeypatch.setattr(waiting_pool, "PATIENCE_S", 0.05)
+        asked, taken = list[float | None](), waiting_pool.WaitingPool.taken
+
+        def counted(self: waiting_pool.WaitingPool, *, within_s: float | None = None) -> Any:
+            asked.append(within_s)
+            return taken(self, within_s=within_s)
+
+        async with held(database_url, BUSY["key"][0]), AsyncExitStack() as stack:
+            for _ in range(waiting_pool.WAITING_POOL_SIZE):
+                await stack.enter_async_context(api.state.waiting_pool.taken())
+            monkeypatch.setattr(waiting_pool.WaitingPool, "taken", counted)
+            answer = await api.http.post("/v1/jobs", json={"handler": "a", "idempotency_key": "k"})
+        problem(answer, 409, "idempotency_key_busy", "/idempotency_key")
+        assert len(asked) == 1
+
+    @pytest.mark.usefixtures("patience")
     async def test_callers_that_wait_leave_the_connections_to_the_others(self, api: Api, database_url: str) -> None:
         """C19: more of them than the server has connections."""
         job = await api.submit()
