@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -344,6 +344,23 @@ class TestTheOtherCalls:
         assert [item.get("created") for item in answer["items"]] == [True, None, True]
         assert answer["items"][1]["problem"]["code"] == "idempotency_key_busy"
         assert '"k"' in answer["items"][1]["problem"]["detail"]
+
+    async def test_a_partial_batch_of_busy_keys_is_tried_in_few_round_trips(self, shared: Postgres, database_url: str) -> None:
+        """A11, C19: halving it would cost two tries per job, each with a wait for a lock on a connection of the others."""
+        counted = Counted(shared)
+        bodies = [{"handler": "a", "idempotency_key": f"k{n}"} for n in range(100)] + [{"handler": "a"}] * 100
+        bodies[150] = {"handler": "a", "idempotency_key": "used", "payload": {"n": 2}}
+        async with opened(cast("Postgres", counted)) as api:
+            await api.submit(idempotency_key="used", payload={"n": 1})
+            api.state.waiting_pool._database = shared
+            counted.count = 0
+            async with held(database_url, *(f"SELECT sexton.submit('a', key => 'k{n}')" for n in range(100))):
+                answer = (await api.http.post("/v1/jobs/batch?partial=true", json=bodies)).json()
+            assert counted.count < 10
+        codes = [(item.get("problem") or {}).get("code") for item in answer["items"]]
+        assert codes[:100] == ["idempotency_key_busy"] * 100
+        assert [code for code in codes[100:] if code] == ["idempotency_key_reused"]
+        assert (answer["created_count"], codes[150]) == (99, "idempotency_key_reused")
 
     async def test_a_locked_run_among_the_reports_of_a_remote_worker_fails_alone(self, api: Api, database_url: str) -> None:
         """C19: the others are recorded, and the worker reports this one again."""
