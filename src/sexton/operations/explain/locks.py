@@ -25,12 +25,12 @@ def locked(seen: Evidence, run: LiveRun | None) -> Iterator[Link]:
     row = next((one for one in held if _is_needed(seen, run, one)), held[0])
     holder = row.holder
     opened = "" if holder.age_s is None else f", whose transaction has been open for {span(holder.age_s)}"
-    what = {"schedule": "row", "run": f"run {row.run_id}"}.get(row.kind, f"{row.kind} {row.name!r}")
-    goes_on = "the schedule" if row.kind == "schedule" else "it"
+    what = {"schedule": "row", "run": f"run {row.run_id}", "lock": "partition"}.get(row.kind, f"{row.kind} {row.name!r}")
+    goes_on = {"schedule": "the schedule goes", "lock": "its fires go"}.get(row.kind, "it goes")
     yield Link(
         "locked",
         not _is_needed(seen, run, row),
-        f"Its {what} is locked by {holder.words}{opened}; {goes_on} goes on when that ends.",
+        f"Its {what} is locked by {holder.words}{opened}; {goes_on} on when that ends.",
         _facts(row),
     )
 
