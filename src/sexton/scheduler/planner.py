@@ -23,6 +23,8 @@ from .look_around import OVERDUE_S, Led, LookAround
 REST_S = 2.0
 WOKEN_REST_S = 60.0  # where the sweeper wakes it
 DUE_SOON_S = 3.0
+LEFT_LIMIT = 1_000  # locked jobs that one look for late fires looks behind
+FAILING_S = 10.0  # between two looks for jobs that must pause, in any partition
 RECALL_S = 10.0  # between two looks for fires that no promoter promoted
 
 
@@ -35,6 +37,7 @@ class Planner:
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
         self._look_around = LookAround(led, clock)
         self._recalled_at: float | None = None
+        self._failing_at = -FAILING_S
 
     async def run_once(self) -> float:
         if not await self._recall():
@@ -67,11 +70,18 @@ class Planner:
 
     async def _failing(self, seen: Sequence[ToPlan]) -> list[UUID]:
         """After planning, so that it misses no failure: every burial makes the planner look at the job again
-        (`sexton.bury_recurring`). A job without `pause_after` costs nothing."""
+        (`sexton.bury_recurring`), unless another session has locked the job: then it is found here, `FAILING_S` later. A job
+        without `pause_after` costs nothing."""
         watched = [one.id for one in seen if "pause_after" in (one.recurrence_json or "")]
-        if not watched:
+        is_due = self._clock.monotonic() - self._failing_at >= FAILING_S
+        if not watched and not is_due:
             return []
         async with self._database.connection() as connection:
+            if is_due:
+                self._failing_at = self._clock.monotonic()
+                watched += await failures.reached(connection, limit=self._limit)
+                if not watched:
+                    return []
             return [one.job_id for one in await failures.consecutive(connection, watched)]
 
     async def _pause(self, job_id: UUID) -> None:
