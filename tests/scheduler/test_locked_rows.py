@@ -177,6 +177,41 @@ async def test_a_locked_late_fire_is_recalled_later_and_others_at_once(rig: Rig,
     assert await planned(rig) == {locked, *others}
 
 
+async def test_locked_late_fires_that_fill_a_batch_do_not_hide_the_next(rig: Rig, holding: Hold) -> None:
+    """B3: the fires of one schedule are more than a batch, and they are older than those of the other."""
+    table = Timetable(rig)
+    locked = await table.write(name="locked", schedule={"every": "5s"})
+    rig.move(30)
+    other = await table.write(name="other", schedule={"every": "20s"})
+    rig.move(15 * 60)
+    planner, _ = table.node(limit=3)
+    late = "SELECT DISTINCT job_id FROM sexton.runs WHERE due_at < $1"
+    async with holding(SCHEDULE, locked):
+        while await planner.run_once() == 0.0:
+            pass
+        oldest = table.now - timedelta(minutes=5)
+        assert {row["job_id"] for row in await rig.execute(late, oldest)} == {locked}
+    assert other in await planned(rig)
+
+
+async def test_locked_blocked_jobs_that_fill_a_batch_do_not_hide_the_next(rig: Rig, holding: Hold) -> None:
+    """B3: each has a fire that waited for an earlier run, which has ended."""
+    table, count = Timetable(rig), 4
+    ids = [
+        await table.write(name=f"n{n}", schedule={"every": "20s"}, recurrence={"overlap": {"policy": "queue"}})
+        for n in range(count)
+    ]
+    await rig.execute("DELETE FROM sexton.runs WHERE fire_at > $1", table.now + timedelta(seconds=21))
+    await rig.execute("UPDATE sexton.runs SET state = 'blocked'")
+    first = sorted(ids)[:2]
+    async with holding("SELECT FROM sexton.runs WHERE job_id = ANY ($1) FOR UPDATE", first):
+        done = await admit(rig.database, SCHEDULER, partition.ALL, limit=2, now=table.now)
+        assert (done.admitted_count, done.again_in_s) == (2, 0.0)
+        done = await admit(rig.database, SCHEDULER, partition.ALL, limit=2, now=table.now)
+        assert (done.admitted_count, done.again_in_s) == (0, AGAIN_S), "it does not try again without a rest"
+    assert await states(rig, *first) == ["blocked"] * 2
+
+
 @pytest.mark.parametrize("query", [SCHEDULE, RUN], ids=["schedule", "run"])
 async def test_a_locked_failing_job_pauses_later_and_others_at_once(rig: Rig, holding: Hold, query: str) -> None:
     table, locked, others = await write_three(rig, recurrence={"pause_after": 1})

@@ -100,13 +100,19 @@ class Planner:
         now = self._clock.monotonic()
         if self._recalled_at is not None and now - self._recalled_at < RECALL_S:
             return True
-        async with self._database.connection() as connection:
-            count = await schedules.recall(
-                connection, partitions=partition.ALL, limit=self._limit, now=self._clock.database_now()
-            )
-        if count == 0:
-            self._recalled_at = now
-        return count == 0
+        left: list[UUID] = []
+        while len(left) <= LEFT_LIMIT:
+            async with self._database.connection() as connection:
+                done = await schedules.recall(
+                    connection, partitions=partition.ALL, limit=self._limit, without=left, now=self._clock.database_now()
+                )
+            if done.recalled_count:
+                return False
+            if not done.left:
+                break
+            left += done.left  # locked jobs that fill a batch must not hide the jobs behind them
+        self._recalled_at = now
+        return True
 
     def _failed(self, error: Exception) -> None:
         self._emit(ServiceFailed(self.name, error))

@@ -530,8 +530,12 @@ FUNCTION sexton.ready_flows(at_most integer)
   BODY md5 33d57ba9575c99d9d6e5df49418f91d7;
 
 FUNCTION sexton.recall(partitions smallint[], at_most integer, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
-  RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 512ade84d8f7d2d6feda7dc289504b50;
+  RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
+  BODY md5 2dc0a23656da82e6fcfa5727bddf7c4e;
+
+FUNCTION sexton.recall_late(partitions smallint[], at_most integer, without uuid[], at timestamp with time zone DEFAULT NULL::timestamp with time zone)
+  RETURNS TABLE(job_id uuid, is_left boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
+  BODY md5 5a944b11c409b5462a1aa2a8cac4ef02;
 
 FUNCTION sexton.recurring_id(micros bigint)
   RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE

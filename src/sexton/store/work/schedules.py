@@ -134,6 +134,11 @@ class PlansWritten(NamedTuple):
     next_due_s: float | None  # how soon the first of the fires is due
 
 
+class Recalled(NamedTuple):
+    recalled_count: int  # jobs that are planned again
+    left: list[UUID]  # another session has locked them or one of their runs
+
+
 class Repaired(NamedTuple):
     forgotten: list[UUID]
     late_count: int
@@ -198,8 +203,11 @@ async def promote_alone(
     return Alone(*row)
 
 
-async def released(connection: Connection, *, partitions: Collection[int], limit: int) -> list[UUID]:
-    return [row["job_id"] for row in await connection.fetch(_SQL["released"], list(partitions), limit)]
+async def released(
+    connection: Connection, *, partitions: Collection[int], limit: int, without: Collection[UUID] = ()
+) -> list[UUID]:
+    rows = await connection.fetch(_SQL["released"], list(partitions), limit, list(without))
+    return [row["job_id"] for row in rows]
 
 
 async def crowd(connection: Connection, job_ids: Collection[UUID], *, now: datetime | None = None) -> list[Sibling]:
@@ -269,11 +277,17 @@ async def postpone(connection: Connection, seen: ToPlan, *, now: datetime | None
     await connection.fetch(_SQL["postpone"], now, seen.id, seen.version)
 
 
-async def recall(connection: Connection, *, partitions: Collection[int], limit: int, now: datetime | None = None) -> int:
-    """Removes fires that no promoter promoted in time, so that catch-up decides about them. Returns the number of jobs."""
-    (row,) = await connection.fetch(_SQL["recall"], now, list(partitions), limit)
-    recalled_count: int = row["recalled_count"]
-    return recalled_count
+async def recall(
+    connection: Connection,
+    *,
+    partitions: Collection[int],
+    limit: int,
+    without: Collection[UUID] = (),
+    now: datetime | None = None,
+) -> Recalled:
+    """Removes fires that no promoter promoted in time, so that catch-up decides about them."""
+    rows = await connection.fetch(_SQL["recall"], now, list(partitions), limit, list(without))
+    return Recalled(sum(not row["is_left"] for row in rows), [row["job_id"] for row in rows if row["is_left"]])
 
 
 async def repair(connection: Connection, *, now: datetime | None = None) -> Repaired:
