@@ -57,7 +57,7 @@ async def api(shared: Postgres) -> AsyncIterator[Api]:
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A caller waits until the other transaction has ended, however slow this machine is: a test counts, and looks at the order."""
+    """A caller waits until the other transaction has ended, however slow this machine is."""
 
     async def beside(self: Postgres, *, size: int) -> Postgres:
         return await Postgres.open(self.url, size=size, direct=self.direct, timeouts=LockTimeouts(LATE_S))
@@ -348,7 +348,9 @@ class TestTheOtherCalls:
     async def test_a_partial_batch_of_busy_keys_is_tried_in_few_round_trips(self, shared: Postgres, database_url: str) -> None:
         """A11, C19: halving it would cost two tries per job, each with a wait for a lock on a connection of the others."""
         counted = Counted(shared)
-        bodies = [{"handler": "a", "idempotency_key": f"k{n}"} for n in range(100)] + [{"handler": "a"}] * 100
+        bodies: list[dict[str, Any]] = [{"handler": "a", "idempotency_key": f"k{n}"} for n in range(100)] + [
+            {"handler": "a"}
+        ] * 100
         bodies[150] = {"handler": "a", "idempotency_key": "used", "payload": {"n": 2}}
         async with opened(cast("Postgres", counted)) as api:
             await api.submit(idempotency_key="used", payload={"n": 1})

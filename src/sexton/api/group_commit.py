@@ -141,8 +141,8 @@ class GroupCommit:
     async def _store(
         self, database: Database, submissions: Sequence[Submission], wait_s: float | None = None
     ) -> list[Stored | Exception]:
-        """One round trip, which is a transaction by itself. With `wait_s` that is the time for locks, instead of what is set for
-        the connection."""
+        """One round trip, which is a transaction by itself. With `wait_s` that is the time for locks, instead of what is set
+        for the connection."""
         async with database.connection() if wait_s is None else _waiting_for(database, wait_s) as connection:
             answers = await submit_and_show(connection, GROUP, submissions, notify=self._notify, now=self._clock.database_now())
         return await self._shown([one for one, _ in answers], {job.id: job for _, job in answers if job is not None})

@@ -1,8 +1,8 @@
 """Submissions that have to wait for another transaction (rule "a waiting caller leaves the group").
 
 Those that wait for the same key or row form one line, and one connection serves the line. What was busy is remembered for some
-seconds: submissions that need it come here at once, and no group meets the lock again. Each caller has one deadline, from when it
-joined its line: the wait for a connection and the wait for the lock both count.
+seconds: submissions that need it come here at once, and no group meets the lock again. Each caller has one deadline, from when
+it joined its line: the wait for a connection and the wait for the lock both count.
 """
 
 from __future__ import annotations

@@ -274,8 +274,8 @@ async def _each(
     results: dict[int, Submitted | Refused],
     waiting: dict[int, str],
 ) -> list[list[int]]:
-    """Rule "a waiting caller leaves the group": writes those that need not wait. Returns those that the database rejects, each to
-    be tried again for its problem."""
+    """Rule "a waiting caller leaves the group": writes those that need not wait. Returns those that the database rejects, each
+    to be tried again for its problem."""
     once = {index: one for index in part if isinstance(one := checked[index], Submission)}
     async with state.database.transaction() as connection:
         tried = await submit_each(
