@@ -364,6 +364,29 @@ class TestTheOtherCalls:
         assert [code for code in codes[100:] if code] == ["idempotency_key_reused"]
         assert (answer["created_count"], codes[150]) == (99, "idempotency_key_reused")
 
+    async def test_a_locked_run_that_must_not_start_keeps_no_other_from_its_remote_worker(
+        self, api: Api, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """C19: the claim has committed when the lock is met, so the call must not start again."""
+        hand, claims = Hand(api), api.state.remote_claims
+        gone, good = await api.submit(), await api.submit()
+        async with api.database.connection() as connection:
+            await connection.fetch("DELETE FROM sexton.jobs WHERE id = $1", gone["id"])
+        usual, claim_count = claims._claim, 0
+
+        async def claim(*arguments: Any) -> Any:
+            nonlocal claim_count
+            claim_count += 1
+            claimed = await usual(*arguments)
+            await holder.execute(f"SELECT FROM sexton.runs WHERE job_id = '{gone['id']}' FOR UPDATE")
+            return claimed
+
+        monkeypatch.setattr(claims, "_claim", claim)
+        async with held(database_url) as holder:
+            runs = await hand.acquire(limit=2)
+        assert [run["job_id"] for run in runs] == [good["id"]]
+        assert claim_count == 1
+
     async def test_a_locked_run_among_the_reports_of_a_remote_worker_fails_alone(self, api: Api, database_url: str) -> None:
         """C19: the others are recorded, and the worker reports this one again."""
         hand = Hand(api)
