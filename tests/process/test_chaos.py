@@ -362,7 +362,7 @@ async def test_the_checker_sees_a_planner_that_waits_for_a_locked_schedule(
         rig.move(1)
     await rig.execute("CREATE TABLE public.claims (run_id uuid, token bigint, worker_id uuid, claimed_at timestamptz)")
     async with rig.database.connection() as connection:
-        tries = await evidence._tries(connection, began_at)  # type: ignore[arg-type]
+        tries = await evidence._tries(connection, began_at)
     told = story(*tries, fault("lock schedule", 0, held_s))
     found = recovery.broken_promises(told, judge(told, lease_s=3), slots=100)
     assert len(found) == broken, found

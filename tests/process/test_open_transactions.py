@@ -67,7 +67,7 @@ class Fleet:
         await self.cluster.until(all_fire, f"five fires each of {names}", within_s=LATE_S)
         seen = await fires()
         assert {name: row["missed_count"] for name, row in seen.items()} == dict.fromkeys(names, 0)
-        return max(row["lag_s"] for row in seen.values())
+        return float(max(row["lag_s"] for row in seen.values()))
 
     async def until_said(self, member: str, words: str) -> str:
         """Returns the first line with these words. It names the session of the open transaction."""
