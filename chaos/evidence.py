@@ -35,7 +35,7 @@ class Tried(NamedTuple):
     attempt: int
     status: str
     task: str
-    due_at: float
+    due_at: float  # of a fire: its time by the schedule. One that was written late has a later `due_at` in the database
     claimed_at: float
     recorded_at: float
     reason: str | None = None
@@ -123,7 +123,8 @@ async def gather(
 
 async def _tries(connection: Conn, offset: float) -> list[Tried]:
     rows = await connection.fetch(
-        """SELECT e.id, e.job_id, e.run_id, e.worker_id, e.token, e.attempt, e.status, e.task, e.due_at, e.reason, e.tenant,
+        """SELECT e.id, e.job_id, e.run_id, e.worker_id, e.token, e.attempt, e.status, e.task, e.reason, e.tenant,
+             CASE WHEN e.origin = 'schedule' THEN e.fire_at ELSE e.due_at END AS due_at,
              coalesce(c.claimed_at, e.started_at) AS claimed_at
            FROM sexton.executions e LEFT JOIN public.claims c ON c.run_id = e.run_id AND c.token = e.token
            WHERE e.worker_id IS NOT NULL"""

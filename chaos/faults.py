@@ -211,7 +211,7 @@ KINDS = {
     "kill backends": Kind(kill_backends),
     "fill disk": Kind(fill_disk, (4.0, 7.0), lacks=_no_small_disk),
     "skew clock": Kind(skew_clock, (4.0, 8.0), explains=False, lacks=_no_library),
-    "lock schedule": Kind(neighbours.lock_schedule, (8.0, 15.0), explains=False),
+    "lock schedule": Kind(neighbours.lock_schedule, neighbours.SCHEDULE_HELD_S, explains=False),
     "lock run": Kind(neighbours.lock_run, (8.0, 15.0), explains=False),
     "hold key": Kind(neighbours.hold_key, (8.0, 15.0), explains=False),
     "poison": Kind(poison.poison),

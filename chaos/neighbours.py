@@ -14,6 +14,8 @@ import httpx
 from .database_server import session
 from .fault_context import Applied, FaultContext
 
+# Fires are written 60 s ahead: a planner that waits for the locked schedule delays the others only after that.
+SCHEDULE_HELD_S = (80.0, 85.0)
 KEY_CALL_S = 3.0  # how long the client of a busy key waits for one answer
 
 _SCHEDULE = "SELECT id, name FROM sexton.jobs_recurring WHERE over_at IS NULL ORDER BY id OFFSET $1 LIMIT 1 FOR UPDATE"

@@ -4,21 +4,22 @@ apart from the others."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
 
-from sexton.api import lock_waiters
+from sexton.api import group_commit, lock_waiters
 from sexton.api.answers.problems import Refused
 from sexton.api.group_commit import GroupCommit
 from sexton.api.lock_waiters import Stored
 from sexton.clock import ManualClock, SystemClock
 from sexton.domain.job import Submission, submission
-from sexton.store.database import SHARED, Connection, Postgres
+from sexton.errors import KeyBusy
+from sexton.store.database import SHARED, Connection, Database, LockTimeouts, Postgres
 from sexton.store.postgres import waiting_pool
 from tests.api.remote_hand import Hand
 from tests.api.support import Api, opened, problem
@@ -52,6 +53,17 @@ async def shared(database_url: str) -> AsyncIterator[Postgres]:
 async def api(shared: Postgres) -> AsyncIterator[Api]:
     async with opened(shared) as api:
         yield api
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller waits until the other transaction has ended, however slow this machine is."""
+
+    async def beside(self: Postgres, *, size: int) -> Postgres:
+        return await Postgres.open(self.url, size=size, direct=self.direct, timeouts=LockTimeouts(LATE_S))
+
+    monkeypatch.setattr(waiting_pool, "PATIENCE_S", LATE_S)
+    monkeypatch.setattr(Postgres, "beside", beside)
 
 
 @asynccontextmanager
@@ -99,10 +111,22 @@ class Counted:
             yield connection
 
     def transaction(self) -> Any:
+        self.count += 1
         return self._real.transaction()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+class StoppedClock(SystemClock):
+    """By it no commit takes long, and nothing that is busy is forgotten."""
+
+    def monotonic(self) -> float:
+        return 0.0
 
 
 class TestTheGroup:
+    @pytest.mark.usefixtures("patience")
     @pytest.mark.parametrize("kind", BUSY)
     async def test_the_others_are_answered_while_one_waits(self, shared: Postgres, database_url: str, kind: str) -> None:
         """C19: for any lock. The waiting caller is answered when the other transaction has ended."""
@@ -130,10 +154,11 @@ class TestTheGroup:
             assert group._lock_waiters.busy(submission("a", {}, tenant="t")) == ("tenant", "t")
         await group.close()
 
+    @pytest.mark.usefixtures("patience")
     async def test_a_busy_key_delays_no_second_group(self, shared: Postgres, database_url: str) -> None:
         """C19: the next submission with that key waits apart at once."""
         counted = Counted(shared)
-        group = GroupCommit(counted, SystemClock(), notify=True, waiting_pool=waiting_pool.WaitingPool(shared))
+        group = GroupCommit(counted, StoppedClock(), notify=True, waiting_pool=waiting_pool.WaitingPool(shared))
         busy = BUSY["key"][1]
         async with held(database_url, BUSY["key"][0]) as holder:
             first = asyncio.create_task(group.submit(busy))
@@ -168,6 +193,7 @@ class TestTheGroup:
         assert refused[2].detail.startswith('another transaction creates the limit "l"')
         await group.close()
 
+    @pytest.mark.usefixtures("patience")
     async def test_more_busy_keys_than_connections_for_them_wait_in_turn(self, shared: Postgres, database_url: str) -> None:
         """C19: a bounded number of connections, whatever the callers do. The other callers keep theirs."""
         group = GroupCommit(shared, SystemClock(), notify=True)
@@ -201,8 +227,93 @@ class TestTheGroup:
         assert lines.busy(busy) is None
         await lines.close()
 
+    async def test_a_busy_key_that_is_repeated_becomes_free(self, shared: Postgres) -> None:
+        """C19: only a wait that was proven counts. A commit that takes 30 ms is none, nor is it to join the line."""
+        clock = ManualClock(NOW)
+        group = GroupCommit(shared, clock, notify=True)
+        lines, busy, store = group._lock_waiters, BUSY["key"][1], group._store
+
+        async def slowly(*arguments: Any) -> Any:
+            clock.move(timedelta(milliseconds=30))
+            return await store(*arguments)
+
+        lines._store = slowly
+        lines.add("key", lock_waiters.Waiting(busy, asyncio.get_running_loop().create_future()))
+        repeated = 0
+        while lines.busy(busy) is not None:
+            clock.move(timedelta(seconds=1))
+            await group.submit(busy)
+            repeated += 1
+            assert repeated <= lock_waiters.BUSY_S
+        assert repeated > 1
+        await group.close()
+
+    async def test_each_caller_has_one_deadline(self, shared: Postgres) -> None:
+        """C19: the wait for a connection is part of it, and the rest is the time for the lock."""
+        clock, waits_s = ManualClock(NOW), list[float]()
+
+        class Slow(waiting_pool.WaitingPool):
+            @asynccontextmanager
+            async def taken(self, *, within_s: float | None = None) -> AsyncIterator[Database]:
+                clock.move(timedelta(seconds=1.5))
+                yield shared
+
+        async def store(_database: Database, submissions: Sequence[Submission], wait_s: float) -> list[Stored | Exception]:
+            waits_s.append(wait_s)
+            clock.move(timedelta(seconds=wait_s))
+            raise KeyBusy("still locked")
+
+        lines = lock_waiters.LockWaiters(Slow(shared), store, clock)
+        answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        lines.add("key", lock_waiters.Waiting(BUSY["key"][1], answer))
+        with pytest.raises(Refused):
+            await answer
+        assert waits_s == pytest.approx([waiting_pool.PATIENCE_S - 1.5])
+        await lines.close()
+
+    @pytest.mark.usefixtures("patience")
+    async def test_callers_in_the_lines_count_as_waiting(
+        self, shared: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(group_commit, "WAITING_LIMIT", 3)
+        group, busy = GroupCommit(shared, SystemClock(), notify=True), BUSY["key"][1]
+        async with held(database_url, BUSY["key"][0]) as holder:
+            late = [asyncio.create_task(group.submit(busy)) for _ in range(3)]
+
+            async def are_in_line() -> bool:
+                return len(group._lock_waiters) == 3
+
+            await until(are_in_line)
+            with pytest.raises(Refused, match="already waiting"):
+                await group.submit(submission("a", {}))
+            await holder.execute("ROLLBACK")
+            await asyncio.gather(*late)
+        assert len(group._lock_waiters) == 0
+        assert (await group.submit(submission("a", {}))).created
+        await group.close()
+
 
 class TestTheOtherCalls:
+    async def test_a_busy_key_is_named_though_no_connection_is_free_to_wait(
+        self, api: Api, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """C19, F2: other calls have all of them. The submission does not start again, which would be another wait."""
+        monkeypatch.setattr(waiting_pool, "PATIENCE_S", 0.05)
+        asked, taken = list[float | None](), waiting_pool.WaitingPool.taken
+
+        def counted(self: waiting_pool.WaitingPool, *, within_s: float | None = None) -> Any:
+            asked.append(within_s)
+            return taken(self, within_s=within_s)
+
+        async with held(database_url, BUSY["key"][0]), AsyncExitStack() as stack:
+            for _ in range(waiting_pool.WAITING_POOL_SIZE):
+                await stack.enter_async_context(api.state.waiting_pool.taken())
+            monkeypatch.setattr(waiting_pool.WaitingPool, "taken", counted)
+            answer = await api.http.post("/v1/jobs", json={"handler": "a", "idempotency_key": "k"})
+        problem(answer, 409, "idempotency_key_busy", "/idempotency_key")
+        assert len(asked) == 1
+
+    @pytest.mark.usefixtures("patience")
     async def test_callers_that_wait_leave_the_connections_to_the_others(self, api: Api, database_url: str) -> None:
         """C19: more of them than the server has connections."""
         job = await api.submit()
@@ -233,6 +344,48 @@ class TestTheOtherCalls:
         assert [item.get("created") for item in answer["items"]] == [True, None, True]
         assert answer["items"][1]["problem"]["code"] == "idempotency_key_busy"
         assert '"k"' in answer["items"][1]["problem"]["detail"]
+
+    async def test_a_partial_batch_of_busy_keys_is_tried_in_few_round_trips(self, shared: Postgres, database_url: str) -> None:
+        """A11, C19: halving it would cost two tries per job, each with a wait for a lock on a connection of the others."""
+        counted = Counted(shared)
+        bodies: list[dict[str, Any]] = [{"handler": "a", "idempotency_key": f"k{n}"} for n in range(100)] + [
+            {"handler": "a"}
+        ] * 100
+        bodies[150] = {"handler": "a", "idempotency_key": "used", "payload": {"n": 2}}
+        async with opened(cast("Postgres", counted)) as api:
+            await api.submit(idempotency_key="used", payload={"n": 1})
+            api.state.waiting_pool._database = shared
+            counted.count = 0
+            async with held(database_url, *(f"SELECT sexton.submit('a', key => 'k{n}')" for n in range(100))):
+                answer = (await api.http.post("/v1/jobs/batch?partial=true", json=bodies)).json()
+            assert counted.count < 10
+        codes = [(item.get("problem") or {}).get("code") for item in answer["items"]]
+        assert codes[:100] == ["idempotency_key_busy"] * 100
+        assert [code for code in codes[100:] if code] == ["idempotency_key_reused"]
+        assert (answer["created_count"], codes[150]) == (99, "idempotency_key_reused")
+
+    async def test_a_locked_run_that_must_not_start_keeps_no_other_from_its_remote_worker(
+        self, api: Api, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """C19: the claim has committed when the lock is met, so the call must not start again."""
+        hand, claims = Hand(api), api.state.remote_claims
+        gone, good = await api.submit(), await api.submit()
+        async with api.database.connection() as connection:
+            await connection.fetch("DELETE FROM sexton.jobs WHERE id = $1", gone["id"])
+        usual, claim_count = claims._claim, 0
+
+        async def claim(*arguments: Any) -> Any:
+            nonlocal claim_count
+            claim_count += 1
+            claimed = await usual(*arguments)
+            await holder.execute(f"SELECT FROM sexton.runs WHERE job_id = '{gone['id']}' FOR UPDATE")
+            return claimed
+
+        monkeypatch.setattr(claims, "_claim", claim)
+        async with held(database_url) as holder:
+            runs = await hand.acquire(limit=2)
+        assert [run["job_id"] for run in runs] == [good["id"]]
+        assert claim_count == 1
 
     async def test_a_locked_run_among_the_reports_of_a_remote_worker_fails_alone(self, api: Api, database_url: str) -> None:
         """C19: the others are recorded, and the worker reports this one again."""

@@ -17,6 +17,7 @@ from sexton.client.throttle import WINDOW_S
 from sexton.clock import ManualClock
 from sexton.store.database import SUBMIT_LOCK_TIMEOUT_S
 from sexton.store.fleet import workers
+from sexton.store.postgres import waiting_pool
 from sexton.store.work import jobs
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -347,6 +348,15 @@ async def test_wake_ups_can_be_switched_off(
         assert heard == []
 
 
+@pytest.fixture
+async def patience(connection: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submission waits until the other transaction has ended, however slow this machine is."""
+    name = await connection.fetchval("SELECT quote_ident(current_database())")
+    await connection.execute(f"ALTER DATABASE {name} SET sexton.submit_wait = '25s'")
+    monkeypatch.setattr(waiting_pool, "PATIENCE_S", 25.0)
+
+
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("count", [1, 50])
 async def test_callers_of_a_busy_key_leave_the_connections_to_the_others(database_url: str, count: int) -> None:
     """C19: rule "a waiting caller leaves the group". They wait as long as before, with one job or several in a call."""
@@ -370,6 +380,7 @@ async def test_callers_of_a_busy_key_leave_the_connections_to_the_others(databas
     assert len({answer[0].id for answer in answers}) == 1
 
 
+@pytest.mark.usefixtures("patience")
 async def test_a_large_submission_waits_for_a_busy_key_as_before(app: App, send: Task[..., None], database_url: str) -> None:
     """A10, A11: it cannot start again on another connection, because its jobs may come from a generator."""
     holder = await asyncpg.connect(database_url)

@@ -302,7 +302,7 @@ async def test_a_backfill_that_waits_for_long_takes_no_planned_fire_back(world: 
     await world.ask(at(3), at(5), now=at(5, 10))
     assert set(await world.runs()) == set(hours(3, 4))
     cursor, planned = await world.cursor(), await world.runs("schedule")
-    assert await schedules.recall(world.connection, partitions=ALL, limit=100, now=at(5, 59)) == 0
+    assert (await schedules.recall(world.connection, partitions=ALL, limit=100, now=at(5, 59))).recalled_count == 0
     assert (await world.cursor(), await world.runs("schedule")) == (cursor, planned)
     assert planned
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +11,7 @@ import pytest
 from sexton.operations.cancel import cancel as cancel_job
 from tests.callers import TESTER
 from tests.rig import Rig
-from tests.timetable import Timetable
+from tests.timetable import Timetable, document
 
 QUEUE = {"overlap": {"policy": "queue"}}
 QUARTER_S = 15 * 60
@@ -167,3 +168,91 @@ async def test_a_pause_records_fires_of_an_earlier_rule(rig: Rig) -> None:
     assert [row[:2] for row in await history(table, job_id)] == [(30, "paused"), (45, "paused")]
     await table.resume(job_id)
     assert await states(table, job_id) == [(15, "running"), (67, "waiting")]
+
+
+EVERY = {"schedule": {"every": "60s"}, "recurrence": {"catch_up": {"policy": "all"}}}
+NIGHTLY = {"schedule": {"cron": "30 4 * * *"}, "recurrence": {"catch_up": {"policy": "all"}}}
+
+
+async def decided(table: Timetable, job_id: UUID) -> tuple[int, int]:
+    """How many of the fires of the old rule will run, and how many history tells of."""
+    live = [fire_at for _, fire_at in await table.live(job_id) if fire_at <= table.now]
+    return len(live), sum(one.count for one in await table.ledger(job_id))
+
+
+async def unplanned(rig: Rig, name: str = "n") -> tuple[Timetable, UUID]:
+    """Fires every minute, and no planner has planned for ten minutes."""
+    table = Timetable(rig)
+    job_id = await table.write(name=name, **EVERY)
+    await table.planner.run_once()
+    rig.move(10 * 60 + 5)
+    return table, job_id
+
+
+@pytest.mark.parametrize("way", ["edit", "submit"])
+async def test_an_edit_of_the_rule_decides_about_fires_that_no_planner_has_written(rig: Rig, way: str) -> None:
+    table, job_id = await unplanned(rig)
+    if way == "edit":
+        await table.edit(job_id, name="n", **NIGHTLY)
+    else:
+        assert await table.write(name="n", **NIGHTLY) == job_id
+    ran, told = await decided(table, job_id)
+    assert (ran, told) == (10, 0)
+    await table.turn()
+    assert len(table.starts) == 10
+    assert not await table.waiting(job_id) or min(await table.waiting(job_id)) > table.now
+
+
+@pytest.mark.parametrize("on_resume", ["skip", "all"])
+@pytest.mark.parametrize("way", ["edit", "submit"])
+async def test_an_edit_of_a_paused_schedule_records_the_fires_of_its_pause(rig: Rig, way: str, on_resume: str) -> None:
+    """It stays paused, with its note. Fires of the old rule do not run when it is resumed."""
+    table = Timetable(rig)
+    recurrence = {"catch_up": {"policy": "all"}, "on_resume": on_resume}
+    job_id = await table.write(name="n", schedule={"every": "60s"}, recurrence=recurrence)
+    await table.pause(job_id, note="maintenance")
+    rig.move(10 * 60 + 5)
+    new = {"schedule": {"cron": "30 4 * * *"}, "recurrence": recurrence}
+    await (table.edit(job_id, name="n", **new) if way == "edit" else table.write(name="n", **new))
+    shown = await table.show(job_id)
+    assert (shown.status, shown.note) == ("paused", "maintenance")
+    assert await table.live(job_id) == []
+    assert await decided(table, job_id) == (0, 10)
+    assert {one.status for one in await table.ledger(job_id)} == {"paused"}
+    await table.planner.run_once()
+    assert await table.live(job_id) == [], "it is still paused"
+    await table.resume(job_id)
+    await table.turn()
+    assert table.starts == []
+    assert await decided(table, job_id) == (0, 10)
+
+
+async def test_an_edit_revives_a_schedule_whose_last_fires_no_planner_planned(rig: Rig) -> None:
+    """Its old rule had only five fires, all of them missed."""
+    table = Timetable(rig)
+    job_id = await table.write(name="n", schedule={"every": "60s", "max_fires": 5}, recurrence={"catch_up": {"policy": "skip"}})
+    await table.pause(job_id)
+    rig.move(10 * 60 + 5)
+    assert await table.write(name="n", **NIGHTLY) == job_id
+    assert (await table.show(job_id)).status == "paused"
+
+
+async def test_an_edit_of_the_rule_in_sql_tells_of_the_time_that_no_planner_planned(rig: Rig) -> None:
+    """SQL cannot compute the fires: one row covers all of them."""
+    table, job_id = await unplanned(rig)
+    planned_until = max(await table.waiting(job_id))
+    await rig.execute("SELECT sexton.submit_schedules($1::jsonb, $2)", json.dumps([document(name="n", **NIGHTLY)]), table.now)
+    (gap,) = await table.ledger(job_id)
+    assert (gap.status, gap.first_at, gap.last_at) == ("missed", planned_until, table.now)
+    assert "replaced before they were planned" in gap.reason
+    await rig.execute("SELECT sexton.submit_schedules($1::jsonb, $2)", json.dumps([document(name="n", **EVERY)]), table.now)
+    assert len(await table.ledger(job_id)) == 1, "the second edit found no further gap"
+
+
+async def test_an_edit_of_a_rule_that_is_planned_ahead_tells_of_no_gap(rig: Rig) -> None:
+    table = Timetable(rig)
+    job_id = await table.write(name="n", **NIGHTLY)
+    rig.move(60)
+    await rig.execute("SELECT sexton.submit_schedules($1::jsonb, $2)", json.dumps([document(name="n", **EVERY)]), table.now)
+    await table.edit(job_id, name="n", **NIGHTLY)
+    assert await table.ledger(job_id) == []

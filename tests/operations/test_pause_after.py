@@ -3,7 +3,7 @@ or resume."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -18,7 +18,7 @@ from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.explain import explain
 from sexton.operations.recurring import plan, recurring_jobs
 from sexton.operations.recurring.admit import admit
-from sexton.scheduler.planner import Planner
+from sexton.scheduler.planner import FAILING_S, Planner
 from sexton.store.work import dead_letters, failures, jobs, schedules
 from sexton.telemetry.events import Event, PausedAfterFailures
 from tests.callers import TESTER
@@ -219,3 +219,20 @@ async def test_the_counts_of_an_ended_job_are_deleted(world: World) -> None:
         await cancel_job(world.connection, TESTER, world.job_id, now=world.now)
     await failures.forget(world.connection)
     assert await world.connection.fetchval("SELECT count(*) FROM sexton.failures") == 0
+
+
+async def test_a_failure_beside_an_open_transaction_on_the_job_pauses_it(world: World, rival: Conn) -> None:
+    """C19: the burial cannot wake the planner, and the next fire may be a month away."""
+    await world.write(pause_after=1)
+    world.clock.move(after(minutes=10) - NOW)
+    await world.planner().run_once()
+    planner = world.planner()
+    await planner.run_once()
+    async with rival.transaction():
+        await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+        await world.end(BROKEN)
+        await planner.run_once()
+        assert await world.status() == "pending"
+    world.clock.move(timedelta(seconds=FAILING_S))
+    await planner.run_once()
+    assert await world.status() == "paused"

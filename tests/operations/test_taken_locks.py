@@ -77,6 +77,17 @@ async def test_two_promoters_still_decide_one_at_a_time(connection: Conn, rival:
             assert await schedules.lock_partitions(connection, partition.ALL) == list(range(32, 64))
 
 
+async def test_a_sync_of_the_release_before_is_respected(connection: Conn, rival: Conn) -> None:
+    """It holds the advisory lock and no row: the two must not go on together."""
+    async with rival.transaction():
+        await rival.execute("SELECT pg_advisory_xact_lock(7307, 2)")
+        await connection.execute("SET lock_timeout = '100ms'")
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await declared.begin(connection)
+    async with connection.transaction():
+        await declared.begin(connection)
+
+
 async def test_a_promoter_of_the_release_before_is_respected(connection: Conn, rival: Conn) -> None:
     """It takes the advisory lock and no row, and its role has the rights of a service."""
     async with rival.transaction():

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-from chaos import evidence, fires, poison, recovery, timeline
+from chaos import evidence, fires, neighbours, poison, recovery, timeline
 from chaos.evidence import Evidence, Tried
 from chaos.fault import Fault, Poison
 from chaos.faults import KINDS
@@ -34,7 +34,9 @@ from sexton.store.database import Postgres
 from sexton.store.postgres.wakeups import READY, Listener
 from sexton.telemetry.events import unheard
 from sexton.worker.process import WorkerProcess
+from tests.rig import Rig
 from tests.sizes import size
+from tests.timetable import Timetable
 
 from . import journal
 from .cluster import SHORT
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
 SECONDS = size("CHAOS_S", 38)
 SEED = size("CHAOS_SEED", 4)
-SHORT_FORM = ("kill worker", "pause worker", "crash PostgreSQL", "cut connections", "lock schedule")
+SHORT_FORM = ("kill worker", "pause worker", "crash PostgreSQL", "cut connections", "lock run")
 RECOVERY_S_LIMIT = 15.0
 
 JOB, OTHER, ONE, TWO = UUID(int=1), UUID(int=2), UUID(int=101), UUID(int=102)
@@ -339,6 +341,31 @@ def test_a_bad_neighbour_may_delay_only_what_it_holds(
     held = dataclasses.replace(fault("lock schedule", 1, 9), harmed=harmed)
     told = story(tried(1, "succeeded", 8, 9)._replace(due_at=2.0), held)
     assert len(recovery.broken_promises(told, judge(told, lease_s=3), slots=100)) == broken
+
+
+@pytest.mark.parametrize(("planner_waits", "broken"), [(False, 0), (True, 1)])
+async def test_the_checker_sees_a_planner_that_waits_for_a_locked_schedule(
+    rig: Rig, story: Callable[..., Evidence], planner_waits: bool, broken: int
+) -> None:
+    """The fires of the others are then written late, and due when they are written: their time by the schedule counts. The hold
+    is longer than what is written ahead."""
+    held_s = neighbours.SCHEDULE_HELD_S[0]
+    table = Timetable(rig)
+    await table.write(schedule={"every": "1s"}, recurrence={"catch_up": {"policy": "all"}})
+    await table.schedule()
+    began_at = table.now.timestamp()
+    for second in range(int(held_s) + 4):
+        if not planner_waits or second > held_s:
+            await table.planner.run_once()
+        await table.promoter.run_once()
+        await table.work()
+        rig.move(1)
+    await rig.execute("CREATE TABLE public.claims (run_id uuid, token bigint, worker_id uuid, claimed_at timestamptz)")
+    async with rig.database.connection() as connection:
+        tries = await evidence._tries(connection, began_at)
+    told = story(*tries, fault("lock schedule", 0, held_s))
+    found = recovery.broken_promises(told, judge(told, lease_s=3), slots=100)
+    assert len(found) == broken, found
 
 
 @pytest.mark.parametrize(("tenant", "broken"), [("amber", 1), ("birch", 0)])

@@ -73,6 +73,40 @@ async def test_a_schedule_is_named_with_its_session_once_in_thirty_seconds(rig: 
     assert await watch(rig, one, 2 * REMIND_S) == []
 
 
+async def test_a_row_is_named_fifteen_seconds_after_it_was_locked_at_the_latest(rig: Rig, rival: Conn) -> None:
+    """Whether its transaction is new or has been open for long."""
+    await overdue(rig)
+    one = watcher(rig)
+    for begins in ("SELECT 1", "CREATE TEMP TABLE t (n int)"):
+        await rival.execute(begins)
+        await watch(rig, one, 3 * REST_S)
+        await one.run_once()
+        await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")  # just after a look
+        locked_s = 0.0
+        while not (told := rig.of(RowLocked)):
+            rig.move(REST_S)
+            locked_s += REST_S
+            await one.run_once()
+        assert LONG_S <= locked_s <= LONG_S + REST_S
+        assert told[0].locked_s <= locked_s
+        await rival.execute("ROLLBACK; BEGIN")
+        await one.run_once()
+        rig.events.clear()
+
+
+async def test_a_locked_row_of_the_locks_is_named(rig: Rig, rival: Conn) -> None:
+    """C19: no promoter decides about the schedules of that partition. `sexton why` names it too."""
+    (job_id,) = await overdue(rig)
+    place = partition.of(job_id)
+    await rival.execute(f"SELECT FROM sexton.locks WHERE what = 'promote' AND n = {place} FOR UPDATE")
+    (told,) = await watch(rig, watcher(rig), LONG_S + 2 * REST_S)
+    assert told.row == f"the lock of partition {place}"
+    assert told.session.startswith(f"session {rival.get_server_pid()} ")
+    async with rig.database.connection() as connection:
+        (row,) = await locked_rows.of_job(connection, job_id, queue="default", limit_key=None)
+    assert (row.words, row.holder.pid) == (told.row, rival.get_server_pid())
+
+
 async def test_while_no_transaction_lasts_a_pass_is_one_statement(rig: Rig) -> None:
     """B10."""
     between = Between(rig.database)

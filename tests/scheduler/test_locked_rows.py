@@ -7,21 +7,24 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from sexton.domain import partition
+from sexton.domain import partition, run
 from sexton.domain.outcome import Succeeded
 from sexton.domain.sharing import QueueSettings
+from sexton.errors import Contention
 from sexton.operations import due, queues
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import plan, replan
 from sexton.operations.recurring.admit import AGAIN_S, admit
 from sexton.scheduler.guardian import FULL_S, Guardian
+from sexton.scheduler.sweeper import ALONE_BATCH
 from sexton.store.sharing import parked_runs
-from sexton.store.work import schedules
+from sexton.store.work import runs, schedules
 from sexton.telemetry.events import PausedAfterFailures, Planned, Repaired
 from tests.callers import TESTER
 from tests.rig import LEASE_S, NOW, Between, Rig
@@ -175,6 +178,41 @@ async def test_a_locked_late_fire_is_recalled_later_and_others_at_once(rig: Rig,
     assert await planned(rig) == {locked, *others}
 
 
+async def test_locked_late_fires_that_fill_a_batch_do_not_hide_the_next(rig: Rig, holding: Hold) -> None:
+    """B3: the fires of one schedule are more than a batch, and they are older than those of the other."""
+    table = Timetable(rig)
+    locked = await table.write(name="locked", schedule={"every": "5s"})
+    rig.move(30)
+    other = await table.write(name="other", schedule={"every": "20s"})
+    rig.move(15 * 60)
+    planner, _ = table.node(limit=3)
+    late = "SELECT DISTINCT job_id FROM sexton.runs WHERE due_at < $1"
+    async with holding(SCHEDULE, locked):
+        while await planner.run_once() == 0.0:
+            pass
+        oldest = table.now - timedelta(minutes=5)
+        assert {row["job_id"] for row in await rig.execute(late, oldest)} == {locked}
+    assert other in await planned(rig)
+
+
+async def test_locked_blocked_jobs_that_fill_a_batch_do_not_hide_the_next(rig: Rig, holding: Hold) -> None:
+    """B3: each has a fire that waited for an earlier run, which has ended."""
+    table, count = Timetable(rig), 4
+    ids = [
+        await table.write(name=f"n{n}", schedule={"every": "20s"}, recurrence={"overlap": {"policy": "queue"}})
+        for n in range(count)
+    ]
+    await rig.execute("DELETE FROM sexton.runs WHERE fire_at > $1", table.now + timedelta(seconds=21))
+    await rig.execute("UPDATE sexton.runs SET state = 'blocked'")
+    first = sorted(ids)[:2]
+    async with holding("SELECT FROM sexton.runs WHERE job_id = ANY ($1) FOR UPDATE", first):
+        done = await admit(rig.database, SCHEDULER, partition.ALL, limit=2, now=table.now)
+        assert (done.admitted_count, done.again_in_s) == (2, 0.0)
+        done = await admit(rig.database, SCHEDULER, partition.ALL, limit=2, now=table.now)
+        assert (done.admitted_count, done.again_in_s) == (0, AGAIN_S), "it does not try again without a rest"
+    assert await states(rig, *first) == ["blocked"] * 2
+
+
 @pytest.mark.parametrize("query", [SCHEDULE, RUN], ids=["schedule", "run"])
 async def test_a_locked_failing_job_pauses_later_and_others_at_once(rig: Rig, holding: Hold, query: str) -> None:
     table, locked, others = await write_three(rig, recurrence={"pause_after": 1})
@@ -299,6 +337,69 @@ async def test_a_report_does_not_wait_for_the_limit_that_it_frees(rig: Rig, hold
         assert await states(rig, next_in_line) == ["parked"]
     await table.promoter.run_once()
     assert await states(rig, next_in_line) == ["ready"]
+
+
+async def waits(connection: Any, function: str) -> int:
+    """How often this transaction has called a function that waits 50 ms for a locked row."""
+    query = "SELECT coalesce(sum(calls), 0)::int AS calls FROM pg_stat_xact_user_functions WHERE funcname = $1"
+    (row,) = await connection.fetch(query, function)
+    return int(row["calls"])
+
+
+async def test_reports_that_go_one_by_one_wait_for_their_limit_once(rig: Rig, holding: Hold) -> None:
+    """C4, C10: all of them free a slot of a limit that an open transaction holds."""
+    table, count = Timetable(rig), 20
+    jobs = [await limited(rig, "a", running=count) for _ in range(2 * count)]
+    await table.promoter.run_once()
+    claimed = await table_claim(rig)
+    assert len(claimed) == count
+    reports = [run.report(one.lease, Succeeded(), Random(1)) for one in claimed]
+    async with holding(LIMIT, "a"), rig.database.transaction() as connection:
+        await connection.execute("SET LOCAL track_functions = 'pl'")
+        finished, locked = await runs.finish_each(connection, reports, now=rig.clock.database_now())
+        assert (len(finished), locked) == (count, set())
+        assert await waits(connection, "lock_limits") == 1
+    parked = {job_id for job_id in jobs if await states(rig, job_id) == ["parked"]}
+    assert parked == set(jobs) - {one.lease.job_id for one in claimed}
+    await table.promoter.run_once()
+    assert await states(rig, *parked) == ["ready"] * count
+
+
+async def test_a_claim_waits_once_for_all_its_paced_queues(rig: Rig, holding: Hold) -> None:
+    """C9: ten locked queues in two lanes. The run of another queue is claimed in a lower lane."""
+    names = tuple(f"q{n}" for n in range(10))
+    for name in names:
+        async with rig.database.transaction() as connection:
+            await queues.put(connection, TESTER, name, QueueSettings(release_rate=10, release_burst=10), now=NOW)
+        for priority in ("high", "normal"):
+            await rig.submit(queue=name, priority=priority)
+    other = await rig.submit(priority="low")
+    wanted = (*names, "default")
+    async with rig.database.connection() as connection:
+        worker_id = await enlist(connection, now=rig.clock.database_now(), queues=wanted)
+    async with holding("SELECT FROM sexton.queues FOR UPDATE"), rig.database.transaction() as connection:
+        await connection.execute("SET LOCAL track_functions = 'pl'")
+        claimed = await claim(connection, worker_id, now=rig.clock.database_now(), queues=wanted)
+        assert [one.lease.job_id for one in claimed] == [other]
+        assert await waits(connection, "lock_queue") == 1
+
+
+async def test_one_by_one_the_sweeper_ends_few_runs_in_a_statement(rig: Rig) -> None:
+    """C4: otherwise a batch with many locked runs exceeds the statement timeout, and the pass ends none of them."""
+    between = Between(rig.database)
+    sweeper, count = rig.sweeper(between), 2 * ALONE_BATCH + 1
+    ids = await rig.submit_many(count)
+    await table_claim(rig, limit=count)
+
+    async def contention() -> None:
+        raise Contention("a row is locked")
+
+    between.before("finish", contention)
+    for _ in range(8):
+        await sweeper.run_once()
+        rig.move(LEASE_S / 6)
+    assert between.statements.count("finish_each") == 3
+    assert set(await states(rig, *ids)) == {"ready"}
 
 
 async def table_claim(rig: Rig, **options: Any) -> list[Any]:

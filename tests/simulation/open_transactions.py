@@ -4,7 +4,6 @@ It has a random generator of its own and acts between two steps, so that a seed 
 
 from __future__ import annotations
 
-from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +49,7 @@ class OpenTransactions:
         self.judges = False  # whether it looks for unlocked rows that are late
         self._is_open = False
         self._next_s = 0.0  # when it begins or ends the next transaction
+        self._due_since: dict[str, float] = {}  # rows that are due and not held
         self._held: list[tuple[float, Any]] = []  # jobs, and until when they may be late: also for a while after the lock
 
     async def act(self) -> None:
@@ -80,10 +80,12 @@ class OpenTransactions:
 
     async def _judge(self, now_s: float) -> None:
         held = [job_id for until_s, job_id in self._held if until_s + LATE_S > now_s]
-        before = self._world.clock.database_now() - timedelta(seconds=LATE_S)
-        late = await self._world.observer.fetch(LATE, before, held)
+        rows = await self._world.observer.fetch(LATE, self._world.clock.database_now(), held)
+        # From the first look that found it due: a guardian that is late ends a pause as of the time when it should have ended.
+        self._due_since = {row["id"]: self._due_since.get(row["id"], now_s) for row in rows}
+        late = [key for key, since_s in self._due_since.items() if now_s - since_s > LATE_S]
         if late:
-            self._world.journal.violations.append(f"an open transaction delays no other: {late[0]['id']} is late")
+            self._world.journal.violations.append(f"an open transaction delays no other: {late[0]} is late")
 
     async def close(self) -> None:
         await self._connection.close()

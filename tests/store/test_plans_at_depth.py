@@ -205,7 +205,7 @@ async def test_the_planner_finds_due_schedules_by_its_index(deep: Conn) -> None:
     """B8, B11: nothing now; 100 of very many in a week."""
 
     async def work() -> None:
-        assert await schedules.recall(deep, partitions=ALL, limit=1000, now=NOW) == 0
+        assert (await schedules.recall(deep, partitions=ALL, limit=1000, now=NOW)).recalled_count == 0
         assert await schedules.to_plan(deep, partitions=ALL, limit=100, now=NOW) == []
         assert len(await schedules.to_plan(deep, partitions=ALL, limit=100, now=after(days=6.5))) == 100
         assert (await schedules.repair(deep, now=NOW)).forgotten == []

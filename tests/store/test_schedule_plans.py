@@ -49,7 +49,7 @@ HOT: dict[str, tuple[list[Any], str]] = {
     "to_plan": ([NOW, list(ALL), 1000, 0.0, "2026a", 10.0, "{}"], "jobs_to_plan"),
     "of_ids": ([NOW, f"{{{JOB_ID}}}", "2026a"], "jobs_recurring_pkey"),
     "promote_alone": ([NOW, list(ALL), 1000, "{}"], "runs_due_beside"),
-    "released": ([list(ALL), 1000], "runs_blocked"),
+    "released": ([list(ALL), 1000, "{}"], "runs_blocked"),
     "competing_runs": ([NOW, f"{{{JOB_ID}}}"], "run_fires_once"),
     "due_to_resume": ([NOW, 100], "jobs_to_resume"),
     "next_resume": ([NOW], "jobs_to_resume"),
@@ -139,7 +139,7 @@ async def test_one_job_among_many_costs_the_same_as_alone(as_service: Conn, step
     before = await _rows_read(as_service)
     match step:
         case "recall":
-            assert await schedules.recall(as_service, partitions=ALL, limit=1000, now=now) == 0
+            assert (await schedules.recall(as_service, partitions=ALL, limit=1000, now=now)).recalled_count == 0
         case "repair":
             assert (await schedules.repair(as_service, now=now)).forgotten == []
         case "plan":

@@ -110,6 +110,27 @@ async def test_a_locked_run_is_tried_again_with_backoff_and_named(rig: Rig, shar
     assert await rig.statuses(jobs[0]) == ["succeeded"]
 
 
+async def test_one_transaction_over_many_runs_is_one_warning_that_names_some(
+    rig: Rig, shared: Postgres, database_url: str
+) -> None:
+    """C19: they end one after the other, and the same session holds all of them."""
+    count = 20
+    hand, _, _ = await started(rig, shared, count)
+    async with locked(database_url, "SELECT FROM sexton.runs WHERE state = 'running' FOR UPDATE"):
+        for handle in hand.stage.handles[:10]:
+            handle.returns()
+        await settle()
+        for second in range(60):
+            if second % 2 and 10 + second // 2 < count:
+                hand.stage.handles[10 + second // 2].returns()
+                await settle()
+            await hand.worker.reporter.run_once()
+            rig.move(1)
+    told = rig.of(ReportHeldUp)
+    assert len(told) == 2 * held_up_reports.NAMED_LIMIT
+    assert [event.more_count for event in told] == [0, 0, 0, 0, 5, 0, 0, 0, 0, 15]
+
+
 async def test_a_locked_run_whose_lease_is_lost_is_dropped(rig: Rig, shared: Postgres, database_url: str) -> None:
     """C4: the lock may belong to the sweeper that takes the run."""
     hand, _, jobs = await started(rig, shared, 2)

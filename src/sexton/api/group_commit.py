@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 from sexton.clock import Clock
@@ -18,7 +19,7 @@ from sexton.domain.job import Submission
 from sexton.errors import Contention, DataRefused, InvalidSubmission, KeyBusy, KeyReused, LimitExceeded
 from sexton.operations.caller import Caller
 from sexton.operations.submit import submit_and_show, submit_each
-from sexton.store.database import Database
+from sexton.store.database import Connection, Database
 from sexton.store.postgres.waiting_pool import WaitingPool
 from sexton.store.work import jobs
 from sexton.wire import Fault
@@ -47,7 +48,7 @@ class GroupCommit:
 
     async def submit(self, submission: Submission) -> Stored:
         """Returns once the job is durable. A caller that stops waiting before its turn has submitted nothing."""
-        if len(self._waiting) >= WAITING_LIMIT:
+        if len(self._waiting) + len(self._lock_waiters) >= WAITING_LIMIT:
             raise Refused(
                 "overloaded",
                 f"{WAITING_LIMIT:,} submissions are already waiting; try again shortly",
@@ -137,9 +138,12 @@ class GroupCommit:
             if not one.answer.done():
                 await self._together([one])
 
-    async def _store(self, database: Database, submissions: Sequence[Submission]) -> list[Stored | Exception]:
-        """One round trip, which is a transaction by itself."""
-        async with database.connection() as connection:
+    async def _store(
+        self, database: Database, submissions: Sequence[Submission], wait_s: float | None = None
+    ) -> list[Stored | Exception]:
+        """One round trip, which is a transaction by itself. With `wait_s` that is the time for locks, instead of what is set
+        for the connection."""
+        async with database.connection() if wait_s is None else _waiting_for(database, wait_s) as connection:
             answers = await submit_and_show(connection, GROUP, submissions, notify=self._notify, now=self._clock.database_now())
         return await self._shown([one for one, _ in answers], {job.id: job for _, job in answers if job is not None})
 
@@ -160,6 +164,13 @@ class GroupCommit:
                 return {job.id: job for job in await jobs.show_many(connection, list(job_ids))}
         except Exception as error:
             return error
+
+
+@asynccontextmanager
+async def _waiting_for(database: Database, wait_s: float) -> AsyncIterator[Connection]:
+    async with database.transaction() as connection:
+        await connection.execute(f"SET LOCAL sexton.submit_wait = '{wait_s * 1000:.0f}ms'")
+        yield connection
 
 
 def _divided(group: Sequence[Waiting], error: Exception) -> tuple[list[Waiting], list[Waiting]]:

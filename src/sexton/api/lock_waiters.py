@@ -1,7 +1,8 @@
 """Submissions that have to wait for another transaction (rule "a waiting caller leaves the group").
 
 Those that wait for the same key or row form one line, and one connection serves the line. What was busy is remembered for some
-seconds: submissions that need it come here at once, and no group meets the lock again.
+seconds: submissions that need it come here at once, and no group meets the lock again. Each caller has one deadline, from when
+it joined its line: the wait for a connection and the wait for the lock both count.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from sexton.clock import Clock
 from sexton.domain.job import Submission
 from sexton.errors import Contention, KeyBusy, SextonError
 from sexton.store.database import SUBMIT_LOCK_TIMEOUT_S, Database
-from sexton.store.postgres.waiting_pool import PATIENCE_S, WAITING_POOL_SIZE, WaitingPool
+from sexton.store.postgres import waiting_pool
+from sexton.store.postgres.waiting_pool import WAITING_POOL_SIZE, WaitingPool
 from sexton.store.work.jobs import JobView
 from sexton.wire import Fault
 
 from .answers.problems import Refused
 
-BUSY_S = 10.0  # a key or row counts as busy for this long after a submission last had to wait for it
+BUSY_S = 10.0  # a key or row counts as busy for this long after a submission last met its lock
+WAIT_S_MIN = 0.1  # callers with less time left are answered together
 BUSY_LIMIT = 10_000  # keys and rows remembered; the oldest is forgotten first
 
 LockedResource = tuple[Hashable, ...]  # what another transaction holds: its kind, then what identifies it
@@ -37,17 +40,29 @@ class Waiting(NamedTuple):
     answer: asyncio.Future[Stored]
 
 
-Store = Callable[[Database, Sequence[Submission]], Awaitable[Sequence[Stored | Exception]]]
+class Place(NamedTuple):
+    """Of a caller in a line."""
+
+    until_s: float  # then it gets a problem
+    one: Waiting
+
+
+# The last argument: how long the submissions may wait for a lock.
+Store = Callable[[Database, Sequence[Submission], float], Awaitable[Sequence[Stored | Exception]]]
 
 
 class LockWaiters:
     def __init__(self, waiting_pool: WaitingPool, store: Store, clock: Clock) -> None:
         self._waiting_pool, self._store, self._clock = waiting_pool, store, clock
-        self._lines: dict[LockedResource, list[tuple[float, Waiting]]] = {}
+        self._lines: dict[LockedResource, list[Place]] = {}
+        self._count = 0  # callers without an answer
         self._turns: deque[LockedResource] = deque()  # lines that wait for a connection
         self._served: set[LockedResource] = set()  # lines that have one
         self._busy_until: dict[LockedResource, float] = {}
         self._serving: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return self._count
 
     def busy(self, submission: Submission) -> LockedResource | None:
         """What this submission needs and another transaction has held recently."""
@@ -58,15 +73,22 @@ class LockWaiters:
 
     def add(self, kind: str, one: Waiting) -> None:
         """`kind` is what the submission waits for, in the words of `sexton.submit_each`."""
-        self.join(next((resource for resource in _resources_of(one.submission) if resource[0] == kind), ("other",)), one)
+        resource = next((resource for resource in _resources_of(one.submission) if resource[0] == kind), ("other",))
+        self._remember(resource)
+        self.join(resource, one)
 
     def join(self, resource: LockedResource, one: Waiting) -> None:
-        self._remember(resource)
+        """Nothing is remembered here: to join a line is no proof that something is still locked."""
         if resource not in self._lines and resource not in self._served:
             self._turns.append(resource)
-        self._lines.setdefault(resource, []).append((self._clock.monotonic(), one))
+        self._lines.setdefault(resource, []).append(Place(self._clock.monotonic() + waiting_pool.PATIENCE_S, one))
+        self._count += 1
+        one.answer.add_done_callback(self._answered)
         if len(self._serving) < WAITING_POOL_SIZE:
             self._serving.add(asyncio.create_task(self._serve(), name="api lock waiters"))
+
+    def _answered(self, _answer: asyncio.Future[Stored]) -> None:
+        self._count -= 1
 
     async def close(self) -> None:
         while self._serving:
@@ -86,37 +108,52 @@ class LockWaiters:
         finally:  # at once, so that the next submission starts another task
             self._serving -= {asyncio.current_task()}
 
-    async def _serve_one(self, resource: LockedResource, line: Sequence[tuple[float, Waiting]]) -> None:
-        begun_at = self._clock.monotonic()
-        fail_busy(resource, [one for since, one in line if begun_at - since > PATIENCE_S])
-        group = [one for _, one in line if not one.answer.done()]
-        if not group:
-            return
-        try:
-            async with self._waiting_pool.taken() as database:
-                begun_at = self._clock.monotonic()
-                await self._send(resource, database, group)
-        except BaseException as error:
-            fail(group, error)
-            if not isinstance(error, Exception):
-                raise
-        if self._clock.monotonic() - begun_at < SUBMIT_LOCK_TIMEOUT_S:
-            self._busy_until.pop(resource, None)  # no wait, so it is free
+    async def _serve_one(self, resource: LockedResource, line: Sequence[Place]) -> None:
+        """Until each caller of the line has an answer. One that has waited until its deadline gets the problem; it never starts
+        again, which would be another wait."""
+        late_s = self._clock.monotonic()
+        while line := self._left(resource, line, late_s):
+            now = self._clock.monotonic()
+            late_s = max(line[0].until_s, now + WAIT_S_MIN)
+            try:
+                async with self._waiting_pool.taken(within_s=late_s - now) as database:
+                    if await self._is_stored(resource, database, line, late_s):
+                        return
+            except Contention:
+                pass  # all connections of the waiting pool are in use
+            except BaseException as error:
+                fail([place.one for place in line], error)
+                if not isinstance(error, Exception):
+                    raise
+                return
 
-    async def _send(self, resource: LockedResource, database: Database, group: Sequence[Waiting]) -> None:
+    def _left(self, resource: LockedResource, line: Sequence[Place], late_s: float) -> list[Place]:
+        """Those that wait longer than this; the others get the problem."""
+        fail_busy(resource, [place.one for place in line if place.until_s <= late_s])
+        return [place for place in line if not place.one.answer.done()]
+
+    async def _is_stored(self, resource: LockedResource, database: Database, line: Sequence[Place], late_s: float) -> bool:
+        begun_s = self._clock.monotonic()
         try:
-            answers = await self._store(database, [one.submission for one in group])
+            await self._send(database, [place.one for place in line], max(late_s - begun_s, WAIT_S_MIN))
         except (KeyBusy, Contention):
             self._remember(resource)
-            fail_busy(resource, group)
-        except SextonError:
+            return False
+        if self._clock.monotonic() - begun_s < SUBMIT_LOCK_TIMEOUT_S:
+            self._busy_until.pop(resource, None)  # no wait, so it is free
+        return True
+
+    async def _send(self, database: Database, group: Sequence[Waiting], wait_s: float) -> None:
+        try:
+            answers = await self._store(database, [one.submission for one in group], wait_s)
+        except (KeyBusy, Contention):
+            raise
+        except SextonError as error:
             if len(group) == 1:
-                raise
+                fail(group, error)
+                return
             for one in group:  # one of them is wrong
-                try:
-                    await self._send(resource, database, [one])
-                except SextonError as error:
-                    fail([one], error)
+                await self._send(database, [one], wait_s)
         else:
             tell(group, answers)
 

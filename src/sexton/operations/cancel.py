@@ -13,13 +13,12 @@ from sexton.domain import run
 from sexton.domain.outcome import Cancelled
 from sexton.domain.run import Lease
 from sexton.errors import NotAllowedIn, NotFound
-from sexton.operations.recurring import plan, replan
 from sexton.store.database import Connection
 from sexton.store.uuid7 import is_recurring
 from sexton.store.work import jobs, runs, schedules
-from sexton.store.work.schedules import Locked
 
 from .caller import Caller
+from .recurring import due_schedules
 
 CANCELLED = "cancelled on request"
 _NO_RNG = Random(0)  # noqa: S311  (a cancellation draws no random number)
@@ -73,20 +72,7 @@ async def end_schedule(
         raise NotFound(f"there is no job {job_id}")
     if locked.over_at is not None:
         return 0
-    await _decide_due(connection, caller, locked, now=now)
+    await due_schedules.decide_due(connection, caller, [locked], now=now)
     ended_count = await schedules.end_fires(connection, job_id, reason=reason, now=now)
     await schedules.end(connection, job_id, how="cancelled", reason=reason, now=now)
     return max(ended_count, 1)  # a schedule with no planned fire ends as well
-
-
-async def _decide_due(connection: Connection, caller: Caller, locked: Locked, *, now: datetime | None) -> None:
-    """Fires that came due in a pause, or while no planner planned, are not written yet. The policy of the job decides about
-    them before it ends, so that history records them."""
-    if locked.tzdata is None:
-        return  # its rule was never read: it has no fires
-    resumed = locked.paused_at is not None
-    if resumed:
-        await schedules.wake(connection, locked.id, now=now)
-    seen = await replan.to_plan_now(connection, caller, [locked.id], defers_to_newer_data=False, now=now)
-    undecided = [one for one in seen if plan.has_due(one, resumed=resumed)]
-    await plan.write(connection, caller, undecided, resumed=resumed, now=now)

@@ -5,7 +5,7 @@ While no transaction is open for long it is one query of the server's list of lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sexton.clock import Clock
 from sexton.domain import partition
@@ -18,7 +18,7 @@ from sexton.telemetry.events import AdvisoryLockTaken, Emit, RowLocked
 from .overdue_check import Led
 
 REST_S = 5.0
-LONG_S = 10.0  # after a row was first found locked
+LONG_S = 10.0  # a row may be locked; the warning comes at the next look, so within 15 s
 REMIND_S = 30.0  # between two warnings about the same row
 NAMED_LIMIT = 5  # rows of one session that are named in one pass
 
@@ -29,7 +29,8 @@ class LockWatcher:
     def __init__(self, database: Database, led: Led, *, clock: Clock, emit: Emit) -> None:
         """Reports the rows of the partitions that this node leads, so that one node reports each row."""
         self._database, self._led, self._clock, self._emit = database, led, clock, emit
-        self._open: frozenset[str] = frozenset()  # transactions at the last pass
+        self._open: dict[str, float] = {}  # transactions at the last pass, with the time of the first pass that saw them
+        self._looked_at = 0.0
         self._found_at: dict[str, float] = {}  # by row, while it stays locked
         self._reminders = Reminders(REMIND_S)
 
@@ -39,15 +40,22 @@ class LockWatcher:
             holders = seen.holders
             lasting = {xid: holder for xid, holder in holders.items() if xid in self._open}
             rows = await locked_rows.due(connection, lasting, until=self._clock.database_now())
-        self._open = frozenset(holders)
+        now = self._clock.monotonic()
+        since = {xid: self._open.get(xid, now) for xid in holders}
         led = self._led()
         # A session that holds a leader's lock leaves its partition without a leader: each node reports it.
-        self._report([*[row for row in rows if partition.of(row.job_id) in led], *seen.keys])
+        self._report([*[row for row in rows if partition.of(row.job_id) in led], *seen.keys], since, now)
+        self._open, self._looked_at = since, now
         return REST_S
 
-    def _report(self, rows: Sequence[LockedRow | HeldKey]) -> None:
-        now = self._clock.monotonic()
-        self._found_at = {row.key: self._found_at.get(row.key, now) for row in rows}
+    def _report(self, rows: Sequence[LockedRow | HeldKey], since: Mapping[str, float], now: float) -> None:
+        """The pass that first saw a transaction did not look for its rows: those found by the next pass count from then."""
+        self._found_at = {
+            row.key: self._found_at.get(row.key, now if since.get(row.holder.xid, now) < self._looked_at else self._looked_at)
+            if isinstance(row, LockedRow)
+            else self._found_at.get(row.key, now)
+            for row in rows
+        }
         self._reminders.keep(self._found_at)
         due: dict[str, list[LockedRow | HeldKey]] = {}
         for row in rows:

@@ -24,6 +24,8 @@ from .overdue_check import OVERDUE_S, Led, OverdueCheck
 REST_S = 2.0
 WOKEN_REST_S = 60.0  # where the sweeper wakes it
 DUE_SOON_S = 3.0
+LEFT_LIMIT = 1_000  # locked jobs that one look for late fires looks behind
+FAILING_S = 10.0  # between two looks for jobs that must pause, in any partition
 RECALL_S = 10.0  # between two looks for fires that no promoter promoted
 
 
@@ -36,6 +38,7 @@ class Planner:
         self._database, self._led, self._limit, self._clock, self._emit = database, led, limit, clock, emit
         self._overdue_check = OverdueCheck(led, clock)
         self._recalled_at: float | None = None
+        self._failing_at = -FAILING_S
 
     async def run_once(self) -> float:
         if not await self._recall():
@@ -68,11 +71,18 @@ class Planner:
 
     async def _failing(self, seen: Sequence[ToPlan]) -> list[UUID]:
         """After planning, so that it misses no failure: every burial makes the planner look at the job again
-        (`sexton.bury_recurring`). A job without `pause_after` costs nothing."""
+        (`sexton.bury_recurring`), unless another session has locked the job: then it is found here, `FAILING_S` later. A job
+        without `pause_after` costs nothing."""
         watched = [one.id for one in seen if "pause_after" in (one.recurrence_json or "")]
-        if not watched:
+        is_due = self._clock.monotonic() - self._failing_at >= FAILING_S
+        if not watched and not is_due:
             return []
         async with self._database.connection() as connection:
+            if is_due:
+                self._failing_at = self._clock.monotonic()
+                watched += await failures.reached(connection, limit=self._limit)
+                if not watched:
+                    return []
             return [one.job_id for one in await failures.consecutive(connection, watched)]
 
     async def _pause(self, job_id: UUID) -> None:
@@ -91,13 +101,19 @@ class Planner:
         now = self._clock.monotonic()
         if self._recalled_at is not None and now - self._recalled_at < RECALL_S:
             return True
-        async with self._database.connection() as connection:
-            count = await schedules.recall(
-                connection, partitions=partition.ALL, limit=self._limit, now=self._clock.database_now()
-            )
-        if count == 0:
-            self._recalled_at = now
-        return count == 0
+        left: list[UUID] = []
+        while len(left) <= LEFT_LIMIT:
+            async with self._database.connection() as connection:
+                done = await schedules.recall(
+                    connection, partitions=partition.ALL, limit=self._limit, without=left, now=self._clock.database_now()
+                )
+            if done.recalled_count:
+                return False
+            if not done.left:
+                break
+            left += done.left  # locked jobs that fill a batch must not hide the jobs behind them
+        self._recalled_at = now
+        return True
 
     def _failed(self, error: Exception) -> None:
         self._emit(ServiceFailed(self.name, error))

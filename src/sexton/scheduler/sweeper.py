@@ -30,6 +30,7 @@ from sexton.telemetry.events import SESSIONS_ENDED, Emit, RunsLost, Swept, Worke
 from .ended_sessions import EndedSessions
 
 BATCH = 500
+ALONE_BATCH = 50  # runs ended one by one in a statement: if all of them are locked it takes 250 ms
 # Between two looks while nothing runs. Silent workers do not matter then, but schedules wait no longer than this to be planned:
 # rule "any node does overdue work".
 QUIET_S = 2.0
@@ -207,7 +208,10 @@ class Sweeper:
                 await connection.execute(BRIEFLY)
                 finished = await runs.finish(connection, reports, now=now)
             else:
-                finished, _ = await runs.finish_each(connection, reports, now=now)
+                finished = []
+                for start in range(0, len(reports), ALONE_BATCH):
+                    ended, _ = await runs.finish_each(connection, reports[start : start + ALONE_BATCH], now=now)
+                    finished += ended
         self._name_lost(found, finished)
         return len(found), finished
 

@@ -343,7 +343,7 @@ FUNCTION sexton.claim_keys(jobs jsonb, chosen uuid[], moment timestamp with time
 
 FUNCTION sexton.claim_runs(worker uuid, queues text[], tasks text[], wanted integer, grace_s double precision, ahead boolean, turns jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, job_id uuid, worker_id uuid, token bigint, attempt smallint, lost_count smallint, at_most_once boolean, seq integer, origin text, deadline_left_s double precision, policy jsonb, job_version integer, fire_at timestamp with time zone, due_at timestamp with time zone, claimed_at timestamp with time zone, timeout_s double precision, queue text, tenant text, lane smallint, task text, name text, payload jsonb, idempotency_key text, completed_by uuid, trace text, turn integer, is_limited boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET enable_material=off SET plan_cache_mode=force_generic_plan
-  BODY md5 08b778384f046248475b00faa4824702;
+  BODY md5 80bcaa75e1f2f776e0acfb9f562c88c1;
 
 FUNCTION sexton.claim_suspects(worker uuid, wanted_queues text[], tasks text[], wanted integer, grace_s double precision, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS SETOF sexton.runs LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
@@ -433,6 +433,10 @@ FUNCTION sexton.is_for(run sexton.runs, tasks text[], ahead boolean, moment time
   RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 900371e68721596f2ff4b614f6f3c90b;
 
+FUNCTION sexton.keeps_rule(known sexton.jobs_recurring, given sexton.schedule_document)
+  RETURNS boolean LANGUAGE sql IMMUTABLE SET search_path=sexton, pg_temp
+  BODY md5 cbbc63cd290c61cd83b840c658ad2890;
+
 FUNCTION sexton.kept_s(own_lease_s real, at_most_once boolean, lease_s double precision, left_s real)
   RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE
   BODY md5 63f3506541eecb52153980361158a9f9;
@@ -447,11 +451,15 @@ FUNCTION sexton.limit_key_of(policy jsonb, payload jsonb)
 
 FUNCTION sexton.lock_limits(keys text[])
   RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=50ms
-  BODY md5 033442a8a1965528b9b2fb2247c64574;
+  BODY md5 07681c5f8af0a2cd69e5e90af84db23d;
+
+FUNCTION sexton.lock_named(schedules jsonb)
+  RETURNS TABLE(id uuid, keeps_rule boolean) LANGUAGE sql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET lock_timeout=2s
+  BODY md5 d3788cc37e537bbad99e56566d33c1af;
 
 FUNCTION sexton.lock_queue(wanted text)
   RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=50ms
-  BODY md5 34d5557cb3100f14a475b8e95146e1dc;
+  BODY md5 5bd22267a2c8adb9528ba298271c47b1;
 
 FUNCTION sexton.lockers(row_xmax xid)
   RETURNS text[] LANGUAGE sql STABLE
@@ -476,6 +484,10 @@ FUNCTION sexton.make_partitions(first timestamp with time zone, last timestamp w
 FUNCTION sexton.may_serve(role oid)
   RETURNS boolean LANGUAGE sql STABLE SET search_path=sexton, pg_temp
   BODY md5 b26385ef30cea14fee966dc21956bc8e;
+
+FUNCTION sexton.may_wait()
+  RETURNS boolean LANGUAGE sql STABLE
+  BODY md5 05c23c076d6bdc747bf0d844a2036358;
 
 FUNCTION sexton.mend_slots()
   RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_hashjoin=off SET enable_mergejoin=off
@@ -530,8 +542,12 @@ FUNCTION sexton.ready_flows(at_most integer)
   BODY md5 33d57ba9575c99d9d6e5df49418f91d7;
 
 FUNCTION sexton.recall(partitions smallint[], at_most integer, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
-  RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 512ade84d8f7d2d6feda7dc289504b50;
+  RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
+  BODY md5 2dc0a23656da82e6fcfa5727bddf7c4e;
+
+FUNCTION sexton.recall_late(partitions smallint[], at_most integer, without uuid[], at timestamp with time zone DEFAULT NULL::timestamp with time zone)
+  RETURNS TABLE(job_id uuid, is_left boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
+  BODY md5 5a944b11c409b5462a1aa2a8cac4ef02;
 
 FUNCTION sexton.recurring_id(micros bigint)
   RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
@@ -543,7 +559,7 @@ FUNCTION sexton.release_blocked()
 
 FUNCTION sexton.release_parked(wanted_keys text[] DEFAULT NULL::text[], at timestamp with time zone DEFAULT NULL::timestamp with time zone, after_key text DEFAULT ''::text, OUT queues text[], OUT released integer, OUT next_s double precision, OUT stopped_at text)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 d6a1f121b210d7de6d0be1f7a13d8928;
+  BODY md5 916373d028a1b7d0c5305b75a8f07468;
 
 FUNCTION sexton.release_startable(wanted_key text, wanted integer, moment timestamp with time zone, INOUT served text, OUT released integer, OUT queues text[])
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
@@ -555,7 +571,7 @@ FUNCTION sexton.render_key(template text, payload jsonb)
 
 FUNCTION sexton.revise(revised uuid, new sexton.schedule_document, moment timestamp with time zone, OUT removed_count integer, OUT begun_count integer)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off
-  BODY md5 7f3e2782e8388d36fa2209229fac0462;
+  BODY md5 11a5ac0ae510bc52898a1a0adda2cddb;
 
 FUNCTION sexton.rule_changed()
   RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
@@ -581,6 +597,10 @@ FUNCTION sexton.step_out()
   RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
   BODY md5 5f870e9fb95aa59f2bf6d7ad5e3aae07;
 
+FUNCTION sexton.stop_waiting()
+  RETURNS void LANGUAGE plpgsql VOLATILE
+  BODY md5 6f8c3e58f6fd1f95b50aafdac94d3a03;
+
 FUNCTION sexton.submit(task text, payload jsonb DEFAULT '{}'::jsonb, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, name text DEFAULT NULL::text, key text DEFAULT NULL::text, key_ttl interval DEFAULT NULL::interval, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], unique_by text[] DEFAULT NULL::text[], unique_for interval DEFAULT NULL::interval, trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean)
   RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
   BODY md5 df2c4fcfb6059dec296333e9521ee11f;
@@ -599,7 +619,7 @@ FUNCTION sexton.submit_held(at_most integer, at timestamp with time zone DEFAULT
 
 FUNCTION sexton.submit_jobs(jobs jsonb, notify boolean DEFAULT true, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan SET lock_timeout=2s
-  BODY md5 4ed6fa24b4e44554ef6efe6ee1683ce9;
+  BODY md5 8fa2eef635d4a365995ef16e422657dd;
 
 FUNCTION sexton.submit_schedule(task text, payload jsonb DEFAULT '{}'::jsonb, name text DEFAULT NULL::text, cron text DEFAULT NULL::text, rrule text DEFAULT NULL::text, every interval DEFAULT NULL::interval, timezone text DEFAULT NULL::text, jitter interval DEFAULT NULL::interval, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, end_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_fires integer DEFAULT NULL::integer, exclude text[] DEFAULT NULL::text[], overlap text DEFAULT NULL::text, catch_up text DEFAULT NULL::text, catch_up_window interval DEFAULT NULL::interval, queue text DEFAULT NULL::text, priority text DEFAULT NULL::text, tenant text DEFAULT NULL::text, timeout interval DEFAULT NULL::interval, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, deadline interval DEFAULT NULL::interval, start_within interval DEFAULT NULL::interval, lease interval DEFAULT NULL::interval, progress_within interval DEFAULT NULL::interval, grace interval DEFAULT NULL::interval, max_lost integer DEFAULT NULL::integer, max_attempts integer DEFAULT NULL::integer, delivery text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, limit_running integer DEFAULT NULL::integer, limit_count integer DEFAULT NULL::integer, limit_per interval DEFAULT NULL::interval, limit_burst integer DEFAULT NULL::integer, limit_ordered boolean DEFAULT NULL::boolean, on_resume text DEFAULT NULL::text, pause_after integer DEFAULT NULL::integer, dst_gap text DEFAULT NULL::text, dst_overlap text DEFAULT NULL::text, dialect text DEFAULT NULL::text, anchor_at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path=sexton, pg_temp SET lock_timeout=2s SET TimeZone=UTC
@@ -615,11 +635,11 @@ FUNCTION sexton.take_slots(keys text[], maxes integer[], run_ids uuid[])
 
 FUNCTION sexton.take_tokens(keys text[], moment timestamp with time zone, waits boolean)
   RETURNS boolean[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
-  BODY md5 905127aae221687d7bbcdcdfd2d8ae25;
+  BODY md5 7a76da8707a60b507d4e0430320bd366;
 
 FUNCTION sexton.tell_subscribers(ids uuid[], names text[])
   RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET TimeZone=UTC SET enable_seqscan=off SET enable_bitmapscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 9ffcf10d40e038ac4c7ffeaca8a9d24e;
+  BODY md5 5e1a38f7986130b17a61776ddaf2fe65;
 
 FUNCTION sexton.tend_queues(at timestamp with time zone DEFAULT NULL::timestamp with time zone, OUT queues text[], OUT aged integer, OUT next_s double precision)
   RETURNS record LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET jit=off SET plan_cache_mode=force_generic_plan

@@ -118,6 +118,7 @@ class ReportHeldUp(msgspec.Struct, frozen=True):
     task: str
     held_up_s: float
     holder: str  # the session that has the lock, and what to do about it
+    more_count: int = 0  # on the last of several: other runs that the same session has locked
 
 
 class WorkerJoined(msgspec.Struct, frozen=True):

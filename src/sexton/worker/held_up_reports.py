@@ -1,5 +1,5 @@
 """Reports of runs that another transaction has locked (rule "a waiting caller leaves the group"). Each is tried again with
-backoff, and a warning names the run and the session that holds it."""
+backoff, and a warning names the session that holds them, and some of the runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ RETRY_S_MAX = 5.0
 AT_ONCE = 50  # reports tried in one pass; a locked one costs 5 ms
 WARN_S = 1.0  # shorter locks are normal
 REMIND_S = 30.0
-WARNINGS_AT_ONCE = 5
+NAMED_LIMIT = 5  # runs of one session that are named at once
+UNKNOWN = "another transaction"
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class HeldUpReports:
     def __init__(self, database: Database, *, clock: Clock, emit: Emit) -> None:
         self._database, self._clock, self._emit = database, clock, emit
         self._waiting: dict[tuple[UUID, int], _HeldUp] = {}
+        self._logged_at: dict[str, float] = {}  # by the session that holds the locks
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -70,13 +72,28 @@ class HeldUpReports:
         return max(0.0, min([most_s, *(one.due_at - now for one in self._waiting.values())]))
 
     async def warn(self) -> None:
+        """Once in `REMIND_S` for each session that holds locks, however many runs it holds: some of them are named."""
         now = self._clock.monotonic()
-        late = (one for one in self._waiting.values() if one.warn_at <= now)
-        for one in list(islice(late, WARNINGS_AT_ONCE)):
-            one.warn_at = now + REMIND_S
+        late = [one for one in self._waiting.values() if one.warn_at <= now]
+        if not late:
+            return
+        async with self._database.connection() as connection:
+            holders = await runs.lock_holders(connection, [one.execution.claimed.lease.run_id for one in late])
+        held: dict[str, list[_HeldUp]] = {}
+        for one in late:
+            held.setdefault(str(holders.get(one.execution.claimed.lease.run_id, UNKNOWN)), []).append(one)
+        self._logged_at = {holder: at for holder, at in self._logged_at.items() if now - at < REMIND_S}
+        for holder, by_holder in held.items():
+            logged_at = self._logged_at.setdefault(holder, now)
+            for one in by_holder:
+                one.warn_at = logged_at + REMIND_S
+            if logged_at == now:
+                self._tell(holder, by_holder, now)
+
+    def _tell(self, holder: str, held: list[_HeldUp], now: float) -> None:
+        named = held[:NAMED_LIMIT]
+        for one in named:
             lease = one.execution.claimed.lease
-            async with self._database.connection() as connection:
-                holder = await runs.lock_holder(connection, lease.run_id)
             self._emit(
                 ReportHeldUp(
                     one.execution.worker_id,
@@ -84,6 +101,7 @@ class HeldUpReports:
                     lease.run_id,
                     one.execution.claimed.task,
                     now - one.since,
-                    f"{holder or 'another transaction'}; it has locked this run or what the run holds: end that transaction",
+                    f"{holder}; it has locked this run or what the run holds: end that transaction",
+                    more_count=len(held) - len(named) if one is named[-1] else 0,
                 )
             )

@@ -48,6 +48,7 @@ operation = partial(Operation, tag="jobs")
 BODY_LIMIT = 32 * 1024 * 1024
 FAULTS_LIMIT = 100  # this many of the wrong items are named
 _SLICE = 1_000  # jobs per try when the database may reject one of them
+_EACH_SLICE = 500  # jobs of a slice that met a lock: each is tried by itself, in one round trip
 _OF_ONE = (AlreadyExists, KeyReused, KeyBusy, DataRefused, Contention, LimitExceeded, InvalidSubmission)
 WAITING_S = 2.0  # for all jobs of a batch that have to wait for other transactions
 _YIELD_AFTER = 200  # jobs checked before other callers get their turn
@@ -240,7 +241,8 @@ async def _submit(state: ApiState, caller: Caller, connection: Connection, docum
 
 
 async def _one_by_one_if_needed(state: ApiState, caller: Caller, checked: Sequence[Checked]) -> list[Submitted | Refused]:
-    """The valid ones in large slices; a slice that the database rejects is halved until each faulty job is alone."""
+    """The valid ones in large slices; a slice that the database rejects is halved until each faulty job is alone. A slice that
+    meets a lock is not halved: each of its jobs is tried by itself in one round trip, which waits for none of them."""
     results: dict[int, Submitted | Refused] = {index: one for index, one in enumerate(checked) if isinstance(one, Refused)}
     good = [index for index, one in enumerate(checked) if not isinstance(one, Refused)]
     slices = [good[start : start + _SLICE] for start in range(0, len(good), _SLICE)]
@@ -252,7 +254,14 @@ async def _one_by_one_if_needed(state: ApiState, caller: Caller, checked: Sequen
             async with state.database.transaction() as connection:
                 stored = await _submit(state, caller, connection, documents)
         except _OF_ONE as error:
-            if len(part) > 1:
+            if (
+                len(part) > 1
+                and isinstance(error, KeyBusy | Contention)
+                and all(isinstance(one, Submission) for one in documents)
+            ):
+                for start in range(0, len(part), _EACH_SLICE):
+                    slices += await _each(state, caller, checked, part[start : start + _EACH_SLICE], results, waiting)
+            elif len(part) > 1:
                 slices += [part[: len(part) // 2], part[len(part) // 2 :]]
             elif isinstance(error, KeyBusy | Contention):
                 waiting[part[0]] = "key" if isinstance(error, KeyBusy) else error.waits_for or ""
@@ -262,6 +271,32 @@ async def _one_by_one_if_needed(state: ApiState, caller: Caller, checked: Sequen
             results |= zip(part, stored, strict=True)
     results |= await _wait_for(state, caller, checked, waiting)
     return [results[index] for index in range(len(checked))]
+
+
+async def _each(
+    state: ApiState,
+    caller: Caller,
+    checked: Sequence[Checked],
+    part: Sequence[int],
+    results: dict[int, Submitted | Refused],
+    waiting: dict[int, str],
+) -> list[list[int]]:
+    """Rule "a waiting caller leaves the group": writes those that need not wait. Returns those that the database rejects, each
+    to be tried again for its problem."""
+    once = {index: one for index in part if isinstance(one := checked[index], Submission)}
+    async with state.database.transaction() as connection:
+        tried = await submit_each(
+            connection, caller, list(once.values()), notify=state.settings.notify, now=state.clock.database_now()
+        )
+    rejected = []
+    for index, (job_id, created, waits_for) in zip(once, tried, strict=True):
+        if job_id is not None:
+            results[index] = Submitted(job_id, bool(created))
+        elif waits_for is not None:
+            waiting[index] = waits_for
+        else:
+            rejected.append([index])
+    return rejected
 
 
 async def _wait_for(

@@ -44,7 +44,7 @@ def _did_not_start(seen: Evidence, last: Past, facts: dict[str, Any]) -> Link:
     if not gap:
         return Link("last_fire", False, f"Its fire of {when} was {last.status}{because(last.reason)}.", facts)
     until = at_time(seen, msgspec.convert(gap["last"], datetime))
-    which = f"fires from {when} to {until}" if gap["count"] > 1 else f"fire of {when}"
+    which = f"fires from {when} to {until}" if gap["count"] != 1 else f"fire of {when}"
     told = f"; it was noticed {at_time(seen, last.ended_at)}, when planning resumed" if last.status == "missed" else ""
     return Link("last_fire", False, f"Its {which} did not run{because(last.reason)}{told}.", facts)
 

@@ -25,12 +25,12 @@ def locked(seen: Evidence, run: LiveRun | None) -> Iterator[Link]:
     row = next((one for one in held if _is_needed(seen, run, one)), held[0])
     holder = row.holder
     opened = "" if holder.age_s is None else f", whose transaction has been open for {span(holder.age_s)}"
-    what = {"schedule": "row", "run": f"run {row.run_id}"}.get(row.kind, f"{row.kind} {row.name!r}")
-    waiting = "the schedule" if row.kind == "schedule" else "it"
+    what = {"schedule": "row", "run": f"run {row.run_id}", "lock": "partition"}.get(row.kind, f"{row.kind} {row.name!r}")
+    continues = {"schedule": "the schedule continues", "lock": "its fires continue"}.get(row.kind, "it continues")
     yield Link(
         "locked",
         not _is_needed(seen, run, row),
-        f"Its {what} is locked by {holder.words}{opened}; {waiting} continues when that ends.",
+        f"Its {what} is locked by {holder.words}{opened}; {continues} when that ends.",
         _facts(row),
     )
 

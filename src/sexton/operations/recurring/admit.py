@@ -56,23 +56,26 @@ async def _admit(connection: Connection, partitions: Sequence[int], limit: int, 
     if not held:
         return Admitted(0, [], AGAIN_S)
     started, queues, left = 0, set[str](), set[UUID]()
-    freed: list[UUID] | None = None
+    freed: list[UUID] = []
+    is_full = True
     while True:
         alone = await schedules.promote_alone(connection, partitions=held, limit=limit, without=left, now=now)
-        freed = await schedules.released(connection, partitions=held, limit=limit) if freed is None else freed
+        if is_full:
+            freed = await schedules.released(connection, partitions=held, limit=limit, without=left)
+            is_full = len(freed) >= limit
         crowded = [one for one in dict.fromkeys([*alone.crowded, *freed]) if one not in left]
         siblings = await schedules.competing_runs(connection, crowded, now=now) if crowded else []
         count, more = await _apply(connection, siblings, now) if siblings else (0, set())
         started, queues = started + alone.promoted_count + count, queues | {*alone.queues, *more}
-        is_full = max(alone.due_count, len(freed)) >= limit
+        has_more = is_full or alone.due_count >= limit
         undecided = {*crowded} - {one.job_id for one in siblings}
         left |= undecided
         # Jobs with a locked run that fill a batch must not hide the jobs behind them.
-        if not undecided or alone.due_count < limit or len(left) > LEFT_LIMIT:
+        if not undecided or not has_more or len(left) > LEFT_LIMIT:
             break
     if queues:
         await runs.announce(connection, queues)
-    again_in_s = 0.0 if is_full else AGAIN_S if left or len(held) < len(partitions) else None
+    again_in_s = 0.0 if has_more and not undecided else AGAIN_S if left or len(held) < len(partitions) else None
     return Admitted(started, sorted(queues), again_in_s)
 
 

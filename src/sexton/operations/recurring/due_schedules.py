@@ -14,7 +14,7 @@ from sexton.operations.bisection import Divided, in_parts
 from sexton.operations.caller import Caller
 from sexton.store.database import Connection, Database
 from sexton.store.work import runs, schedules
-from sexton.store.work.schedules import ToPlan
+from sexton.store.work.schedules import Locked, ToPlan
 
 from . import plan, replan
 from .plan import Planned
@@ -85,3 +85,25 @@ async def follow_zones(database: Database, caller: Caller, behind: Sequence[UUID
         return sum(one.is_bare for one in seen)
 
     return sum((await in_parts(database, behind, follow, atomic=True)).answers)
+
+
+async def decide_due(
+    connection: Connection,
+    caller: Caller,
+    locked: Sequence[Locked],
+    *,
+    may_end: bool = True,
+    now: datetime | None = None,
+) -> None:
+    """Fires that came due in a pause, or while no planner planned, are not written yet. Before these schedules end or change
+    their rule, their policies decide about such fires, so that history records them (rule "job row first"). A schedule whose
+    rule was never read has no fires."""
+    for resumed in (False, True):
+        ids = [one.id for one in locked if one.tzdata is not None and (one.paused_at is not None) == resumed]
+        if not ids:
+            continue
+        if resumed:
+            await schedules.wake(connection, ids, now=now)
+        seen = await replan.to_plan_now(connection, caller, ids, defers_to_newer_data=False, now=now)
+        undecided = [one for one in seen if plan.has_due(one, resumed=resumed)]
+        await plan.write(connection, caller, undecided, resumed=resumed, may_end=may_end, now=now)

@@ -51,15 +51,18 @@ async def write(
     seen: Iterable[ToPlan],
     *,
     resumed: bool = False,
+    may_end: bool = True,
     now: datetime | None = None,
     unforeseen: Callable[[Exception], None] | None = None,
 ) -> Planned:
     """Plans the schedules that were read. A schedule that cannot be read ends here, with the reason. With `unforeseen`, a
-    schedule that fails in any other way is postponed and reported there, so that it does not delay the others."""
+    schedule that fails in any other way is postponed and reported there, so that it does not delay the others. Unless they
+    `may_end`, schedules stay live after their last fire."""
     plans: list[Plan] = []
     for one in seen:
         try:
-            plans.append(plan_of(one, resumed=resumed))
+            decided = plan_of(one, resumed=resumed)
+            plans.append(decided if may_end else msgspec.structs.replace(decided, over=False))
         except (Invalid, msgspec.DecodeError) as fault:
             await schedules.fail(connection, one, reason=f"its schedule cannot be read: {fault}", now=now)
         except Exception as error:

@@ -24,7 +24,7 @@ from sexton.store.work.failures import Failing
 from sexton.store.work.jobs import JobView
 from sexton.store.work.schedules import Locked, Written
 
-from . import plan, replan
+from . import due_schedules, plan, replan
 from .forecast import Revise
 
 PLAN_LIMIT = 1_000  # at most this many are planned before the answer
@@ -55,7 +55,13 @@ async def submit_many(
 async def _write(
     connection: Connection, caller: Caller, documents: Sequence[object], *, now: datetime | None = None
 ) -> list[Written]:
-    return await schedules.submit(connection, documents, now=now)
+    replaced = [await _lock(connection, job_id, "edit") for job_id in await schedules.lock_named(connection, documents)]
+    if not replaced:
+        return await schedules.submit(connection, documents, now=now)
+    at = await _decide_due(connection, caller, replaced, now)
+    written = await schedules.submit(connection, documents, now=at)
+    await _pause_again(connection, replaced, at)
+    return written
 
 
 async def edit(
@@ -70,9 +76,31 @@ async def edit(
     """The next version applies from the next fire. With a `version` only that version, else `VersionMismatch`."""
     locked = await _lock(connection, job_id, "edit")
     require_version(job_id, locked.version, version, "read it again before you edit it")
-    await schedules.revise(connection, job_id, document, now=now)
+    if await schedules.keeps_rule(connection, job_id, document):
+        await schedules.revise(connection, job_id, document, now=now)
+    else:
+        at = await _decide_due(connection, caller, [locked], now)
+        await schedules.revise(connection, job_id, document, now=at)
+        await _pause_again(connection, [locked], at)
     await _plan(connection, caller, [job_id], now)
     return await jobs.show(connection, job_id)
+
+
+async def _decide_due(connection: Connection, caller: Caller, locked: Sequence[Locked], now: datetime | None) -> datetime:
+    """About the fires that are due by the rule that is about to be replaced: the new rule does not have them. Returns the
+    time of the decision, which is that of the new rule too."""
+    at = await database_clock.now(connection, now=now)
+    await due_schedules.decide_due(connection, caller, locked, may_end=False, now=at)
+    await schedules.decided(connection, [one.id for one in locked], now=at)
+    return at
+
+
+async def _pause_again(connection: Connection, locked: Sequence[Locked], at: datetime) -> None:
+    """History records what the decision wrote for a paused job. Its pause goes on by the new rule."""
+    for one in locked:
+        if one.paused_at is not None:
+            taken_back = await schedules.unplan(connection, one.id, told="paused", now=at)
+            await schedules.pause_again(connection, one.id, taken_back)
 
 
 async def revise(

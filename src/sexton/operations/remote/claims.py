@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from sexton.domain.fairness import QueueTurns, Turns
 from sexton.domain.fault import Invalid
 from sexton.domain.outcome import ErrorInfo, Failed, Outcome, Succeeded
 from sexton.domain.run import Claimed, Report, report
-from sexton.errors import WorkerLost
+from sexton.errors import Contention, WorkerLost
 from sexton.ids import Rng
 from sexton.operations import reconcile
 from sexton.operations.caller import Caller
@@ -124,8 +125,11 @@ class RemoteClaims:
                 self._emit(ClaimedEvent(worker.id, len(claimed)))
                 if len(claimed) >= worker.limit:
                     more_wait()
-                to_start = await self._settle(connection, claimed)
-                await remote_workers.beat(connection, worker.id, now=self._clock.database_now())
+            # On connections of their own: the claim stands, whatever another transaction holds. It must not start again.
+            to_start = await self._settle(claimed)
+            with suppress(Contention):  # `attend` has just recorded a heartbeat
+                async with self._database.connection() as connection:
+                    await remote_workers.beat(connection, worker.id, now=self._clock.database_now())
             if to_start:
                 return to_start
 
@@ -168,8 +172,9 @@ class RemoteClaims:
         else:
             self._suspects_since.pop(_served(worker), None)
 
-    async def _settle(self, connection: Connection, claimed: list[Claimed]) -> list[Claimed]:
-        """Ends runs that must not be started, as a built-in worker would."""
+    async def _settle(self, claimed: list[Claimed]) -> list[Claimed]:
+        """Ends runs that must not be started, as a built-in worker would. Each by itself: one that another transaction has
+        locked is returned by the next comparison (`_compare`), and the others reach the worker now."""
         decided = [(one, _foregone(one)) for one in claimed]
         reports = [
             report(one.lease, outcome, self._rng, started_s=0.0, took_s=0.0, key=one.idempotency_key)
@@ -177,7 +182,8 @@ class RemoteClaims:
             if outcome is not None
         ]
         if reports:
-            await runs.finish(connection, reports, now=self._clock.database_now())
+            async with self._database.connection() as connection:
+                await runs.finish_each(connection, reports, now=self._clock.database_now())
         return [one for one, outcome in decided if outcome is None]
 
     async def give_back(self, caller: Caller, claimed: Sequence[Claimed]) -> None:

@@ -2,7 +2,7 @@
 -- Promises: the letter holds the payload that its run ran with. If the job has `pause_after`, the failed fire is recorded in
 -- `failures` and the planner is asked to look at the job at once.
 -- Called by: triggers. Locks: the job row, with SKIP LOCKED: a session that holds the row is about to plan the job and looks at `failures`
--- then.
+-- then, or it is no service; the planner finds the failures 10 s later at the latest (`failures.reached`).
 CREATE OR REPLACE FUNCTION sexton.bury_recurring() RETURNS trigger LANGUAGE plpgsql SET search_path = sexton, pg_temp AS $$
 BEGIN
   NEW.payload := coalesce(

@@ -12,7 +12,7 @@
 -- The definitions are fetched by one scan of a list, and joined by a full join, which is never a nested loop; first and last id keep the scan
 -- out of the other partitions of `jobs`. Only the columns of the answer are returned by the update.
 -- Called by: store/work/runs.sql. Locks: the claimed runs (FOR UPDATE SKIP LOCKED); the rows of queues that have a release rate, for which
--- it waits 50 ms at most (lock_queue); what admit_runs locks.
+-- it waits 50 ms at most, once for all of them (lock_queue, may_wait); what admit_runs locks.
 CREATE OR REPLACE FUNCTION sexton.claim_runs(
   worker uuid, queues text[], tasks text[], wanted int, grace_s float8, ahead boolean, turns jsonb, at timestamptz DEFAULT NULL)
 RETURNS TABLE (
@@ -61,7 +61,7 @@ BEGIN
     IF lane_of_queue.release_rate IS NOT NULL THEN
       SELECT least(allowed, sexton.tokens(o.bucket_at, o.release_rate, o.release_burst, moment)) INTO allowed
       FROM queues o WHERE o.name = lane_of_queue.queue FOR UPDATE SKIP LOCKED;
-      IF NOT FOUND AND sexton.lock_queue(lane_of_queue.queue) THEN  -- else it is null: the other queues go on
+      IF NOT FOUND AND sexton.may_wait() AND sexton.lock_queue(lane_of_queue.queue) THEN  -- else it is null: the other queues go on
         SELECT least(left_to_take, sexton.tokens(o.bucket_at, o.release_rate, o.release_burst, moment)) INTO allowed FROM queues o WHERE o.name = lane_of_queue.queue;
       END IF;
     END IF;

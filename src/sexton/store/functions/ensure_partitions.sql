@@ -1,7 +1,7 @@
 -- Makes the partitions of this instant if they are missing.
 -- Promises: the caller can insert rows of this instant and of the second after it: the ids of one batch are a microsecond apart, so its
 -- last ones may lie beyond midnight. Costs a few look-ups in the catalogue cache when nothing is missing, which is nearly always.
--- Called by: finish_batch, finish_runs, submit_jobs, unplan, store/work/schedules.sql. Locks: those of make_partition, only if a partition
+-- Called by: finish_batch, finish_runs, revise, submit_jobs, unplan, store/work/schedules.sql. Locks: those of make_partition, only if a partition
 -- is missing.
 CREATE OR REPLACE FUNCTION sexton.ensure_partitions(at timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$

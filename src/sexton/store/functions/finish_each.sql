@@ -2,7 +2,8 @@
 -- them needs.
 -- Promises: rule "a waiting caller leaves the group". A report that would have to wait changes nothing and has `is_locked`; the others are as in
 -- finish_runs, which explains the reports.
--- Called by: store/work/runs.sql. Locks: those of finish_runs, 5 ms at most for each lock.
+-- Called by: store/work/runs.sql. Locks: those of finish_runs, 5 ms at most for each lock; for limits and deliveries, 50 ms
+-- at most for all reports together (may_wait).
 CREATE OR REPLACE FUNCTION sexton.finish_each(reports jsonb, at timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id uuid, execution_id uuid, state text, is_locked boolean)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET lock_timeout = '5ms' AS $$

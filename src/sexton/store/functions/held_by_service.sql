@@ -1,7 +1,7 @@
 -- Whether a session that may be a service holds the advisory lock (class, key): its role may change runs. Any role that may connect to the
 -- database can take an advisory lock, so a lock that another role holds counts for nothing (rule "no lock that others may take").
 -- Promises: true where the role is not known. Never waits and locks nothing.
--- Called by: release_parked, store/work/schedules.sql. Locks: none.
+-- Called by: release_parked, store/work/declared.sql, store/work/schedules.sql. Locks: none.
 CREATE OR REPLACE FUNCTION sexton.held_by_service(class int, key int) RETURNS boolean LANGUAGE sql STABLE SET search_path = sexton, pg_temp AS $$
   SELECT EXISTS (
     SELECT FROM pg_locks l

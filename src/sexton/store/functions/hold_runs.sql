@@ -1,7 +1,7 @@
 -- Locks the runs of these jobs that a schedule planned and that have not started; returns the jobs of which it got all.
 -- Promises: rule "never wait inside a batch". A job with a run that another session has locked is not in the answer: the caller leaves it
 -- for the next pass.
--- Called by: recall, store/work/schedules.sql. Locks: the runs, in id order with SKIP LOCKED. Call it with the rows of the jobs locked
+-- Called by: recall_late, store/work/schedules.sql. Locks: the runs, in id order with SKIP LOCKED. Call it with the rows of the jobs locked
 -- (rule "job row first").
 CREATE OR REPLACE FUNCTION sexton.hold_runs(job_ids uuid[], states text[]) RETURNS uuid[]
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$

@@ -1,7 +1,7 @@
 -- Reads submitted schedules.
 -- Promises: what a document leaves out comes from the options of the task, then of the queue (its jitter also from the tenant), then from
 -- the product's defaults. `ord` is the place in the array.
--- Called by: submit_schedules, store/work/declared.sql, store/work/schedules.sql. Locks: none.
+-- Called by: lock_named, submit_schedules, store/work/declared.sql, store/work/schedules.sql. Locks: none.
 CREATE OR REPLACE FUNCTION sexton.read_schedules(schedules jsonb) RETURNS SETOF sexton.schedule_document
 LANGUAGE sql STABLE SET search_path = sexton, pg_temp AS $$
   SELECT d.ord::int, g.task, g.name, coalesce(g.tenant, 'default'),

@@ -6,7 +6,8 @@
 -- rate does not wait for a slot that it holds itself.
 -- `wanted_keys` null: the keys after `after_key` that a run is parked for, at most 1,000; `stopped_at` says where to continue. `next_s`
 -- says when to look again.
--- Rule "never wait inside a batch": a limit that another session has locked is left for the next pass; with `wanted_keys`, after 50 ms.
+-- Rule "never wait inside a batch": a limit that another session has locked is left for the next pass; with `wanted_keys`, after 50 ms, once in
+-- a transaction (may_wait).
 -- Called by: finish_runs, store/sharing/parked_runs.sql. Locks: rows of `limits` in order of key, with SKIP LOCKED (lock_limits); the runs it lets
 -- through, with SKIP LOCKED; if `wanted_keys` is null, the advisory lock (7307, 4), which it only tries, so that one session does the whole walk
 -- at a time. That saves work and no more: it goes on without it if a role that cannot serve holds it (rule "no lock that others may take").
@@ -66,7 +67,7 @@ BEGIN
 
   SELECT count(*) INTO free_count FROM (SELECT FROM limits l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE SKIP LOCKED) f;
   IF free_count < (SELECT count(*) FROM limits l WHERE l.key = ANY (keys)) THEN
-    IF wanted_keys IS NULL OR NOT sexton.lock_limits(keys) THEN
+    IF wanted_keys IS NULL OR NOT sexton.may_wait() OR NOT sexton.lock_limits(keys) THEN
       next_s := least(next_s, 0.1);
     END IF;
   END IF;

@@ -1,10 +1,10 @@
 -- Writes the next version of a recurring job; the old version is kept in `job_versions`.
--- Promises: if the rule stays, what was planned moves to the new version, so that no fire is lost to an edit; else fires that are not due
--- are removed and planned again, and those that are due move to the new version. The plan also stays where only the minute and second are
--- written into a rule of the last release: the planned fire comes as it was planned, and those after it by the new text. A claim that came
--- first wins. The limit of runs that have not started follows the job and the payload they were fired
--- with. Runs of a backfill wait for their turn: no latest start and no deadline counts from their due time, and those that were asked for
--- one at a time stay so.
+-- Promises: if the rule stays (keeps_rule), what was planned moves to the new version, so that no fire is lost to an edit; else fires that are
+-- not due are removed and planned again, and those that are due move to the new version. History gets one row for the time that no planner
+-- has planned. The plan also stays where only the minute and second are written into a rule of the last release: the planned fire comes as it
+-- was planned, and those after it by the new text. A claim that came first wins. The limit of runs that have not started follows the job and
+-- the payload they were fired with. Runs of a backfill wait for their turn: no latest start and no deadline counts from their due time, and
+-- those that were asked for one at a time stay so.
 -- Called by: submit_schedules, store/work/schedules.sql. Locks: call it with the row of the job locked (rule "job row first"); it then locks
 -- the runs of the job.
 CREATE OR REPLACE FUNCTION sexton.revise(revised uuid, new sexton.schedule_document, moment timestamptz, OUT removed_count int, OUT begun_count int)
@@ -21,11 +21,21 @@ BEGIN
   IF completed THEN
     new.schedule := jsonb_strip_nulls(jsonb_build_object('anchor_at', old.schedule->'anchor_at')) || new.schedule;
   END IF;
-  -- Another name is another seed of jitter and `H`.
-  stays := (completed OR sexton.same_rule(old.schedule, new.schedule)) AND old.name IS NOT DISTINCT FROM new.name;
+  stays := sexton.keeps_rule(old, new);
   IF stays THEN
     SELECT old.plan_cursor_at, 0, count(*) INTO cursor_at, removed_count, begun_count FROM runs r WHERE r.job_id = revised AND r.token > 0;
   ELSE
+    IF old.plan_cursor_at < moment THEN
+      -- SQL cannot compute the fires of a rule. A Python caller has decided about them, which moved the cursor.
+      PERFORM sexton.ensure_partitions(moment);
+      INSERT INTO executions (id, job_id, run_id, fire_at, due_at, ended_at, token, job_version, seq, attempt, lane, origin, status, queue, tenant,
+                              task, reason, result)
+      SELECT sexton.uuid7((extract(epoch FROM moment) * 1000000)::bigint), old.id, sexton.uuid7((extract(epoch FROM moment) * 1000000)::bigint),
+        old.plan_cursor_at, old.plan_cursor_at, moment, 0, old.version, 0, 0, old.lane, 'schedule',
+        CASE WHEN old.paused_at IS NULL THEN 'missed' ELSE 'paused' END, old.queue, old.tenant, old.task,
+        'all fires after the first instant, up to the last: the rule was replaced before they were planned',
+        jsonb_build_object('first', old.plan_cursor_at, 'last', moment, 'count', NULL);
+    END IF;
     -- What is due stays due. A promoter decides about it, and `recall` does not ask the new rule about a fire of the old one.
     UPDATE runs r SET state = 'blocked'
     WHERE r.job_id = revised AND r.origin = 'schedule' AND r.token = 0 AND r.state = 'waiting' AND r.due_at <= moment;

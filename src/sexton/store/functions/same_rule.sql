@@ -2,7 +2,7 @@
 -- Promises: what a planner fills in is no difference. What the rule counts from (`anchor_at`) is compared only if it was given; `strict` is
 -- `cron` once the line was read; and an rrule that a service of the last release gives without the minute and second that this one writes
 -- into it (`rrule_text.completed`) is the same rule too.
--- Called by: revise, same_schedule, unplan. Locks: none.
+-- Called by: keeps_rule, revise, same_schedule, unplan. Locks: none.
 CREATE OR REPLACE FUNCTION sexton.same_rule(known jsonb, given jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT (known - 'dialect' = g.schedule - 'dialect'
       AND replace(known->>'dialect', 'strict', 'cron') IS NOT DISTINCT FROM replace(g.schedule->>'dialect', 'strict', 'cron')) OR (

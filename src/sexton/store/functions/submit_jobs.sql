@@ -9,7 +9,7 @@
 -- at the random device per call.
 -- Called by: submit, submit_and_show, submit_each, submit_held, tell_subscribers, store/work/jobs.sql. Locks: those of check_submissions,
 -- claim_keys, claim_unique and make_limits; lock_timeout 2 s, or what the session sets as sexton.submit_lock_timeout: a session that many
--- callers share waits less (rule "a waiting caller leaves the group").
+-- callers share waits less (rule "a waiting caller leaves the group"). sexton.submit_wait: what is left of a caller's time.
 CREATE OR REPLACE FUNCTION sexton.submit_jobs(jobs jsonb, notify boolean DEFAULT true, at timestamptz DEFAULT NULL)
 RETURNS TABLE (id uuid, created boolean)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -28,9 +28,11 @@ DECLARE
   due_soon boolean;
   counted_tenants text[];
   named_limits jsonb;
+  wait text;
 BEGIN
-  IF current_setting('sexton.submit_lock_timeout', true) <> '' THEN  -- until the end of this function, because it has a SET clause
-    PERFORM set_config('lock_timeout', current_setting('sexton.submit_lock_timeout'), true);
+  wait := coalesce(nullif(current_setting('sexton.submit_lock_timeout', true), ''), nullif(current_setting('sexton.submit_wait', true), ''));
+  IF wait IS NOT NULL THEN  -- until the end of this function, because it has a SET clause
+    PERFORM set_config('lock_timeout', wait, true);
   END IF;
   IF payloads IS NOT NULL AND jobs->'job' ?| '{key,unique,tags}' THEN
     RAISE EXCEPTION 'payloads: jobs with a key, unique or tags need a document each' USING ERRCODE = '22023';

@@ -11,7 +11,7 @@ DECLARE
 BEGIN
   -- Lock, then look: buckets are shared by all workers.
   locked := ARRAY(SELECT l.key FROM limits l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE SKIP LOCKED);
-  IF waits AND cardinality(locked) < (SELECT count(*) FROM limits l WHERE l.key = ANY (keys)) AND sexton.lock_limits(keys) THEN
+  IF waits AND cardinality(locked) < (SELECT count(*) FROM limits l WHERE l.key = ANY (keys)) AND sexton.may_wait() AND sexton.lock_limits(keys) THEN
     locked := ARRAY(SELECT l.key FROM limits l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE SKIP LOCKED);
   END IF;
   WITH wanted AS (

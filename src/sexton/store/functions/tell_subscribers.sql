@@ -1,7 +1,7 @@
 -- Submits the jobs that deliver these executions to these subscriptions (in pairs), as of when they ended.
 -- Promises: never keeps a run from ending: deliveries that cannot be submitted go to `held_deliveries`. A delivery raises no events itself,
 -- or one that fails would report itself for ever. Works in parts of a thousand, because a document has a maximum size.
--- Called by: raise_events. Locks: those of submit_jobs, for which it waits 50 ms at most (rule "never wait inside a batch").
+-- Called by: raise_events. Locks: those of submit_jobs, for which it waits 50 ms at most, once in a transaction (rule "never wait inside a batch").
 CREATE OR REPLACE FUNCTION sexton.tell_subscribers(ids uuid[], names text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET timezone = 'UTC' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -32,11 +32,14 @@ BEGIN
         (CASE WHEN d.is_dead THEN 'dead_lettered' END)) AS k(kind)
       WHERE j.delivers IS NOT TRUE AND k.kind = ANY (s.kinds);
       IF deliveries IS NOT NULL THEN
-        PERFORM set_config('sexton.submit_lock_timeout', '50ms', true);  -- an error below sets it back as well
+        PERFORM set_config('sexton.submit_lock_timeout', CASE WHEN sexton.may_wait() THEN '50ms' ELSE '1ms' END, true);  -- an error below sets it back as well
         PERFORM sexton.submit_jobs(deliveries, true, sexton.instant_of(lowest));
         PERFORM set_config('sexton.submit_lock_timeout', usual, true);
       END IF;
     EXCEPTION WHEN OTHERS THEN
+      IF SQLSTATE IN ('55P03', '40P01') THEN
+        PERFORM sexton.stop_waiting();
+      END IF;
       INSERT INTO held_deliveries (held_at, said, delivery)
       SELECT sexton.instant_of(lowest), left(SQLERRM, 500), d FROM jsonb_array_elements(deliveries) AS d;
       RAISE WARNING 'events of runs that ended could not be handed on (%): %', SQLSTATE, SQLERRM

@@ -3,7 +3,7 @@
 -- let it start ahead of its nominal time), not before the last change of the rule, and not after the first that was removed. A run that is removed and lies before the cursor
 -- (it waited its turn while later ones were skipped) is not planned again: history records it. Several statements: a claim that the
 -- first had to wait for is seen by the next.
--- Called by: recall, revise, store/work/schedules.sql, store/work/zones.sql. Locks: call it with the rows of the jobs locked
+-- Called by: recall_late, revise, store/work/schedules.sql, store/work/zones.sql. Locks: call it with the rows of the jobs locked
 -- (rule "job row first"); it then locks their runs.
 CREATE OR REPLACE FUNCTION sexton.unplan(job_ids uuid[], moment timestamptz, states text[] DEFAULT '{waiting,ready,parked,blocked}', told text DEFAULT 'skipped')
 RETURNS TABLE (job_id uuid, cursor_at timestamptz, removed_count int, begun_count int)

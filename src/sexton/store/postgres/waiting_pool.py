@@ -22,10 +22,11 @@ class WaitingPool:
         self._pool: Postgres | None = None
 
     @asynccontextmanager
-    async def taken(self) -> AsyncIterator[Database]:
-        """A database for one caller, whose statements wait for locks as long as usual."""
+    async def taken(self, *, within_s: float | None = None) -> AsyncIterator[Database]:
+        """A database for one caller, whose statements wait for locks as long as usual. `within_s`: for a caller that has
+        already waited."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(PATIENCE_S if within_s is None else within_s):
                 await self._free.acquire()
         except TimeoutError:
             raise Contention(

@@ -81,7 +81,7 @@ class HeldKey(msgspec.Struct, frozen=True):
 
 
 class LockedRow(msgspec.Struct, frozen=True):
-    kind: str  # schedule, run, limit, queue
+    kind: str  # schedule, run, limit, queue, lock: a row of sexton.locks
     name: str | None
     job_id: UUID | None
     run_id: UUID | None
@@ -99,6 +99,8 @@ class LockedRow(msgspec.Struct, frozen=True):
                 return f"schedule {self.name!r} ({self.job_id})" if self.name else f"schedule {self.job_id}"
             case "run":
                 return f"run {self.run_id} of job {self.job_id} (task {self.name!r})"
+            case "lock":
+                return f"the lock of {self.name}"
             case _:
                 return f"{self.kind} {self.name!r}"
 

@@ -57,12 +57,14 @@ WITH moment AS MATERIALIZED (
      SELECT FROM sexton.runs r WHERE r.state = 'parked' AND r.limit_key = l.key OFFSET 0) ORDER BY l.key LIMIT $3)
   UNION ALL
   (SELECT 'queue', q.name, NULL, NULL, q.xmax FROM sexton.queues q WHERE q.release_rate IS NOT NULL ORDER BY q.name LIMIT $3)
+  UNION ALL
+  SELECT 'lock', CASE k.what WHEN 'promote' THEN 'partition ' || k.n ELSE 'declared schedules' END, NULL, NULL, k.xmax FROM sexton.locks k
 )
 SELECT l.kind, l.name, l.job_id, l.run_id, x.xids FROM looked l CROSS JOIN LATERAL (SELECT sexton.lockers(l.holder) AS xids OFFSET 0) x
 WHERE l.holder <> '0' AND x.xids && $2::text[]
 
 -- name: of_job
--- The rows of one job, and the limit and the queue of its runs. $1 job, $2 queue, $3 the key of its limit
+-- The rows of one job, the limit and the queue of its runs, and for a schedule the lock of its partition. $1 job, $2 queue, $3 the key of its limit
 SELECT l.kind, l.name, l.job_id, l.run_id, sexton.lockers(l.holder) AS xids FROM (
   SELECT 'schedule' AS kind, j.name, j.id AS job_id, NULL::uuid AS run_id, j.xmax AS holder FROM sexton.jobs_recurring j WHERE j.id = $1::uuid
   UNION ALL
@@ -71,4 +73,7 @@ SELECT l.kind, l.name, l.job_id, l.run_id, sexton.lockers(l.holder) AS xids FROM
   SELECT 'limit', k.key, NULL, NULL, k.xmax FROM sexton.limits k WHERE k.key = $3::text
   UNION ALL
   SELECT 'queue', q.name, NULL, NULL, q.xmax FROM sexton.queues q WHERE q.name = $2::text AND q.release_rate IS NOT NULL
+  UNION ALL
+  SELECT 'lock', 'partition ' || o.n, NULL, NULL, o.xmax FROM sexton.locks o
+  WHERE o.what = 'promote' AND o.n = sexton.partition_of($1) AND EXISTS (SELECT FROM sexton.jobs_recurring r WHERE r.id = $1)
 ) l WHERE l.holder <> '0'

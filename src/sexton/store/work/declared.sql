@@ -1,10 +1,12 @@
 -- name: begin
 -- One sync at a time: one that prunes and one that updates could each hold a lock that the other needs. The
--- advisory lock is that of the release before; it is tried and not waited for (rule "no lock that others may take"). $1 now
+-- advisory lock is that of the release before. It is waited for only if a role with the rights of a service holds it
+-- (rule "no lock that others may take"). $1 now
 WITH mine AS MATERIALIZED (
   SELECT l.n FROM sexton.locks l WHERE l.what = 'declare' FOR UPDATE
 ), beside AS MATERIALIZED (
-  SELECT pg_try_advisory_xact_lock(7307, 2) FROM mine
+  SELECT CASE WHEN pg_try_advisory_xact_lock(7307, 2) THEN ''
+    WHEN sexton.held_by_service(7307, 2) THEN pg_advisory_xact_lock(7307, 2)::text END FROM mine
 )
 SELECT coalesce($1::timestamptz, clock_timestamp()) AS now FROM beside
 

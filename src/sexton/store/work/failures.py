@@ -23,6 +23,11 @@ async def consecutive(connection: Connection, job_ids: Collection[UUID]) -> list
     return [Failing(*row) for row in await connection.fetch(_SQL["consecutive"], list(job_ids))]
 
 
+async def reached(connection: Connection, *, limit: int) -> list[UUID]:
+    """Jobs that may have to pause."""
+    return [row["job_id"] for row in await connection.fetch(_SQL["reached"], limit)]
+
+
 async def clear(connection: Connection, job_id: UUID) -> None:
     """Restarts the count."""
     await connection.fetch(_SQL["clear"], job_id)

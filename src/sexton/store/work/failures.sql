@@ -17,6 +17,14 @@ SELECT r.job_id, count(*)::int AS failed_count, (array_agg(f.said ORDER BY f.id 
 FROM reached r JOIN sexton.failures f ON f.job_id = r.job_id AND (r.success_id IS NULL OR f.id > r.success_id)
 GROUP BY r.job_id
 
+-- name: reached
+-- Jobs with as many failed fires as `pause_after`, or more. Some of these may be older than the last success: ask `consecutive`. $1 at most
+SELECT f.job_id
+FROM (SELECT o.job_id, count(*) AS failed_count FROM sexton.failures o GROUP BY o.job_id) f
+JOIN sexton.jobs_recurring j ON j.id = f.job_id
+WHERE j.paused_at IS NULL AND j.over_at IS NULL AND to_jsonb(f.failed_count) >= j.recurrence->'pause_after'
+LIMIT $1
+
 -- name: clear
 DELETE FROM sexton.failures f WHERE f.job_id = $1
 

@@ -169,9 +169,10 @@ async def finish_each(
     return [Finished(*row[:3]) for row in map(tuple, rows) if not row[3]], {row["run_id"] for row in rows if row["is_locked"]}
 
 
-async def lock_holder(connection: Connection, run_id: UUID) -> LockHolder | None:
-    rows = await connection.fetch(_SQL["lock_holder"], run_id)
-    return LockHolder(*rows[0]) if rows else None
+async def lock_holders(connection: Connection, run_ids: Sequence[UUID]) -> dict[UUID, LockHolder]:
+    """By run. A run that no single session has locked is left out."""
+    rows = await connection.fetch(_SQL["lock_holders"], list(run_ids))
+    return {row["run_id"]: LockHolder(*list(row)[1:]) for row in rows}
 
 
 def finish_statement(

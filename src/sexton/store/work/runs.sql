@@ -57,13 +57,13 @@ FROM sexton.finish_batch($2::uuid[], $3::uuid[], $4::bigint[], $5::float8[], $6:
 -- After a batch has met a lock: each report by itself. $1 now, $2 reports
 SELECT run_id, execution_id, state, is_locked FROM sexton.finish_each($2::jsonb, $1::timestamptz)
 
--- name: lock_holder
--- The session whose transaction has locked this run. A lock that several sessions share has no single holder. $1 run
-SELECT a.pid, a.usename::text AS role, a.application_name, a.xact_start
+-- name: lock_holders
+-- The sessions whose transactions have locked these runs. A lock that several sessions share has no single holder. $1 runs
+SELECT r.id AS run_id, a.pid, a.usename::text AS role, a.application_name, a.xact_start
 FROM sexton.runs r
 JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = r.xmax AND l.granted
 JOIN pg_stat_activity a ON a.pid = l.pid
-WHERE r.id = $1
+WHERE r.id = ANY ($1::uuid[])
 
 -- name: promote
 -- Due runs of the given partitions become ready, earliest first. Returns their queues, and the seconds until the next is due

@@ -134,6 +134,11 @@ class PlansWritten(NamedTuple):
     next_due_s: float | None  # how soon the first of the fires is due
 
 
+class Recalled(NamedTuple):
+    recalled_count: int  # jobs that are planned again
+    left: list[UUID]  # another session has locked them or one of their runs
+
+
 class Repaired(NamedTuple):
     forgotten: list[UUID]
     late_count: int
@@ -198,8 +203,11 @@ async def promote_alone(
     return Alone(*row)
 
 
-async def released(connection: Connection, *, partitions: Collection[int], limit: int) -> list[UUID]:
-    return [row["job_id"] for row in await connection.fetch(_SQL["released"], list(partitions), limit)]
+async def released(
+    connection: Connection, *, partitions: Collection[int], limit: int, without: Collection[UUID] = ()
+) -> list[UUID]:
+    rows = await connection.fetch(_SQL["released"], list(partitions), limit, list(without))
+    return [row["job_id"] for row in rows]
 
 
 async def competing_runs(connection: Connection, job_ids: Collection[UUID], *, now: datetime | None = None) -> list[Sibling]:
@@ -238,9 +246,14 @@ async def unplan(connection: Connection, job_id: UUID, *, told: str, now: dateti
     return Unplanned(*row)
 
 
-async def wake(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> None:
-    """Lets a paused job be planned in this transaction, which ends it."""
-    await connection.fetch(_SQL["wake"], now, job_id)
+async def wake(connection: Connection, job_ids: Collection[UUID], *, now: datetime | None = None) -> None:
+    """Lets paused jobs be planned in this transaction, which ends them or pauses them again."""
+    await connection.fetch(_SQL["wake"], now, list(job_ids))
+
+
+async def decided(connection: Connection, job_ids: Collection[UUID], *, now: datetime) -> None:
+    """All fires of these jobs that are due are written or in history."""
+    await connection.fetch(_SQL["decided"], now, list(job_ids))
 
 
 async def end_fires(connection: Connection, job_id: UUID, *, reason: str, now: datetime | None = None) -> int:
@@ -264,11 +277,17 @@ async def postpone(connection: Connection, seen: ToPlan, *, now: datetime | None
     await connection.fetch(_SQL["postpone"], now, seen.id, seen.version)
 
 
-async def recall(connection: Connection, *, partitions: Collection[int], limit: int, now: datetime | None = None) -> int:
-    """Removes fires that no promoter promoted in time, so that catch-up decides about them. Returns the number of jobs."""
-    (row,) = await connection.fetch(_SQL["recall"], now, list(partitions), limit)
-    recalled_count: int = row["recalled_count"]
-    return recalled_count
+async def recall(
+    connection: Connection,
+    *,
+    partitions: Collection[int],
+    limit: int,
+    without: Collection[UUID] = (),
+    now: datetime | None = None,
+) -> Recalled:
+    """Removes fires that no promoter promoted in time, so that catch-up decides about them."""
+    rows = await connection.fetch(_SQL["recall"], now, list(partitions), limit, list(without))
+    return Recalled(sum(not row["is_left"] for row in rows), [row["job_id"] for row in rows if row["is_left"]])
 
 
 async def repair(connection: Connection, *, now: datetime | None = None) -> Repaired:
@@ -289,12 +308,28 @@ async def pause(
     await connection.fetch(_SQL["pause"], now, job_id, taken_back.cursor_at, taken_back.removed_count, by, note, resume_at)
 
 
+async def pause_again(connection: Connection, job_id: UUID, taken_back: Unplanned) -> None:
+    """A paused job that was planned in this transaction."""
+    await connection.fetch(_SQL["pause_again"], job_id, taken_back.cursor_at, taken_back.removed_count)
+
+
 async def note(connection: Connection, job_id: UUID, *, by: str | None, note: str | None, resume_at: datetime | None) -> None:
     await connection.fetch(_SQL["note"], job_id, by, note, resume_at)
 
 
 async def resume(connection: Connection, job_id: UUID, *, now: datetime | None = None) -> None:
     await connection.fetch(_SQL["resume"], now, job_id)
+
+
+async def keeps_rule(connection: Connection, job_id: UUID, document: object) -> bool:
+    """Whether this document leaves the fires of the job as they are."""
+    rows = await connection.fetch(_SQL["keeps_rule"], job_id, _encode([document]).decode())
+    return bool(rows and rows[0]["keeps_rule"])
+
+
+async def lock_named(connection: Connection, documents: Sequence[object]) -> list[UUID]:
+    """Locks the jobs whose names the documents have. Returns those that get another rule."""
+    return [row["id"] for row in await connection.fetch(_SQL["lock_named"], _encode(documents).decode())]
 
 
 async def revise(connection: Connection, job_id: UUID, document: object, *, now: datetime | None = None) -> tuple[int, int]:

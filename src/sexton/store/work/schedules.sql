@@ -120,11 +120,11 @@ SELECT (SELECT count(*) FROM due)::int AS due_count, (SELECT count(*) FROM promo
 -- name: released
 -- Jobs with a blocked run that may run now: rule "look again every pass". The offset keeps a plan from hashing all live runs. A
 -- run that must run alone waits for every other run that must run alone: in a job that allows several, those are the runs of
--- its backfill. $1 partitions, $2 at most
+-- its backfill. $1 partitions, $2 at most, $3 jobs to leave out, because another session has locked a run of theirs
 SELECT DISTINCT b.job_id FROM (
   SELECT r.job_id, r.overlap, r.partition FROM sexton.runs r WHERE r.state = 'blocked' ORDER BY r.job_id, r.due_at
 ) b
-WHERE b.partition = ANY ($1::smallint[]) AND (b.overlap = 2 OR NOT EXISTS (
+WHERE b.partition = ANY ($1::smallint[]) AND b.job_id <> ALL ($3::uuid[]) AND (b.overlap = 2 OR NOT EXISTS (
   SELECT FROM sexton.runs o WHERE o.job_id = b.job_id AND o.overlap = 1 AND (o.state IN ('ready', 'parked', 'running') OR o.token > 0) OFFSET 0))
 LIMIT $2
 
@@ -181,6 +181,13 @@ UPDATE sexton.jobs_recurring j SET plan_at = coalesce($1::timestamptz, clock_tim
   resume_at = NULL
 WHERE j.id = $2
 
+-- name: keeps_rule
+-- $1 job, $2 the document
+SELECT sexton.keeps_rule(j, document) AS keeps_rule FROM sexton.read_schedules($2::jsonb) AS document, sexton.jobs_recurring j WHERE j.id = $1
+
+-- name: lock_named
+SELECT id FROM sexton.lock_named($1::jsonb) WHERE NOT keeps_rule
+
 -- name: revise
 SELECT r.removed_count, r.begun_count
 FROM sexton.read_schedules($3::jsonb) AS document, sexton.revise($2::uuid, document, coalesce($1::timestamptz, clock_timestamp())) AS r
@@ -204,8 +211,19 @@ WITH moment AS MATERIALIZED (
 )
 SELECT id FROM placed
 
+-- name: pause_again
+-- After its rule was replaced: the pause, its reason and its end stay.
+UPDATE sexton.jobs_recurring j SET plan_at = NULL, plan_cursor_at = CASE WHEN j.plan_cursor_at IS NOT NULL THEN $2::timestamptz END,
+  fire_count = greatest(j.fire_count - $3::int, 0)
+WHERE j.id = $1
+
 -- name: wake
-UPDATE sexton.jobs_recurring j SET plan_at = coalesce($1::timestamptz, clock_timestamp()) WHERE j.id = $2
+UPDATE sexton.jobs_recurring j SET plan_at = coalesce($1::timestamptz, clock_timestamp()) WHERE j.id = ANY ($2::uuid[])
+
+-- name: decided
+-- Up to now, the present rule has no fire that is neither written nor in history. $1 now, $2 jobs
+UPDATE sexton.jobs_recurring j SET plan_cursor_at = greatest(j.plan_cursor_at, $1::timestamptz)
+WHERE j.id = ANY ($2::uuid[]) AND j.plan_cursor_at IS NOT NULL
 
 -- name: end_fires
 -- $1 now, $2 job, $3 reason
@@ -237,7 +255,8 @@ WHERE j.id = (
   WHERE k.id = $2 AND k.version = $3 AND coalesce(k.plan_at, 'infinity') < 'infinity' FOR NO KEY UPDATE SKIP LOCKED)
 
 -- name: recall
-SELECT sexton.recall($2::smallint[], $3, $1::timestamptz) AS recalled_count
+-- $1 now, $2 partitions, $3 at most, $4 jobs to leave out
+SELECT job_id, is_left FROM sexton.recall_late($2::smallint[], $3, $4::uuid[], $1::timestamptz)
 
 -- name: due_to_resume
 SELECT id FROM sexton.jobs_recurring WHERE resume_at <= (SELECT coalesce($1::timestamptz, clock_timestamp())) ORDER BY resume_at LIMIT $2
