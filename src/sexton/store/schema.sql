@@ -542,7 +542,7 @@ FUNCTION sexton.ready_flows(at_most integer)
   BODY md5 33d57ba9575c99d9d6e5df49418f91d7;
 
 FUNCTION sexton.recall(partitions smallint[], at_most integer, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
-  RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp
+  RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
   BODY md5 2dc0a23656da82e6fcfa5727bddf7c4e;
 
 FUNCTION sexton.recall_late(partitions smallint[], at_most integer, without uuid[], at timestamp with time zone DEFAULT NULL::timestamp with time zone)
