@@ -49,9 +49,9 @@ check: lint ## Tier 1, under 3 minutes: lint, the domain, the store on PostgreSQ
 	$(BIN)/pytest -n 2 --dist=worksteal tests/unit $(STORE_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test
-test: setup system ## Tier 2, 9 minutes: lint and all tests, on PostgreSQL 18, the store's on 15, the oldest that is supported
+test: setup system ## Tier 2, 10 minutes: lint and all tests, on PostgreSQL 18, the store's on 15, the oldest that is supported
 	@# Process tests wait most of the time, and for seconds that a promise names: the others have lower priority.
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-process-and-store test-services test-beside
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-process-and-store test-services test-simulation
 
 .PHONY: nightly
 nightly: setup system ## Tier 3, hours: what takes longer, part by part; goes on where it was interrupted (PARTS='chaos soak')
@@ -69,11 +69,11 @@ test-process-and-store: test-process
 
 .PHONY: test-services
 test-services: setup
+	@nice $(MAKE) --no-print-directory lint
 	nice $(BIN)/pytest -n 2 --dist=worksteal $(SERVICE_TESTS) $(PYTEST_ARGS)
 
-.PHONY: test-beside
-test-beside: setup
-	@nice $(MAKE) --no-print-directory lint
+.PHONY: test-simulation
+test-simulation: setup
 	nice $(BIN)/pytest -n 2 --dist=worksteal tests/simulation $(PYTEST_ARGS)
 
 .PHONY: test-versions
