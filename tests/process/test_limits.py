@@ -69,14 +69,18 @@ async def test_no_more_than_the_limit_run_at_any_instant_while_workers_are_kille
             for jobs, slots in ((limited, SLOTS), (owned, TENANT_SLOTS))
         )
 
+    def busy(jobs: Collection[UUID]) -> list[int]:
+        pids = [span.pid for span in _spans(cluster, reaper, jobs) if span.ended_at == trace.NEVER]
+        return rng.sample(pids, len(pids))
+
     began_at = time.monotonic()
     await cluster.until(lambda: was_full(began_at), "full use")
     while time.monotonic() < began_at + LIMITS_S:
         await asyncio.sleep(rng.uniform(0.5, 1.5))
         # In turn: a worker that runs some of the key's runs, one that runs some of the tenant's, and any.
         jobs: Collection[UUID] = (limited, owned, ())[len(reaper.deaths) % 3]
-        busy = [span.pid for span in _spans(cluster, reaper, jobs) if span.ended_at == trace.NEVER]
-        reaper.kill_one(WORKERS, preferred=rng.choice(busy) if busy else None)
+        if not reaper.hit_one(WORKERS, lambda jobs=jobs: busy(jobs)):  # type: ignore[misc]
+            reaper.kill_one(WORKERS)
     killed_at = max(reaper.deaths.values())
     await cluster.until(lambda: was_full(killed_at), "full use after the last kill", within_s=RECOVERY_S_LIMIT)
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from random import Random
     from uuid import UUID
 
@@ -47,6 +48,21 @@ class Reaper:
         self._cluster.kill(name)
         self.deaths |= dict.fromkeys(members[name], time.monotonic())
         self._cluster.restart(name)
+
+    def hit_one(self, names: Sequence[str], running: Callable[[], Sequence[int]]) -> bool:
+        """Kills one of the processes that `running` finds, while it is still among them: it is stopped before the second look,
+        so a handler cannot end in between, however busy the machine is."""
+        for pid in running():
+            with suppress(psutil.NoSuchProcess):  # it has ended by itself
+                process = psutil.Process(pid)
+                process.suspend()
+                while process.status() != psutil.STATUS_STOPPED:
+                    time.sleep(0.001)
+                if pid in running():
+                    self.kill_one(names, preferred=pid)
+                    return True
+                process.resume()
+        return False
 
     def _members(self, name: str) -> list[int]:
         pid = self._cluster[name].pid
