@@ -84,6 +84,7 @@ class Load:
         self._http = httpx.AsyncClient(base_url=api_url, timeout=PATIENCE_S)
         self._cancels: set[asyncio.Task[None]] = set()
         self._number = 0
+        self._until = float("inf")
 
     async def close(self) -> None:
         for cancel in self._cancels:
@@ -115,28 +116,32 @@ class Load:
         written = await self._app.schedule_many(requests)
         self._submissions.acknowledge(RECURRING, "sdk", [one.id for one in written])
 
-    async def run(self, until: float) -> None:
-        """Submits until that monotonic time, then repeats the submissions with a key until they are acknowledged."""
+    async def run(self) -> None:
+        """Submits until the time given to `end_at`, then repeats the submissions with a key until they are acknowledged."""
         async with asyncio.TaskGroup() as streams:
             for kind in KINDS:
-                streams.create_task(self._stream(kind, Random(self._rng.random()), until), name=kind.name)
+                streams.create_task(self._stream(kind, Random(self._rng.random())), name=kind.name)
         await asyncio.gather(*self._cancels, return_exceptions=True)
 
-    async def _stream(self, kind: Kind, rng: Random, until: float) -> None:
+    def end_at(self, until: float) -> None:
+        """A monotonic time."""
+        self._until = until
+
+    async def _stream(self, kind: Kind, rng: Random) -> None:
         pause_s = kind.batch / (self._rate * kind.share)
         next_at = time.monotonic() + rng.uniform(0, pause_s)
-        while next_at < until:
+        while next_at < self._until:
             await asyncio.sleep(max(0.0, next_at - time.monotonic()))
-            await self._send(kind, [kind.make(rng) for _ in range(kind.batch)], rng, until)
+            await self._send(kind, [kind.make(rng) for _ in range(kind.batch)], rng)
             # After a delay the stream skips what it could not send: catching up would flood the service.
             next_at = max(next_at + pause_s, time.monotonic())
 
-    async def _send(self, kind: Kind, jobs: Sequence[Job], rng: Random, until: float) -> None:
+    async def _send(self, kind: Kind, jobs: Sequence[Job], rng: Random) -> None:
         self._submissions.asked(kind.name, len(jobs))
         self._number += 1
         keys = [f"{kind.name}-{self._number}-{index}" if kind.keyed else None for index in range(len(jobs))]
         jobs = [job._replace(options={**job.options, "tenant": rng.choice(TENANTS)}) for job in jobs]
-        ids = await self._insist(kind, jobs, keys, until)
+        ids = await self._insist(kind, jobs, keys)
         self._submissions.acknowledge(kind.name, kind.way, ids)
         if kind.cancelled:
             for job_id in ids:
@@ -144,7 +149,7 @@ class Load:
                 self._cancels.add(cancel)
                 cancel.add_done_callback(self._cancels.discard)
 
-    async def _insist(self, kind: Kind, jobs: Sequence[Job], keys: Sequence[str | None], until: float) -> list[UUID]:
+    async def _insist(self, kind: Kind, jobs: Sequence[Job], keys: Sequence[str | None]) -> list[UUID]:
         """Returns None if there was no answer and another try might submit the job twice."""
         send = self._over_http if kind.way == "http" else self._over_sdk
         while True:
@@ -152,7 +157,7 @@ class Load:
                 return await send(jobs, keys)
             except Exception as error:  # every error belongs in the report
                 self._failed(f"{kind.way}: {_words(error)}", error)
-            if not kind.keyed or time.monotonic() > until + 60:
+            if not kind.keyed or time.monotonic() > self._until + 60:
                 return []
             await asyncio.sleep(AGAIN_S)
 

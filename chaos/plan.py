@@ -22,6 +22,7 @@ class Plan:
     schedulers: int = 3
     faults: tuple[str, ...] | None = None  # by name; none: all that this machine can inject
     quiet_s: tuple[float, float] = (8.0, 20.0)  # after the end of each fault
+    overtime_s: float = 0.0  # a slow machine may go on for this much longer, until all planned faults have happened
     warm_up_s: float = 5.0  # of load before the first fault
     drain_s: float = 120.0  # everything must have ended within this time after the last fault
     settings: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))  # of every member, by name

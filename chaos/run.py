@@ -114,9 +114,11 @@ async def _play(context: FaultContext, submissions: Submissions, nemesis: Nemesi
             began_at = time.monotonic()
             until = began_at + plan.seconds
             await load.schedule(plan.schedules, begin_s=BEGIN_S, seconds=plan.seconds - BEGIN_S - TAIL_S)
+            load.end_at(until + plan.overtime_s)
             async with asyncio.TaskGroup() as both:
-                both.create_task(nemesis.run(until), name="nemesis")
-                both.create_task(load.run(until), name="load")
+                both.create_task(load.run(), name="load")
+                await nemesis.run(until + plan.overtime_s)
+                load.end_at(until)
         finally:
             await load.close()
     return began_at

@@ -58,7 +58,7 @@ WORKERS = {ONE: 11, TWO: 12}
 PIDS = {11: "worker-1", 12: "worker-2"}
 
 
-@pytest.mark.timeout(3 * (150 + 2 * SECONDS))
+@pytest.mark.timeout(3 * (150 + 4 * SECONDS))
 async def test_nothing_is_lost_leased_twice_or_unexplained_whatever_dies(tmp_path: Path, figure: Callable[[str], None]) -> None:
     """F6: API, schedulers and workers under load; workers are killed and paused, the server crashes, connections break. A run
     in which no kill hit a running job proves too little: then another seed is used."""
@@ -80,6 +80,7 @@ def _short_plan(seed: int) -> Plan:
     return Plan(
         seed=seed,
         seconds=SECONDS,
+        overtime_s=2 * SECONDS,
         rate=60,
         schedules=8,
         workers=3,
