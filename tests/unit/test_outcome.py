@@ -85,4 +85,5 @@ def test_a_traceback_that_cannot_be_formatted_still_shows_the_lines(error: Excep
     info = ErrorInfo.of(_raised(error))
     assert info.traceback is not None
     assert "in _raised" in info.traceback
-    assert "cannot be formatted: " in info.traceback
+    # Python 3.13 formats notes that cannot be read by itself.
+    assert "cannot be formatted: " in info.traceback or "Ignored error getting __notes__" in info.traceback

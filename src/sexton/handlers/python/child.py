@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from queue import SimpleQueue
 from types import ModuleType
@@ -183,7 +183,9 @@ class Attempt:
             fn = _find(self._start)
             self._context.check_cancelled()
             if inspect.iscoroutinefunction(fn):
-                result = asyncio.run(self._run_async(fn))
+                result, exit_ = asyncio.run(self._run_async(fn))
+                if exit_ is not None:
+                    raise exit_
             else:
                 result = fn(self._context, **self._start.call.arguments)
             answer = _answer(result)
@@ -194,9 +196,9 @@ class Attempt:
         self._relay.end()
         return answer
 
-    async def _run_async(self, fn: Callable[..., Any]) -> Any:
+    async def _run_async(self, fn: Callable[..., Any]) -> tuple[Any, BaseException | None]:
         loop = asyncio.get_running_loop()
-        task = loop.create_task(fn(self._context, **self._start.call.arguments))
+        task = loop.create_task(_with_exit(fn(self._context, **self._start.call.arguments)))
         self._cancel_task = lambda: loop.call_soon_threadsafe(task.cancel)
         if self._context.cancelled:  # the request came before there was a task
             task.cancel()
@@ -204,6 +206,14 @@ class Attempt:
             return await task
         finally:
             self._cancel_task = None  # it refers to the task, and the task to an exception and its frames
+
+
+async def _with_exit(handler: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """The result, or `sys.exit()` as a value: asyncio would end the event loop for it, and keep the frames in a cycle."""
+    try:
+        return await handler, None
+    except (SystemExit, KeyboardInterrupt) as error:
+        return None, error
 
 
 def _answer(result: Any) -> bytes:
