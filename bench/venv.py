@@ -1,4 +1,4 @@
-"""Virtual environments for the benchmarks, made by uv: for the peers, and for another commit of Sexton."""
+"""Virtual environments made by uv: for the peers, for another commit of Sexton, and for another Python."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 MIRRORS = (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LINKS"))
 
 
-def make(folder: Path, root: Path, *what: str) -> None:
+def make(folder: Path, root: Path, *what: str, python: str = sys.executable) -> None:
     """Installs these requirements, with the files and constraints of `root`."""
     uv = (sys.executable, "-m", "uv")
-    run(*uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(folder), cwd=root)
+    run(*uv, "venv", "--quiet", "--allow-existing", "--python", python, str(folder), cwd=root)
     run(
         *uv, "pip", "install", "--quiet", "--python", str(python_of(folder)), "--constraints", "constraints.txt", *what,
         cwd=root,

@@ -23,6 +23,8 @@ RECORD = Path("tests/nightly.toml")
 LOGS = Path(".cache/nightly")
 _ONCE = "--ignore=tests/store/test_connections.py --ignore=tests/store/test_embedded.py"
 STORE = f"tests/store tests/operations tests/migration {_ONCE}"
+_FOLDERS = ("unit", "worker", "handlers", "client", "scheduler", "api", "cli", "process")
+ON_OTHER_PYTHONS = f"-n 2 --dist=worksteal {' '.join(f'tests/{name}' for name in _FOLDERS)}"
 # Each does on a large scale, at the promised size, what a part of `make test` does on a small scale.
 PROCESS_SIZES = {
     "JOBS": "20000",
@@ -56,6 +58,10 @@ PARTS = {
         Part("store-15", "the store on PostgreSQL 15", f"pytest -n 2 --dist=worksteal {STORE} --postgres=15", STORE_SIZES),
         Part("store-16", "the store on PostgreSQL 16", f"pytest -n 2 --dist=worksteal {STORE} --postgres=16", STORE_SIZES),
         Part("store-18", "the store on PostgreSQL 18", f"pytest -n 2 --dist=worksteal {STORE} --postgres=18", STORE_SIZES),
+        *(
+            Part(f"python-{version}", f"all services on Python {version}", f"tools.other_python {version} {ON_OTHER_PYTHONS}")
+            for version in ("3.12", "3.13")
+        ),
         Part(
             "zones",
             "every change of every time zone",
