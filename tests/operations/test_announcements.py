@@ -14,7 +14,7 @@ import pytest
 
 from sexton.domain.limit import standing_limit
 from sexton.domain.outcome import Released, Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.operations import due, limits, one_time_jobs, replay
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import backfill, due_schedules, recurring_jobs
@@ -161,7 +161,7 @@ async def test_a_fire_that_replaces_another_wakes_its_worker(database: Postgres,
 async def test_what_is_promoted_wakes_the_workers_of_its_queue(connection: Conn, rival: Conn) -> None:
     await submit(connection, delay="1h", queue="mail")
     async with listening(rival) as heard:
-        await due.promote_runs(connection, SCHEDULER, ALL, limit=100, now=after(hours=1))
+        await due.promote_runs(connection, SCHEDULER, Scan(ALL, 100), now=after(hours=1))
     assert heard == {(READY, "mail")}
 
 
@@ -184,9 +184,9 @@ async def test_a_fire_that_is_planned_for_soon_wakes_promoters(connection: Conn,
     await written(connection, every="*/5 * * * * *")
     await connection.execute("DELETE FROM sexton.runs")
     await connection.execute("UPDATE sexton.jobs_recurring SET plan_cursor_at = NULL, plan_at = submitted_at")
-    options: dict[str, Any] = {"limit": 10, "announce_within_s": 3.0, "unforeseen": lambda _error: None}
+    options: dict[str, Any] = {"announce_within_s": 3.0, "unforeseen": lambda _error: None}
     async with listening(rival) as heard:
-        planned = await due_schedules.plan_fires(database, SCHEDULER, ALL, now=after(seconds=3), **options)
+        planned = await due_schedules.plan_fires(database, SCHEDULER, Scan(ALL, 10), now=after(seconds=3), **options)
     assert planned.planned.next_due_s is not None
     assert heard == WOKEN_PROMOTER
 

@@ -11,7 +11,7 @@ import pytest
 
 from sexton.domain.fault import Invalid
 from sexton.domain.outcome import Outcome, Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.run import Previous
 from sexton.domain.schedule import backfill as domain
 from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
@@ -69,7 +69,7 @@ class World:
 
     async def plan(self, now: datetime) -> None:
         await planning.write(
-            self.connection, SCHEDULER, await schedules.to_plan(self.connection, partitions=ALL, limit=10, now=now), now=now
+            self.connection, SCHEDULER, await schedules.to_plan(self.connection, Scan(ALL, 10), now=now), now=now
         )
 
     async def ask(self, from_at: datetime, until: datetime | None = None, *, now: datetime = NOW, **asked: Any) -> Backfill:

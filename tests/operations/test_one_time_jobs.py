@@ -14,6 +14,7 @@ from sexton.domain.job import Unique
 from sexton.domain.job_options import IN_POLICY
 from sexton.domain.limit import Limit, limit
 from sexton.domain.outcome import Missed, Succeeded
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.retry import Retry
 from sexton.errors import Contention, NotAllowedIn, NotFound, VersionMismatch
 from sexton.operations import one_time_jobs, replay
@@ -75,7 +76,7 @@ async def _release(connection: Conn) -> None:
 
 
 async def _promote(connection: Conn, **span: float) -> int:
-    return (await runs.promote(connection, partitions=range(64), limit=100, now=after(**span))).promoted_count
+    return (await runs.promote(connection, Scan(ALL, 100), now=after(**span))).promoted_count
 
 
 # Edit.

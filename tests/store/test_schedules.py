@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from sexton.domain.outcome import Released, Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.errors import NotAllowedIn, VersionMismatch
 from sexton.operations.caller import SCHEDULER, Caller
 from sexton.operations.cancel import cancel as cancel_job
@@ -49,7 +49,7 @@ async def fires(connection: Conn, job_id: UUID) -> list[tuple[str, datetime]]:
 
 
 async def plan(connection: Conn, now: datetime) -> planning.Planned:
-    seen = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
+    seen = await schedules.to_plan(connection, Scan(ALL, 100), now=now)
     return await planning.write(connection, SCHEDULER, seen, now=now)
 
 
@@ -74,8 +74,8 @@ async def test_only_one_of_two_planners_moves_the_cursor(connection: Conn) -> No
     """Rule "plan by compare-and-set"."""
     job_id = await write(connection)
     now = after(minutes=15)
-    seen = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
-    again = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
+    seen = await schedules.to_plan(connection, Scan(ALL, 100), now=now)
+    again = await schedules.to_plan(connection, Scan(ALL, 100), now=now)
     assert (await planning.write(connection, SCHEDULER, seen, now=now)).ids == [job_id]
     assert (await planning.write(connection, SCHEDULER, again, now=now)).ids == []
     assert len(await fires(connection, job_id)) == 2
@@ -252,7 +252,7 @@ async def promote(connection: Conn, now: datetime) -> int:
 async def test_the_plain_promotion_ignores_first_starts_of_recurring_jobs(connection: Conn) -> None:
     """Rule "lock, then decide": admission decides about them under a lock."""
     job_id = await write(connection)
-    done = await runs.promote(connection, partitions=ALL, limit=100, now=after(minutes=15))
+    done = await runs.promote(connection, Scan(ALL, 100), now=after(minutes=15))
     assert (done.promoted_count, done.to_decide) == (0, True)
     assert await promote(connection, after(minutes=15)) == 1
     assert (await fires(connection, job_id))[0] == ("ready", after(minutes=15))

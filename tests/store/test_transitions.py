@@ -11,6 +11,7 @@ import pytest
 
 from sexton.domain import run
 from sexton.domain.outcome import Cancelled, Lost, Missed, Released, Snoozed, Succeeded
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.states import TRANSITIONS, Event, RunState, Status
 from sexton.operations import definition_change, one_time_jobs, replay
 from sexton.operations.cancel import cancel as cancel_job
@@ -158,7 +159,7 @@ async def test_every_transition_of_the_table_happens_through_the_store(connectio
     for promote in (False, True):
         if promote:
             missed = await submit(connection, delay="1h", start_within="1s")
-            await runs.promote(connection, partitions=range(64), limit=10, now=after(hours=1))
+            await runs.promote(connection, Scan(ALL, 10), now=after(hours=1))
         (overdue,) = await runs.expired(connection, limit=10, now=after(hours=2))
         assert overdue.lease.job_id == missed
         await finish(connection, overdue.lease, Missed("too late"), now=after(hours=2))

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from sexton.domain.partition import Scan
 from sexton.domain.schedule.rule import Schedule
 from sexton.domain.schedule.zone import tzdata_version
 from sexton.store.database import Connection
@@ -150,14 +151,9 @@ async def submit(connection: Connection, documents: Sequence[object], *, now: da
 
 
 async def to_plan(
-    connection: Connection,
-    *,
-    partitions: Collection[int],
-    limit: int,
-    overdue_s: float = 0.0,
-    without: Collection[UUID] = (),
-    now: datetime | None = None,
+    connection: Connection, scan: Scan, *, without: Collection[UUID] = (), now: datetime | None = None
 ) -> list[ToPlan]:
+    partitions, limit, overdue_s = scan
     rows = await connection.fetch(
         _SQL["to_plan"], now, list(partitions), limit, overdue_s, tzdata_version(), STAND_BACK_S, list(without)
     )
