@@ -19,6 +19,7 @@ from sexton.operations import due, limits, one_time_jobs, replay
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import backfill, due_schedules, recurring_jobs
 from sexton.operations.recurring.admit import admit
+from sexton.operations.versions import AtVersion
 from sexton.store.sharing import parked_runs
 from sexton.store.work import dead_letters, runs
 from tests.callers import TESTER
@@ -81,7 +82,7 @@ async def test_a_schedule_that_is_edited_wakes_promoters(connection: Conn, rival
     job_id = await written(connection)
     async with listening(rival) as heard, connection.transaction():
         document = {"task": "a", "schedule": {"cron": "* * * * *"}}
-        await recurring_jobs.edit(connection, TESTER, job_id, document, now=NOW)
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id), document, now=NOW)
     assert heard == WOKEN_PROMOTER
 
 
@@ -105,10 +106,10 @@ async def test_a_backfill_wakes_promoters(connection: Conn, rival: Conn) -> None
     job_id = await written(connection, now=NOW - timedelta(hours=1), every="*/15 * * * *")
     options: dict[str, Any] = {"from_at": NOW - timedelta(days=1), "fires": "all", "monotonic": lambda: 0.0, "now": NOW}
     async with listening(rival) as heard, connection.transaction():
-        assert (await backfill.start(connection, TESTER, job_id, dry_run=True, **options)).fires
+        assert (await backfill.start(connection, TESTER, AtVersion(job_id), dry_run=True, **options)).fires
     assert heard == set()
     async with listening(rival) as heard, connection.transaction():
-        await backfill.start(connection, TESTER, job_id, **options)
+        await backfill.start(connection, TESTER, AtVersion(job_id), **options)
     assert heard == WOKEN_PROMOTER
 
 

@@ -22,6 +22,7 @@ from sexton.operations.explain import explain as explain_job
 from sexton.operations.recurring import backfill, recurring_jobs
 from sexton.operations.recurring import plan as planning
 from sexton.operations.recurring.admit import admit
+from sexton.operations.versions import AtVersion
 from sexton.store.sql import statements
 from sexton.store.work import dead_letters, jobs, schedules
 from tests.callers import TESTER
@@ -75,7 +76,14 @@ class World:
     async def ask(self, from_at: datetime, until: datetime | None = None, *, now: datetime = NOW, **asked: Any) -> Backfill:
         async with self.connection.transaction():
             return await backfill.start(
-                self.connection, TESTER, self.job_id, from_at=from_at, until=until, monotonic=lambda: 0.0, now=now, **asked
+                self.connection,
+                TESTER,
+                AtVersion(self.job_id),
+                from_at=from_at,
+                until=until,
+                monotonic=lambda: 0.0,
+                now=now,
+                **asked,
             )
 
     async def begin(self, now: datetime) -> list[Claimed]:
@@ -156,7 +164,7 @@ async def test_two_calls_at_once_write_each_fire_once(world: World, rival: Conn)
     async def ask(connection: Conn) -> Backfill:
         async with connection.transaction():
             return await backfill.start(
-                connection, TESTER, world.job_id, from_at=at(3), until=at(6), monotonic=float, now=at(8, 10)
+                connection, TESTER, AtVersion(world.job_id), from_at=at(3), until=at(6), monotonic=float, now=at(8, 10)
             )
 
     async with world.connection.transaction():
@@ -231,7 +239,13 @@ async def test_a_search_that_takes_too_long_is_rejected(world: World) -> None:
     with pytest.raises(Invalid, match="split it"):
         async with world.connection.transaction():
             await backfill.start(
-                world.connection, TESTER, world.job_id, from_at=at(0), until=at(1), monotonic=lambda: next(ticks), now=at(3)
+                world.connection,
+                TESTER,
+                AtVersion(world.job_id),
+                from_at=at(0),
+                until=at(1),
+                monotonic=lambda: next(ticks),
+                now=at(3),
             )
 
 
@@ -347,7 +361,7 @@ async def test_with_a_version_only_that_version_is_backfilled(world: World) -> N
     told = await world.ask(at(3), at(5), now=at(5, 10), dry_run=True)
     async with world.connection.transaction():
         await recurring_jobs.edit(
-            world.connection, TESTER, world.job_id, {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 11)
+            world.connection, TESTER, AtVersion(world.job_id), {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 11)
         )
     with pytest.raises(VersionMismatch):
         await world.ask(at(3), at(5), now=at(5, 12), version=told.version)
@@ -444,7 +458,9 @@ async def test_no_deadline_and_no_latest_start_counts_while_it_waits_its_turn_al
     bounds = "SELECT start_by, deadline_at, job_version FROM sexton.runs WHERE origin = 'backfill'"
     assert [tuple(row) for row in await world.connection.fetch(bounds)] == [(None, None, 1)] * 2
     async with world.connection.transaction():
-        await recurring_jobs.edit(world.connection, TESTER, world.job_id, {**document, "payload": {"n": 2}}, now=at(5, 11))
+        await recurring_jobs.edit(
+            world.connection, TESTER, AtVersion(world.job_id), {**document, "payload": {"n": 2}}, now=at(5, 11)
+        )
     assert [tuple(row) for row in await world.connection.fetch(bounds)] == [(None, None, 2)] * 2
 
 
@@ -455,7 +471,7 @@ async def test_an_edit_leaves_a_backfill_one_at_a_time(world: World) -> None:
     await world.ask(at(3), at(5), now=at(5, 10))
     async with world.connection.transaction():
         document = {"task": "a", "schedule": HOURLY, "recurrence": recurrence, "payload": {"n": 2}}
-        await recurring_jobs.edit(world.connection, TESTER, world.job_id, document, now=at(5, 11))
+        await recurring_jobs.edit(world.connection, TESTER, AtVersion(world.job_id), document, now=at(5, 11))
     rows = await world.connection.fetch("SELECT DISTINCT overlap FROM sexton.runs WHERE origin = 'backfill'")
     assert [row["overlap"] for row in rows] == [1]
 
@@ -469,7 +485,7 @@ async def test_another_rule_and_a_pause_leave_the_backfill(world: World) -> None
     assert waiting == {at(3): "waiting", at(4): "waiting"}
     async with world.connection.transaction():
         await recurring_jobs.edit(
-            world.connection, TESTER, world.job_id, {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 9)
+            world.connection, TESTER, AtVersion(world.job_id), {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 9)
         )
     assert await world.runs() == waiting
     async with world.connection.transaction():

@@ -17,6 +17,7 @@ from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.recurring import plan as planning
 from sexton.operations.recurring import recurring_jobs
 from sexton.operations.recurring.recurring_jobs import Pause
+from sexton.operations.versions import AtVersion
 from sexton.store.work import declared, jobs, runs, schedules
 from tests.callers import TESTER
 from tests.store.support import FLAKY, claim, enlist, finish
@@ -208,8 +209,10 @@ async def test_an_edit_takes_effect_on_the_next_fire_and_needs_the_current_versi
     """A7."""
     job_id = await write(connection)
     with pytest.raises(VersionMismatch):
-        await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 2}), version=7, now=NOON)
-    shown = await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 2}), version=1, now=after(minutes=1))
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id, 7), document(payload={"n": 2}), now=NOON)
+    shown = await recurring_jobs.edit(
+        connection, TESTER, AtVersion(job_id, 1), document(payload={"n": 2}), now=after(minutes=1)
+    )
     assert (shown.version, shown.payload_json, shown.next_fire_at) == (2, '{"n": 2}', after(minutes=15))
     assert await fires(connection, job_id) == [("waiting", after(minutes=15))]
 
@@ -219,7 +222,9 @@ async def test_an_edit_notes_up_to_which_fire_the_rule_before_has_planned(connec
     The new rule plans from there."""
     job_id = await write(connection)
     await connection.execute("DELETE FROM sexton.runs")
-    await recurring_jobs.edit(connection, TESTER, job_id, document(schedule={"cron": "*/20 * * * *"}), now=after(hours=2))
+    await recurring_jobs.edit(
+        connection, TESTER, AtVersion(job_id), document(schedule={"cron": "*/20 * * * *"}), now=after(hours=2)
+    )
     assert await connection.fetchval("SELECT fire_at FROM sexton.job_versions") == after(hours=2)
 
 
@@ -288,7 +293,7 @@ async def test_every_attempt_of_a_run_is_of_the_version_it_was_planned_for(conne
     (first,) = await claim(connection, worker_id, now=after(minutes=15))
     await finish(connection, first.lease, Released("drain"), now=after(minutes=15))
     async with connection.transaction():
-        await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 2}), now=after(minutes=15))
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id), document(payload={"n": 2}), now=after(minutes=15))
     (second,) = await claim(connection, worker_id, now=after(minutes=15))
     assert (second.job_version, second.payload_json) == (1, '{"n": 1}')
     await finish(connection, second.lease, Succeeded(), now=after(minutes=16))

@@ -20,6 +20,7 @@ from sexton.domain.retry import Retry
 from sexton.errors import NotFound
 from sexton.operations import definition_change, one_time_jobs
 from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.versions import AtVersion
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
 from sexton.store.uuid7 import RECURRING, floor, instant, is_recurring
@@ -264,7 +265,7 @@ async def test_tags_and_versions_are_deleted_with_their_jobs(connection: Conn, d
     """D5: nothing invisible keeps growing."""
     old = await submit(connection, tags=["red"])
     async with connection.transaction():
-        await one_time_jobs.edit(connection, TESTER, old, definition_change.Changes(name="x"), now=NOW)
+        await one_time_jobs.edit(connection, TESTER, AtVersion(old), definition_change.Changes(name="x"), now=NOW)
         await cancel_job(connection, TESTER, old, now=NOW)
     new = await submit(connection, tags=["red"], now=after(days=14))
     for parent in ("executions", "endings", "jobs"):

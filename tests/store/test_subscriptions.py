@@ -25,6 +25,7 @@ from sexton.operations import definition_change, one_time_jobs, subscriptions, t
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import plan as planning
 from sexton.operations.recurring import recurring_jobs
+from sexton.operations.versions import AtVersion
 from sexton.store import uuid7
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
@@ -496,7 +497,7 @@ async def test_an_edited_delivery_is_still_a_delivery(connection: Conn) -> None:
     await ended(connection, DONE)
     (row,) = await connection.fetch("SELECT id FROM sexton.jobs WHERE task = $1", HTTP_TASK)
     changes = definition_change.Changes(timeout_s=5.0, policy={"retry": Retry.never()})
-    await one_time_jobs.edit(connection, TESTER, row["id"], changes, now=after(seconds=1))
+    await one_time_jobs.edit(connection, TESTER, AtVersion(row["id"]), changes, now=after(seconds=1))
     worker_id = await enlist(connection, tasks=[HTTP_TASK])
     (claimed,) = await claim(connection, worker_id, tasks=[HTTP_TASK])
     await finish(connection, claimed.lease, BROKEN)

@@ -15,6 +15,7 @@ from sexton.operations import jobs
 from sexton.operations.recurring import backfill
 from sexton.operations.recurring.backfill import Backfill, Stopped
 from sexton.operations.recurring.recurring_jobs import Pause
+from sexton.operations.versions import AtVersion
 from sexton.store.uuid7 import is_recurring
 from sexton.store.work.jobs import JobView, show
 
@@ -68,10 +69,9 @@ class JobControl:
                 return await backfill.start(
                     connection,
                     APP,
-                    job_id,
+                    AtVersion(job_id, version),
                     from_at=from_at,
                     until=until,
-                    version=version,
                     monotonic=monotonic,
                     now=now,
                     **options,

@@ -17,7 +17,7 @@ from sexton.domain.schedule.recurrence import recurrence_of, seed_of
 from sexton.errors import NotAllowedIn, NotFound
 from sexton.operations.caller import Caller
 from sexton.operations.cancel import end_waiting
-from sexton.operations.versions import require_version
+from sexton.operations.versions import AtVersion
 from sexton.store import clock as database_clock
 from sexton.store import uuid7
 from sexton.store.database import Connection
@@ -62,7 +62,7 @@ class _Sorted(NamedTuple):
 async def start(
     connection: Connection,
     caller: Caller,
-    job_id: UUID,
+    wanted: AtVersion,
     *,
     from_at: datetime,
     until: datetime | None = None,
@@ -70,13 +70,13 @@ async def start(
     spacing: Duration = SPACING_S,
     overlap: Overlap = "queue",
     dry_run: bool = False,
-    version: int | None = None,
     monotonic: Callable[[], float],
     now: datetime | None = None,
 ) -> Backfill:
     """Inside a transaction. From `from_at` up to, not including, `until` (default: now). `Invalid` names what is wrong."""
     apart_s = spacing_s(spacing)
-    locked = await _lock(connection, job_id, version)
+    job_id = wanted.job_id
+    locked = await _lock(connection, wanted)
     moment = await database_clock.now(connection, now=now)
     until = end_of(from_at, until, moment)
     recurrence = recurrence_of(locked.recurrence_json)
@@ -125,14 +125,14 @@ async def stop(
     return Stopped(ended_count, len(leases) - ended_count)
 
 
-async def _lock(connection: Connection, job_id: UUID, version: int | None) -> Locked:
-    locked = await schedules.lock(connection, job_id)
+async def _lock(connection: Connection, wanted: AtVersion) -> Locked:
+    locked = await schedules.lock(connection, wanted.job_id)
     if locked is None:
-        status = (await jobs.show(connection, job_id)).status
+        status = (await jobs.show(connection, wanted.job_id)).status
         raise NotAllowedIn("backfill", status, "only a recurring job has fires to backfill; this is a one-time job")
     if locked.over_as in ("cancelled", "failed"):
         raise NotAllowedIn("backfill", locked.over_as)
-    require_version(job_id, locked.version, version, "look at its fires again")
+    wanted.require(locked.version, "look at its fires again")
     if locked.tzdata is None:
         raise NotAllowedIn("backfill", "pending", "no scheduler has read its schedule yet; try again in a moment")
     return locked
