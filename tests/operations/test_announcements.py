@@ -15,6 +15,7 @@ import pytest
 from sexton.domain.limit import standing_limit
 from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL, Scan
+from sexton.domain.schedule.backfill import BackfillSpec
 from sexton.operations import due, limits, one_time_jobs, replay
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import backfill, due_schedules, recurring_jobs
@@ -104,12 +105,13 @@ async def test_the_end_of_a_pause_wakes_promoters(connection: Conn, rival: Conn)
 
 async def test_a_backfill_wakes_promoters(connection: Conn, rival: Conn) -> None:
     job_id = await written(connection, now=NOW - timedelta(hours=1), every="*/15 * * * *")
-    options: dict[str, Any] = {"from_at": NOW - timedelta(days=1), "fires": "all", "monotonic": lambda: 0.0, "now": NOW}
+    asked = BackfillSpec(NOW - timedelta(days=1), fires="all")
+    now: dict[str, Any] = {"monotonic": lambda: 0.0, "now": NOW}
     async with listening(rival) as heard, connection.transaction():
-        assert (await backfill.start(connection, TESTER, AtVersion(job_id), dry_run=True, **options)).fires
+        assert (await backfill.start(connection, TESTER, AtVersion(job_id), asked._replace(dry_run=True), **now)).fires
     assert heard == set()
     async with listening(rival) as heard, connection.transaction():
-        await backfill.start(connection, TESTER, AtVersion(job_id), **options)
+        await backfill.start(connection, TESTER, AtVersion(job_id), asked, **now)
     assert heard == WOKEN_PROMOTER
 
 

@@ -73,18 +73,18 @@ class World:
             self.connection, SCHEDULER, await schedules.to_plan(self.connection, Scan(ALL, 10), now=now), now=now
         )
 
-    async def ask(self, from_at: datetime, until: datetime | None = None, *, now: datetime = NOW, **asked: Any) -> Backfill:
+    async def ask(
+        self,
+        from_at: datetime,
+        until: datetime | None = None,
+        *,
+        version: int | None = None,
+        now: datetime = NOW,
+        **asked: Any,
+    ) -> Backfill:
+        wanted, spec = AtVersion(self.job_id, version), domain.BackfillSpec(from_at, until, **asked)
         async with self.connection.transaction():
-            return await backfill.start(
-                self.connection,
-                TESTER,
-                AtVersion(self.job_id),
-                from_at=from_at,
-                until=until,
-                monotonic=lambda: 0.0,
-                now=now,
-                **asked,
-            )
+            return await backfill.start(self.connection, TESTER, wanted, spec, monotonic=lambda: 0.0, now=now)
 
     async def begin(self, now: datetime) -> list[Claimed]:
         await admit(self.database, SCHEDULER, ALL, limit=100, now=now)
@@ -164,7 +164,7 @@ async def test_two_calls_at_once_write_each_fire_once(world: World, rival: Conn)
     async def ask(connection: Conn) -> Backfill:
         async with connection.transaction():
             return await backfill.start(
-                connection, TESTER, AtVersion(world.job_id), from_at=at(3), until=at(6), monotonic=float, now=at(8, 10)
+                connection, TESTER, AtVersion(world.job_id), domain.BackfillSpec(at(3), at(6)), monotonic=float, now=at(8, 10)
             )
 
     async with world.connection.transaction():
@@ -242,8 +242,7 @@ async def test_a_search_that_takes_too_long_is_rejected(world: World) -> None:
                 world.connection,
                 TESTER,
                 AtVersion(world.job_id),
-                from_at=at(0),
-                until=at(1),
+                domain.BackfillSpec(at(0), at(1)),
                 monotonic=lambda: next(ticks),
                 now=at(3),
             )

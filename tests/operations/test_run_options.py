@@ -11,6 +11,7 @@ import pytest
 
 from sexton.domain.outcome import Succeeded
 from sexton.domain.partition import ALL
+from sexton.domain.schedule.backfill import BackfillSpec
 from sexton.operations import replay
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import backfill, recurring_jobs
@@ -85,7 +86,12 @@ async def test_a_backfilled_run(connection: Conn) -> None:
     job_id = await written(connection, ago=timedelta(hours=2))
     async with connection.transaction():
         await backfill.start(
-            connection, TESTER, AtVersion(job_id), from_at=NOW - timedelta(days=1), fires="all", monotonic=lambda: 0.0, now=NOW
+            connection,
+            TESTER,
+            AtVersion(job_id),
+            BackfillSpec(NOW - timedelta(days=1), fires="all"),
+            monotonic=lambda: 0.0,
+            now=NOW,
         )
     run = await the_run(connection, "backfill")
     assert of_its_job(run) == EXPECTED

@@ -10,6 +10,7 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain.fault import Invalid
 from sexton.domain.job import encoded_payload
+from sexton.domain.schedule.backfill import BackfillSpec
 from sexton.errors import InvalidSubmission
 from sexton.operations import jobs
 from sexton.operations.recurring import backfill
@@ -70,11 +71,9 @@ class JobControl:
                     connection,
                     APP,
                     AtVersion(job_id, version),
-                    from_at=from_at,
-                    until=until,
+                    BackfillSpec(from_at, until, **options),
                     monotonic=monotonic,
                     now=now,
-                    **options,
                 )
 
     async def stop_backfill(self, job_id: UUID) -> Stopped:

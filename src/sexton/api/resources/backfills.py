@@ -42,12 +42,7 @@ async def start(request: ApiRequest) -> Response[bytes]:
             connection,
             caller_of(request),
             AtVersion(wanted, version),
-            from_at=asked.from_at,
-            until=asked.until,
-            fires=asked.fires,
-            spacing=asked.spacing,
-            overlap=asked.overlap,
-            dry_run=asked.dry_run,
+            asked.to_domain(),
             monotonic=state.clock.monotonic,
             now=state.clock.database_now(),
         )
