@@ -102,5 +102,5 @@ async def decide_due(
         if resumed:
             await schedules.wake(connection, ids, now=now)
         seen = await replan.to_plan_now(connection, caller, ids, defers_to_newer_data=False, now=now)
-        undecided = [one for one in seen if plan.has_due(one, resumed=resumed)]
-        await plan.write(connection, caller, undecided, resumed=resumed, may_end=may_end, now=now)
+        seen = [one._replace(is_resumed=resumed, may_end=may_end) for one in seen]
+        await plan.write(connection, caller, [one for one in seen if plan.has_due(one)], now=now)

@@ -172,7 +172,7 @@ async def _go_on(connection: Connection, caller: Caller, job_id: UUID, now: date
     await schedules.resume(connection, job_id, now=now)
     # Only here: a planner would not know that the gap was a pause.
     seen = await replan.to_plan_now(connection, caller, [job_id], defers_to_newer_data=False, now=now)
-    await plan.write(connection, caller, seen, resumed=True, now=now)
+    await plan.write(connection, caller, [one._replace(is_resumed=True) for one in seen], now=now)
     await runs.announce(connection, (), due_soon=True)
 
 

@@ -47,6 +47,8 @@ class ToPlan(NamedTuple):
     now: datetime
     tzdata: str | None = None  # the release it was last planned with; null: its rule was not read yet
     is_bare: bool = False  # no run of it waits, although its cursor may be ahead
+    is_resumed: bool = False  # the gap before its cursor is a pause, and follows `on_resume`
+    may_end: bool = True  # else it stays live after its last fire
 
 
 class Fire(msgspec.Struct, frozen=True):
