@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sexton.clock import ManualClock
 from sexton.domain.job import submission
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.targets import Target
 from sexton.errors import DatabaseUnavailable
 from sexton.handlers.context import Call, Context, Stopped, ask_to_stop
@@ -321,7 +322,7 @@ class Rig:
 
     async def promote(self) -> None:
         async with self.database.connection() as connection:
-            await runs.promote(connection, partitions=range(64), limit=1000, now=self.clock.database_now())
+            await runs.promote(connection, Scan(ALL, 1000), now=self.clock.database_now())
 
 
 async def settle() -> None:

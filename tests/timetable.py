@@ -15,6 +15,7 @@ from sexton.domain.outcome import Cancelled, Outcome, Succeeded
 from sexton.domain.run import Claimed
 from sexton.operations.caller import Caller
 from sexton.operations.recurring import recurring_jobs
+from sexton.operations.versions import AtVersion
 from sexton.scheduler.guardian import Guardian
 from sexton.scheduler.planner import Planner
 from sexton.scheduler.promoter import Promoter
@@ -77,7 +78,7 @@ class Timetable:
 
     async def edit(self, job_id: UUID, **fields: Any) -> JobView:
         async with self.rig.database.transaction() as connection:
-            return await recurring_jobs.edit(connection, TESTER, job_id, document(**fields), now=self.now)
+            return await recurring_jobs.edit(connection, TESTER, AtVersion(job_id), document(**fields), now=self.now)
 
     async def pause(self, job_id: UUID, *, by: str = "test", **options: Any) -> JobView:
         async with self.rig.database.transaction() as connection:

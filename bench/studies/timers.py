@@ -173,14 +173,14 @@ async def _index(server: Server, connection: Conn, size: int) -> None:
         insert_us[name] = (_cpu_s(backend) - before) / (10 * ADDED) * 1e6
         if name == "without":
             await connection.execute("ROLLBACK")
-    everywhere = list(partition.ALL)
+    everywhere = partition.Scan(partition.ALL, BATCH)
 
     async def peek() -> None:
-        await runs.promote(connection, partitions=everywhere, limit=BATCH)
+        await runs.promote(connection, everywhere)
 
     opened = time.perf_counter()
     fresh = await asyncpg.connect(server.url, server_settings=_SERVER_SETTINGS)
-    await runs.promote(fresh, partitions=everywhere, limit=BATCH)
+    await runs.promote(fresh, everywhere)
     ready_s = time.perf_counter() - opened
     await fresh.close()
 
@@ -196,7 +196,7 @@ async def _index(server: Server, connection: Conn, size: int) -> None:
     )
     started, before, popped = time.perf_counter(), _cpu_s(backend), 0
     while popped < DUE:
-        popped += (await runs.promote(connection, partitions=everywhere, limit=BATCH)).promoted_count
+        popped += (await runs.promote(connection, everywhere)).promoted_count
     pop_s, pop_cpu_s = time.perf_counter() - started, _cpu_s(backend) - before
     ids = [row["id"] for row in await connection.fetch(f"SELECT id FROM sexton.runs WHERE state = 'waiting' LIMIT {DUE}")]
     started = time.perf_counter()

@@ -18,7 +18,7 @@ from sexton.api.openapi import examples
 from sexton.client.remote.async_client import AsyncClient
 from sexton.clock import ManualClock
 from sexton.domain.outcome import Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.errors import InvalidSubmission, NotAllowedIn, VersionMismatch
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import plan
@@ -61,7 +61,7 @@ async def api(database: Postgres, connection: asyncpg.Connection[Any]) -> AsyncI
         clock.move(timedelta(hours=3, minutes=40))
         now = clock.database_now()
         await schedules.recall(connection, partitions=ALL, limit=10, now=now)
-        seen = await schedules.to_plan(connection, partitions=ALL, limit=10, now=now)
+        seen = await schedules.to_plan(connection, Scan(ALL, 10), now=now)
         await plan.write(connection, SCHEDULER, seen, now=now)
         yield timed
     assert await transitions.violations(connection) == {}

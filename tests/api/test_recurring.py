@@ -18,7 +18,7 @@ from sexton import wire
 from sexton.api.resources import batch
 from sexton.clock import ManualClock
 from sexton.domain.outcome import Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import forecast, plan, recurring_jobs
 from sexton.operations.recurring.admit import admit
@@ -453,6 +453,6 @@ async def _fire(api: Timed, *, minutes: float) -> None:
     """As the planner and the promoter do at that minute."""
     await api.at(minutes=minutes)
     async with api.database.transaction() as connection:
-        seen = await schedules.to_plan(connection, partitions=ALL, limit=10, now=after(minutes=minutes))
+        seen = await schedules.to_plan(connection, Scan(ALL, 10), now=after(minutes=minutes))
         await plan.write(connection, SCHEDULER, seen, now=after(minutes=minutes))
     await admit(api.database, SCHEDULER, ALL, limit=10, now=after(minutes=minutes))

@@ -29,6 +29,7 @@ from sexton.domain.schedule.rule import Schedule
 from sexton.errors import DataRefused
 from sexton.operations.cancel import end_schedule
 from sexton.operations.recurring import recurring_jobs
+from sexton.operations.versions import AtVersion
 from sexton.settings import Settings
 from sexton.store.work import declared, jobs
 from sexton.telemetry.events import EditsKept, EditsOverwritten, Event, ServiceFailed
@@ -376,7 +377,7 @@ async def edit(app: App, name: str, /, **changes: Any) -> None:
     async with (await app.database()).transaction() as connection:
         job = await shown(app, name)
         document = {"task": "tick", "name": name, "schedule": {"every": 3600.0}, "submitted_by": "ada", **changes}
-        await recurring_jobs.edit(connection, TESTER, job.id, document)
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job.id), document)
 
 
 async def test_an_edit_by_hand_stays_until_the_declaration_changes(app: App) -> None:

@@ -20,6 +20,7 @@ from sexton import InvalidSubmission, NotAllowedIn, NotFound, Retry
 from sexton.cli import main as cli
 from sexton.clock import Clock, ManualClock, SystemClock
 from sexton.domain.job import submission
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.subscription import Kind, subscription
 from sexton.domain.targets import HTTP_TASK, HttpTarget, SecretRef
 from sexton.handlers.context import Context
@@ -91,7 +92,7 @@ class House:
             await self.worker.enlist(connection)
         while True:
             async with self.database.connection() as connection:
-                await runs.promote(connection, partitions=range(64), limit=100, now=self.clock.database_now())
+                await runs.promote(connection, Scan(ALL, 100), now=self.clock.database_now())
             for intake in self.worker.intakes:
                 await intake.run_once()
             if not len(self.worker.held_runs):

@@ -11,6 +11,7 @@ import pytest
 from sexton.domain.job import submission
 from sexton.errors import SchemaMismatch
 from sexton.operations import definition_change, one_time_jobs
+from sexton.operations.versions import AtVersion
 from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.migrations import functions, ledger, steps
@@ -171,5 +172,7 @@ async def test_older_jobs_are_found_by_all_their_attributes(previous: Postgres) 
             (JobFilter(status="pending"), [plain, tagged]),
         ):
             assert [job.id for job in (await search.find_jobs(connection, chosen, limit=5)).rows] == expected
-        assert (await one_time_jobs.edit(connection, TESTER, tagged, definition_change.Changes(tags=("green",)))).version == 2
+        assert (
+            await one_time_jobs.edit(connection, TESTER, AtVersion(tagged), definition_change.Changes(tags=("green",)))
+        ).version == 2
         await one_time_jobs.pause(connection, TESTER, plain)

@@ -14,11 +14,13 @@ import pytest
 
 from sexton.domain.limit import standing_limit
 from sexton.domain.outcome import Released, Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
+from sexton.domain.schedule.backfill import BackfillSpec
 from sexton.operations import due, limits, one_time_jobs, replay
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import backfill, due_schedules, recurring_jobs
 from sexton.operations.recurring.admit import admit
+from sexton.operations.versions import AtVersion
 from sexton.store.sharing import parked_runs
 from sexton.store.work import dead_letters, runs
 from tests.callers import TESTER
@@ -81,7 +83,7 @@ async def test_a_schedule_that_is_edited_wakes_promoters(connection: Conn, rival
     job_id = await written(connection)
     async with listening(rival) as heard, connection.transaction():
         document = {"task": "a", "schedule": {"cron": "* * * * *"}}
-        await recurring_jobs.edit(connection, TESTER, job_id, document, now=NOW)
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id), document, now=NOW)
     assert heard == WOKEN_PROMOTER
 
 
@@ -103,12 +105,13 @@ async def test_the_end_of_a_pause_wakes_promoters(connection: Conn, rival: Conn)
 
 async def test_a_backfill_wakes_promoters(connection: Conn, rival: Conn) -> None:
     job_id = await written(connection, now=NOW - timedelta(hours=1), every="*/15 * * * *")
-    options: dict[str, Any] = {"from_at": NOW - timedelta(days=1), "fires": "all", "monotonic": lambda: 0.0, "now": NOW}
+    asked = BackfillSpec(NOW - timedelta(days=1), fires="all")
+    now: dict[str, Any] = {"monotonic": lambda: 0.0, "now": NOW}
     async with listening(rival) as heard, connection.transaction():
-        assert (await backfill.start(connection, TESTER, job_id, dry_run=True, **options)).fires
+        assert (await backfill.start(connection, TESTER, AtVersion(job_id), asked._replace(dry_run=True), **now)).fires
     assert heard == set()
     async with listening(rival) as heard, connection.transaction():
-        await backfill.start(connection, TESTER, job_id, **options)
+        await backfill.start(connection, TESTER, AtVersion(job_id), asked, **now)
     assert heard == WOKEN_PROMOTER
 
 
@@ -161,7 +164,7 @@ async def test_a_fire_that_replaces_another_wakes_its_worker(database: Postgres,
 async def test_what_is_promoted_wakes_the_workers_of_its_queue(connection: Conn, rival: Conn) -> None:
     await submit(connection, delay="1h", queue="mail")
     async with listening(rival) as heard:
-        await due.promote_runs(connection, SCHEDULER, ALL, limit=100, now=after(hours=1))
+        await due.promote_runs(connection, SCHEDULER, Scan(ALL, 100), now=after(hours=1))
     assert heard == {(READY, "mail")}
 
 
@@ -184,9 +187,9 @@ async def test_a_fire_that_is_planned_for_soon_wakes_promoters(connection: Conn,
     await written(connection, every="*/5 * * * * *")
     await connection.execute("DELETE FROM sexton.runs")
     await connection.execute("UPDATE sexton.jobs_recurring SET plan_cursor_at = NULL, plan_at = submitted_at")
-    options: dict[str, Any] = {"limit": 10, "announce_within_s": 3.0, "unforeseen": lambda _error: None}
+    options: dict[str, Any] = {"announce_within_s": 3.0, "unforeseen": lambda _error: None}
     async with listening(rival) as heard:
-        planned = await due_schedules.plan_fires(database, SCHEDULER, ALL, now=after(seconds=3), **options)
+        planned = await due_schedules.plan_fires(database, SCHEDULER, Scan(ALL, 10), now=after(seconds=3), **options)
     assert planned.planned.next_due_s is not None
     assert heard == WOKEN_PROMOTER
 

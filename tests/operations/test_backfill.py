@@ -11,7 +11,7 @@ import pytest
 
 from sexton.domain.fault import Invalid
 from sexton.domain.outcome import Outcome, Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.run import Previous
 from sexton.domain.schedule import backfill as domain
 from sexton.errors import NotAllowedIn, NotFound, VersionMismatch
@@ -22,6 +22,7 @@ from sexton.operations.explain import explain as explain_job
 from sexton.operations.recurring import backfill, recurring_jobs
 from sexton.operations.recurring import plan as planning
 from sexton.operations.recurring.admit import admit
+from sexton.operations.versions import AtVersion
 from sexton.store.sql import statements
 from sexton.store.work import dead_letters, jobs, schedules
 from tests.callers import TESTER
@@ -69,14 +70,21 @@ class World:
 
     async def plan(self, now: datetime) -> None:
         await planning.write(
-            self.connection, SCHEDULER, await schedules.to_plan(self.connection, partitions=ALL, limit=10, now=now), now=now
+            self.connection, SCHEDULER, await schedules.to_plan(self.connection, Scan(ALL, 10), now=now), now=now
         )
 
-    async def ask(self, from_at: datetime, until: datetime | None = None, *, now: datetime = NOW, **asked: Any) -> Backfill:
+    async def ask(
+        self,
+        from_at: datetime,
+        until: datetime | None = None,
+        *,
+        version: int | None = None,
+        now: datetime = NOW,
+        **asked: Any,
+    ) -> Backfill:
+        wanted, spec = AtVersion(self.job_id, version), domain.BackfillSpec(from_at, until, **asked)
         async with self.connection.transaction():
-            return await backfill.start(
-                self.connection, TESTER, self.job_id, from_at=from_at, until=until, monotonic=lambda: 0.0, now=now, **asked
-            )
+            return await backfill.start(self.connection, TESTER, wanted, spec, monotonic=lambda: 0.0, now=now)
 
     async def begin(self, now: datetime) -> list[Claimed]:
         await admit(self.database, SCHEDULER, ALL, limit=100, now=now)
@@ -156,7 +164,7 @@ async def test_two_calls_at_once_write_each_fire_once(world: World, rival: Conn)
     async def ask(connection: Conn) -> Backfill:
         async with connection.transaction():
             return await backfill.start(
-                connection, TESTER, world.job_id, from_at=at(3), until=at(6), monotonic=float, now=at(8, 10)
+                connection, TESTER, AtVersion(world.job_id), domain.BackfillSpec(at(3), at(6)), monotonic=float, now=at(8, 10)
             )
 
     async with world.connection.transaction():
@@ -231,7 +239,12 @@ async def test_a_search_that_takes_too_long_is_rejected(world: World) -> None:
     with pytest.raises(Invalid, match="split it"):
         async with world.connection.transaction():
             await backfill.start(
-                world.connection, TESTER, world.job_id, from_at=at(0), until=at(1), monotonic=lambda: next(ticks), now=at(3)
+                world.connection,
+                TESTER,
+                AtVersion(world.job_id),
+                domain.BackfillSpec(at(0), at(1)),
+                monotonic=lambda: next(ticks),
+                now=at(3),
             )
 
 
@@ -347,7 +360,7 @@ async def test_with_a_version_only_that_version_is_backfilled(world: World) -> N
     told = await world.ask(at(3), at(5), now=at(5, 10), dry_run=True)
     async with world.connection.transaction():
         await recurring_jobs.edit(
-            world.connection, TESTER, world.job_id, {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 11)
+            world.connection, TESTER, AtVersion(world.job_id), {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 11)
         )
     with pytest.raises(VersionMismatch):
         await world.ask(at(3), at(5), now=at(5, 12), version=told.version)
@@ -444,7 +457,9 @@ async def test_no_deadline_and_no_latest_start_counts_while_it_waits_its_turn_al
     bounds = "SELECT start_by, deadline_at, job_version FROM sexton.runs WHERE origin = 'backfill'"
     assert [tuple(row) for row in await world.connection.fetch(bounds)] == [(None, None, 1)] * 2
     async with world.connection.transaction():
-        await recurring_jobs.edit(world.connection, TESTER, world.job_id, {**document, "payload": {"n": 2}}, now=at(5, 11))
+        await recurring_jobs.edit(
+            world.connection, TESTER, AtVersion(world.job_id), {**document, "payload": {"n": 2}}, now=at(5, 11)
+        )
     assert [tuple(row) for row in await world.connection.fetch(bounds)] == [(None, None, 2)] * 2
 
 
@@ -455,7 +470,7 @@ async def test_an_edit_leaves_a_backfill_one_at_a_time(world: World) -> None:
     await world.ask(at(3), at(5), now=at(5, 10))
     async with world.connection.transaction():
         document = {"task": "a", "schedule": HOURLY, "recurrence": recurrence, "payload": {"n": 2}}
-        await recurring_jobs.edit(world.connection, TESTER, world.job_id, document, now=at(5, 11))
+        await recurring_jobs.edit(world.connection, TESTER, AtVersion(world.job_id), document, now=at(5, 11))
     rows = await world.connection.fetch("SELECT DISTINCT overlap FROM sexton.runs WHERE origin = 'backfill'")
     assert [row["overlap"] for row in rows] == [1]
 
@@ -469,7 +484,7 @@ async def test_another_rule_and_a_pause_leave_the_backfill(world: World) -> None
     assert waiting == {at(3): "waiting", at(4): "waiting"}
     async with world.connection.transaction():
         await recurring_jobs.edit(
-            world.connection, TESTER, world.job_id, {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 9)
+            world.connection, TESTER, AtVersion(world.job_id), {"task": "a", "schedule": {"cron": "30 * * * *"}}, now=at(5, 9)
         )
     assert await world.runs() == waiting
     async with world.connection.transaction():

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from sexton.domain.outcome import Cancelled, Snoozed, Succeeded
+from sexton.domain.partition import ALL, Scan
 from sexton.errors import NotAllowedIn, NotFound
 from sexton.operations import cancel, replay
 from sexton.operations.cancel import cancel as cancel_job
@@ -43,7 +44,7 @@ async def test_a_pending_job_never_runs(connection: Conn, delay: str) -> None:
     worker_id = await enlist(connection)
     job_id = await submit(connection, delay=delay)
     assert await _cancel(connection, job_id) == cancel.Cancellation(1, 0)
-    await runs.promote(connection, partitions=range(64), limit=10, now=after(hours=2))
+    await runs.promote(connection, Scan(ALL, 10), now=after(hours=2))
     assert await claim(connection, worker_id, now=after(hours=2)) == []
     shown = await jobs.show(connection, job_id)
     assert (shown.status, shown.ended_at) == ("cancelled", after(seconds=1))
@@ -165,7 +166,7 @@ async def test_a_promotion_that_meets_a_cancel_changes_nothing(connection: Conn,
     job_id = await submit(connection, delay="1s")
     async with connection.transaction():
         await cancel_job(connection, TESTER, job_id, now=NOW)
-        promoted = await runs.promote(rival, partitions=range(64), limit=10, now=after(hours=1))
+        promoted = await runs.promote(rival, Scan(ALL, 10), now=after(hours=1))
     assert promoted.promoted_count == 0
 
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from sexton.domain.outcome import Lost, Snoozed, Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.errors import NotFound
 from sexton.operations import one_time_jobs, replay
 from sexton.operations.caller import SCHEDULER, Caller
@@ -46,7 +46,7 @@ async def node(connection: Conn, now: datetime = NOW) -> None:
 
 
 async def plan(connection: Conn, now: datetime) -> None:
-    await planning.write(connection, SCHEDULER, await schedules.to_plan(connection, partitions=ALL, limit=10, now=now), now=now)
+    await planning.write(connection, SCHEDULER, await schedules.to_plan(connection, Scan(ALL, 10), now=now), now=now)
 
 
 async def told(connection: Conn, job_id: UUID, now: datetime) -> tuple[str, dict[str, Link]]:
@@ -80,7 +80,7 @@ async def test_a_one_time_job_is_followed_from_its_wait_to_its_end(connection: C
     answer, links = await told(connection, job_id, after(hours=3))
     assert (answer, links["scheduler"].evidence["leader"]) == ("No worker is alive.", "n1")
 
-    await runs.promote(connection, partitions=ALL, limit=10, now=after(hours=3))
+    await runs.promote(connection, Scan(ALL, 10), now=after(hours=3))
     assert (await told(connection, job_id, after(hours=3)))[0] == "No worker is alive."
     await enlist(connection, queues=["mail"], now=after(hours=3))
     assert (await told(connection, job_id, after(hours=3)))[0] == "No live worker serves the queue 'default'."

@@ -14,12 +14,14 @@ from sexton.domain.job import Unique
 from sexton.domain.job_options import IN_POLICY
 from sexton.domain.limit import Limit, limit
 from sexton.domain.outcome import Missed, Succeeded
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.retry import Retry
 from sexton.errors import Contention, NotAllowedIn, NotFound, VersionMismatch
 from sexton.operations import one_time_jobs, replay
 from sexton.operations.caller import Caller
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.definition_change import Changes
+from sexton.operations.versions import AtVersion
 from sexton.store.fleet import workers
 from sexton.store.views import search
 from sexton.store.views.search import JobFilter
@@ -52,7 +54,7 @@ async def _edit(connection: Conn, job_id: UUID, version: int | None = None, **fi
     policy = {key: fields.pop(key) for key in IN_POLICY.values() if key in fields}
     async with connection.transaction():
         changes = Changes(policy=policy, **fields)
-        return await one_time_jobs.edit(connection, Caller("ada"), job_id, changes, version=version, now=NOW)
+        return await one_time_jobs.edit(connection, Caller("ada"), AtVersion(job_id, version), changes, now=NOW)
 
 
 async def _pause(connection: Conn, job_id: UUID, note: str | None = None) -> jobs.JobView:
@@ -75,7 +77,7 @@ async def _release(connection: Conn) -> None:
 
 
 async def _promote(connection: Conn, **span: float) -> int:
-    return (await runs.promote(connection, partitions=range(64), limit=100, now=after(**span))).promoted_count
+    return (await runs.promote(connection, Scan(ALL, 100), now=after(**span))).promoted_count
 
 
 # Edit.
@@ -290,7 +292,7 @@ async def test_two_edits_at_once_are_two_versions(connection: Conn, rival: Conn)
     job_id = await submit(connection, delay="1h", name="a", tags=["red"])
     first = rival.transaction()
     await first.start()
-    await one_time_jobs.edit(rival, TESTER, job_id, Changes(name="b", tags=("blue",)), now=NOW)
+    await one_time_jobs.edit(rival, TESTER, AtVersion(job_id), Changes(name="b", tags=("blue",)), now=NOW)
     work = await blocked_task(rival, connection, _edit(connection, job_id, lane=0, tags=("red", "green")))
     await first.commit()
     shown = await work

@@ -11,7 +11,7 @@ import pytest
 
 from sexton.clock import ManualClock
 from sexton.domain.outcome import Outcome, Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.operations import replay
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.cancel import cancel as cancel_job
@@ -106,7 +106,7 @@ async def test_a_success_counts_even_if_no_planner_ran_in_between(world: World) 
     await world.write(pause_after=2)
     for minutes, outcome in ((10, BROKEN), (10, Succeeded()), (10, BROKEN)):
         world.clock.move(after(minutes=minutes) - NOW)
-        seen = await schedules.to_plan(world.connection, partitions=ALL, limit=10, now=world.now)
+        seen = await schedules.to_plan(world.connection, Scan(ALL, 10), now=world.now)
         await plan.write(world.connection, SCHEDULER, seen, now=world.now)
         await world.end(outcome)
     assert await world.connection.fetchval("SELECT count(*) FROM sexton.failures") == 2

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.schedule.zone import Dst, Walls, instants, wall_of
 from sexton.errors import DatabaseUnavailable
 from sexton.operations.caller import SCHEDULER
@@ -150,7 +150,7 @@ async def test_wall_times_that_were_recorded_as_missed_do_not_run_an_hour_later(
     rig.move(45 * 60)
     async with rig.database.transaction() as connection:  # as the planner does, before a scheduler takes back minute 10
         with using(OLD):
-            seen = await schedules.to_plan(connection, partitions=ALL, limit=1, now=table.now)
+            seen = await schedules.to_plan(connection, Scan(ALL, 1), now=table.now)
             assert (await plan.write(connection, SCHEDULER, seen, now=table.now)).missed_count == 3
     await follow(rig)
     with using(NEW):

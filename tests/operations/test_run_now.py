@@ -16,6 +16,7 @@ from sexton.operations.caller import SCHEDULER
 from sexton.operations.explain import explain
 from sexton.operations.recurring import recurring_jobs
 from sexton.operations.recurring.admit import admit
+from sexton.operations.versions import AtVersion
 from sexton.store.sharing import parked_runs
 from sexton.store.work import dead_letters, jobs, run_payloads
 from tests.callers import TESTER
@@ -76,7 +77,7 @@ async def test_every_attempt_has_it_even_if_the_job_changes(database: Postgres, 
     first = await begun(database, connection, worker_id)
     await finish(connection, first.lease, Released("drain"))
     async with connection.transaction():
-        await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 3}), now=NOW)
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id), document(payload={"n": 3}), now=NOW)
     (second,) = await claim(connection, worker_id)
     assert (second.job_version, plain(second.payload_json), second.lease.policy.max_lost) == (1, {"n": 2}, 7)
 
@@ -85,7 +86,7 @@ async def test_an_edit_before_it_starts_does_not_change_its_payload(database: Po
     job_id, worker_id = await write(connection), await enlist(connection)
     await fire(connection, job_id, {"n": 2})
     async with connection.transaction():
-        await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 3}), now=NOW)
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id), document(payload={"n": 3}), now=NOW)
     claimed = await begun(database, connection, worker_id)
     assert (claimed.job_version, plain(claimed.payload_json)) == (2, {"n": 2})
 
@@ -112,7 +113,7 @@ async def test_a_dead_letter_contains_the_payload_of_the_executed_version(databa
     await fire(connection, job_id)
     claimed = await begun(database, connection, worker_id)
     async with connection.transaction():
-        await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 3}), now=NOW)
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id), document(payload={"n": 3}), now=NOW)
     await finish(connection, claimed.lease, BROKEN)
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
     assert (letter.job_version, plain(letter.payload_json)) == (1, {"n": 1})
@@ -166,7 +167,7 @@ async def test_an_edit_leaves_it_under_the_limit_of_its_own_payload(connection: 
     job_id = await write(connection, limit=limit)
     await fire(connection, job_id, {"n": 2})
     async with connection.transaction():
-        await recurring_jobs.edit(connection, TESTER, job_id, document(limit=limit, tags=["x"]), now=NOW)
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id), document(limit=limit, tags=["x"]), now=NOW)
     (row,) = await connection.fetch("SELECT limit_key, job_version FROM sexton.runs WHERE origin = 'now'")
     assert tuple(row) == ("account:2", 2)
 
@@ -183,7 +184,7 @@ async def test_a_replay_is_under_the_limit_of_its_own_version(database: Postgres
     (letter,) = await dead_letters.find(connection, dead_letters.Filter())
     new = document(payload={"customer": 3}, limit={"key": "customer:{payload.customer}", "running": 1})
     async with connection.transaction():
-        await recurring_jobs.edit(connection, TESTER, job_id, new, now=NOW)
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id), new, now=NOW)
     assert len(await replay.replay(connection, TESTER, [letter.id], now=NOW)) == 1
     (row,) = await connection.fetch("SELECT limit_key, job_version FROM sexton.runs WHERE origin = 'replay'")
     assert tuple(row) == ("account:1", 1)

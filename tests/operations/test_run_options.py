@@ -11,10 +11,12 @@ import pytest
 
 from sexton.domain.outcome import Succeeded
 from sexton.domain.partition import ALL
+from sexton.domain.schedule.backfill import BackfillSpec
 from sexton.operations import replay
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import backfill, recurring_jobs
 from sexton.operations.recurring.admit import admit
+from sexton.operations.versions import AtVersion
 from sexton.store.sharing import parked_runs
 from sexton.store.work import dead_letters
 from tests.callers import TESTER
@@ -84,7 +86,12 @@ async def test_a_backfilled_run(connection: Conn) -> None:
     job_id = await written(connection, ago=timedelta(hours=2))
     async with connection.transaction():
         await backfill.start(
-            connection, TESTER, job_id, from_at=NOW - timedelta(days=1), fires="all", monotonic=lambda: 0.0, now=NOW
+            connection,
+            TESTER,
+            AtVersion(job_id),
+            BackfillSpec(NOW - timedelta(days=1), fires="all"),
+            monotonic=lambda: 0.0,
+            now=NOW,
         )
     run = await the_run(connection, "backfill")
     assert of_its_job(run) == EXPECTED
@@ -140,7 +147,7 @@ async def test_an_edit_does_not_change_a_replay(database: Postgres, connection: 
     before = await the_run(connection, "replay")
     changed = document(queue="slow", lane=3, timeout_s=99, at_most_once=False, payload={"n": 2}, policy={"lease_s": 9})
     async with connection.transaction():
-        await recurring_jobs.edit(connection, TESTER, job_id, changed, now=after(hours=1))
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id), changed, now=after(hours=1))
     assert await the_run(connection, "replay") == before
     planned = await the_run(connection, "schedule")
     assert (planned["job_version"], planned["queue"], planned["limit_key"]) == (2, "slow", "account:2")

@@ -15,6 +15,7 @@ import pytest
 
 from sexton.domain import partition, run
 from sexton.domain.outcome import Succeeded
+from sexton.domain.partition import Scan
 from sexton.domain.sharing import QueueSettings
 from sexton.errors import Contention
 from sexton.operations import due, queues
@@ -94,7 +95,7 @@ async def test_one_statement_plans_all_unlocked_schedules_and_names_the_locked_o
     table, locked, others = await write_three(rig)
     rig.move(15 * 60)
     async with rig.database.connection() as connection, holding(SCHEDULE, locked):
-        seen = await schedules.to_plan(connection, partitions=partition.ALL, limit=10, now=table.now)
+        seen = await schedules.to_plan(connection, Scan(partition.ALL, 10), now=table.now)
         done = await plan.write(connection, SCHEDULER, seen, now=table.now)
     assert (set(done.ids), done.locked) == (others, [locked])
 

@@ -101,7 +101,7 @@ async def test_without_the_compare_and_set_an_executed_fire_is_planned_again(rig
         await table.write()
         rig.move(14 * 60 + 50)
         async with rig.database.connection() as connection:
-            seen = await schedules.to_plan(connection, partitions=partition.ALL, limit=10, now=table.now)
+            seen = await schedules.to_plan(connection, partition.Scan(partition.ALL, 10), now=table.now)
             await table.schedule()
             for wait_s in (10, 15 * 60):
                 rig.move(wait_s)
@@ -140,7 +140,7 @@ async def test_a_plan_of_an_old_version_is_not_written(rig: Rig) -> None:
     job_id = await table.write()
     rig.move(14.9 * 60)
     async with rig.database.connection() as connection:
-        seen = await schedules.to_plan(connection, partitions=partition.ALL, limit=10, now=table.now)
+        seen = await schedules.to_plan(connection, partition.Scan(partition.ALL, 10), now=table.now)
         assert [one.id for one in seen] == [job_id]
         await table.edit(job_id, schedule={"cron": "0 * * * *"})
         assert (await plan.write(connection, SCHEDULER, seen, now=table.now)).ids == []
@@ -162,7 +162,7 @@ async def test_an_edit_that_keeps_the_cursor_still_rejects_an_old_plan(
     rig.move(15 * 60)
     await table.work()
     async with rig.database.connection() as connection:
-        seen = await schedules.to_plan(connection, partitions=partition.ALL, limit=10, now=table.now)
+        seen = await schedules.to_plan(connection, partition.Scan(partition.ALL, 10), now=table.now)
         locked = await schedules.lock(connection, job_id)
         await schedules.revise(connection, job_id, document(), now=table.now)
         edited = await schedules.lock(connection, job_id)
@@ -196,7 +196,7 @@ async def test_a_plan_from_before_a_pause_or_a_cancel_is_not_written(rig: Rig, c
     job_id = await table.write()
     rig.move(14.9 * 60)
     async with rig.database.connection() as connection:
-        seen = await schedules.to_plan(connection, partitions=partition.ALL, limit=10, now=table.now)
+        seen = await schedules.to_plan(connection, partition.Scan(partition.ALL, 10), now=table.now)
         await (table.pause(job_id) if change == "pause" else rig.cancel(job_id))
         assert (await plan.write(connection, SCHEDULER, seen, now=table.now)).ids == []
     assert await table.live(job_id) == []
@@ -240,7 +240,7 @@ async def test_a_rule_that_was_corrected_in_the_meantime_is_not_ended(rig: Rig) 
     table = Timetable(rig)
     async with rig.database.connection() as connection:
         (written,) = await schedules.submit(connection, [document(schedule={"cron": "61 * * * *"})], now=NOW)
-        seen = await schedules.to_plan(connection, partitions=partition.ALL, limit=10, now=NOW)
+        seen = await schedules.to_plan(connection, partition.Scan(partition.ALL, 10), now=NOW)
         await table.edit(written.id)
         await plan.write(connection, SCHEDULER, seen, now=NOW)
     assert (await table.show(written.id)).status == "pending"

@@ -15,6 +15,7 @@ from sexton.errors import KeyReused, NotAllowedIn
 from sexton.operations import definition_change, one_time_jobs, replay
 from sexton.operations.caller import Caller
 from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.versions import AtVersion
 from sexton.store.work import dead_letters, jobs
 
 from .actors import EAGER, EFFECT, NEVER_S, NEWER, PLAIN, POISON, QUEUES, Action, Actor
@@ -168,4 +169,4 @@ class ClientActor(Actor):
             lane=rng.randint(0, 3),
             delay_s=msgspec.UNSET if rng.random() < 0.5 else rng.uniform(0, 5),
         )
-        await one_time_jobs.edit(connection, CLIENT, job_id, changes, now=self._world.clock.database_now())
+        await one_time_jobs.edit(connection, CLIENT, AtVersion(job_id), changes, now=self._world.clock.database_now())

@@ -20,6 +20,7 @@ from sexton.errors import NotAllowedIn
 from sexton.operations.caller import Caller
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.recurring import recurring_jobs
+from sexton.operations.versions import AtVersion
 from sexton.store.work.jobs import JobView
 
 from . import zone_update
@@ -162,7 +163,7 @@ class ScheduleClientActor(Actor):
         if rng.random() < 0.3:
             recurrence = Recurrence(overlap=_overlap(rng))
         edited = document(job, rule, Recurrence() if recurrence is None else recurrence)  # type: ignore[arg-type]
-        return await recurring_jobs.edit(connection, caller, job_id, edited, now=now)
+        return await recurring_jobs.edit(connection, caller, AtVersion(job_id), edited, now=now)
 
     async def _pause(self, connection: Connection, caller: Caller, job_id: UUID, *, now: datetime) -> JobView:
         """Every pause ends by itself, so that the simulation can end."""

@@ -13,6 +13,7 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Lost, Released, Snoozed, Succeeded
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.retry import Retry
 from sexton.store.fleet import workers
 from sexton.store.work import runs
@@ -121,7 +122,7 @@ async def test_waiting_runs_are_not_claimed_before_they_are_promoted(connection:
     worker_id = await enlist(connection)
     job_id = await submit(connection, delay="1s")
     assert await claim(connection, worker_id, now=after(hours=1)) == []
-    promoted = await runs.promote(connection, partitions=range(64), limit=10, now=after(seconds=1))
+    promoted = await runs.promote(connection, Scan(ALL, 10), now=after(seconds=1))
     assert (promoted.promoted_count, promoted.queues, promoted.next_due_s) == (1, ["default"], None)
     assert await _claimed_ids(connection, worker_id, now=after(seconds=1)) == [job_id]
 
@@ -197,7 +198,7 @@ async def test_a_latest_start_binds_the_first_start_only(connection: Conn, outco
     (claimed,) = await claim(connection, worker_id)
     await finish(connection, claimed.lease, outcome, started_s=0.0, took_s=1.0)  # type: ignore[arg-type]
     much_later = after(hours=1)
-    await runs.promote(connection, partitions=range(64), limit=10, now=much_later)
+    await runs.promote(connection, Scan(ALL, 10), now=much_later)
     assert await runs.expired(connection, limit=10, now=much_later) == []
     assert await _claimed_ids(connection, worker_id, now=much_later) == [job_id]
 
@@ -326,11 +327,11 @@ async def test_promotion_takes_only_what_is_due_in_its_partitions_up_to_its_limi
     partition_of = {row["job_id"]: row["partition"] for row in rows}
     assert all(partition_of[job_id] == job_id.int & 63 for job_id in ids)
     due = [job_id for job_id in ids[:50] if partition_of[job_id] < 32]
-    promoted = await runs.promote(connection, partitions=range(32), limit=5, now=after(seconds=50))
+    promoted = await runs.promote(connection, Scan(range(32), 5), now=after(seconds=50))
     assert promoted.promoted_count == 5
     ready = await connection.fetch("SELECT job_id FROM sexton.runs WHERE state = 'ready' ORDER BY due_at")
     assert [row["job_id"] for row in ready] == due[:5]
-    rest = await runs.promote(connection, partitions=range(32), limit=1000, now=after(seconds=50))
+    rest = await runs.promote(connection, Scan(range(32), 1000), now=after(seconds=50))
     assert rest.promoted_count == len(due) - 5
     expected_next = next(n for n, job_id in enumerate(ids[50:], 51) if partition_of[job_id] < 32)
     assert rest.next_due_s == pytest.approx(expected_next - 50)
@@ -341,7 +342,7 @@ async def test_a_helper_promotes_only_what_is_long_overdue(connection: Conn) -> 
     partition."""
     await submit(connection, delay="10s")
     for elapsed_s, count in ((11.9, 0), (12.0, 1)):
-        promoted = await runs.promote(connection, partitions=range(64), limit=10, overdue_s=2.0, now=after(seconds=elapsed_s))
+        promoted = await runs.promote(connection, Scan(ALL, 10, 2.0), now=after(seconds=elapsed_s))
         assert promoted.promoted_count == count
 
 
@@ -350,8 +351,8 @@ async def test_two_promoters_at_once_promote_each_run_once(connection: Conn, riv
     await submit_many(connection, [submission("a", {}, delay="1s")] * 10)
     await rival.execute("SET lock_timeout = '100ms'")
     async with connection.transaction():
-        first = await runs.promote(connection, partitions=range(64), limit=6, now=after(seconds=1))
-        second = await runs.promote(rival, partitions=range(64), limit=100, now=after(seconds=1))
+        first = await runs.promote(connection, Scan(ALL, 6), now=after(seconds=1))
+        second = await runs.promote(rival, Scan(ALL, 100), now=after(seconds=1))
     assert (first.promoted_count, second.promoted_count) == (6, 4)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
+from sexton.domain.partition import ALL, Scan
 from sexton.errors import Contention, DatabaseRefused, DatabaseUnavailable, DataRefused, KeyReused
 from sexton.store.database import SHARED, Postgres, is_direct
 from sexton.store.fleet import workers
@@ -266,7 +267,7 @@ async def test_a_job_runs_through_a_pooler_from_submission_to_end(pooled: Postgr
             assert await finish(inside, claimed.lease, Succeeded(), key=f"k{number}") is not None
         async with pooled.transaction() as inside:
             assert await status(inside, job_id) == "completed"
-            await runs.promote(inside, partitions=range(64), limit=10, now=NOW)
+            await runs.promote(inside, Scan(ALL, 10), now=NOW)
 
     await asyncio.gather(*(life(number) for number in range(8)))
 

@@ -17,6 +17,7 @@ import pytest
 from sexton.domain import run
 from sexton.domain.job import submission
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut, status_of
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.retry import Retry
 from sexton.operations import cancel
 from sexton.operations.cancel import cancel as cancel_job
@@ -526,7 +527,7 @@ async def test_a_completion_by_the_new_job_of_a_key_does_not_stop_its_former_job
     await submit(connection, key="k", payload={"n": 2}, now=after(hours=2))
     (heir,) = await claim(connection, worker_id, now=after(hours=2))
     await finish(connection, heir.lease, Succeeded(), now=after(hours=2), key="k")
-    await runs.promote(connection, partitions=range(64), limit=10, now=after(hours=3))
+    await runs.promote(connection, Scan(ALL, 10), now=after(hours=3))
     (claimed,) = await claim(connection, worker_id, now=after(hours=3))
     assert (claimed.lease.job_id, claimed.completed_by) == (first, None)
 

@@ -15,6 +15,7 @@ import pytest
 from sexton.domain.job import Lane, submission
 from sexton.domain.limit import standing_limit
 from sexton.domain.outcome import Lost, Released, Succeeded
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.retry import Retry
 from sexton.domain.run import report
 from sexton.errors import LimitExceeded, SextonError
@@ -274,7 +275,7 @@ async def test_an_ordered_key_runs_one_at_a_time_by_due_time_including_retries(c
     first = await submit(connection, limit=IN_ORDER, run_at=after(seconds=1), priority="low")
     second = await submit(connection, limit=IN_ORDER, run_at=after(seconds=2), priority="critical")
     now = after(seconds=5)
-    await runs.promote(connection, partitions=range(64), limit=100, now=now)
+    await runs.promote(connection, Scan(ALL, 100), now=now)
     (run,) = await _take(connection, worker_id, now=now)
     assert run.lease.job_id == first
     assert await _take(connection, worker_id, now=now) == []
@@ -282,7 +283,7 @@ async def test_an_ordered_key_runs_one_at_a_time_by_due_time_including_retries(c
     await finish(connection, run.lease, FLAKY, now=now)
     assert await _take(connection, worker_id, now=now) == [], "the first waits for its next attempt, and the others behind it"
     now = after(minutes=5)
-    await runs.promote(connection, partitions=range(64), limit=100, now=now)
+    await runs.promote(connection, Scan(ALL, 100), now=now)
     (run,) = await _take(connection, worker_id, now=now)
     assert (run.lease.job_id, run.lease.attempt) == (first, 2)
     await finish(connection, run.lease, Succeeded(), now=now)
@@ -306,7 +307,7 @@ async def test_a_key_that_becomes_ordered_runs_one_at_a_time_though_several_held
     await finish(connection, taken[2].lease, Released("draining"))
     assert await _held(connection, "acme") == 1
     now = after(hours=1)
-    await runs.promote(connection, partitions=range(64), limit=100, now=now)
+    await runs.promote(connection, Scan(ALL, 100), now=now)
     count = 0
     while taken := await _take(connection, worker_id, now=now):
         (run,) = taken
@@ -324,7 +325,7 @@ async def test_an_ordered_key_waits_for_a_run_that_is_due_earlier_and_not_promot
     await connection.fetch("UPDATE sexton.runs SET state = 'ready' WHERE id = $1", second)  # as its own scheduler would
     assert await _states(connection, [first, second]) == ["waiting", "parked"]
     assert await _take(connection, worker_id, now=now) == []
-    await runs.promote(connection, partitions=range(64), limit=100, now=now)
+    await runs.promote(connection, Scan(ALL, 100), now=now)
     (run,) = await _take(connection, worker_id, now=now)
     assert run.lease.job_id == first
 
@@ -393,7 +394,7 @@ async def _held_back_between_two_tries(connection: Connection) -> tuple[UUID, UU
     (run,) = await _take(connection, worker_id)
     await finish(connection, run.lease, FLAKY)
     now = after(seconds=5)
-    await runs.promote(connection, partitions=range(64), limit=100, now=now)
+    await runs.promote(connection, Scan(ALL, 100), now=now)
     assert await _take(connection, worker_id, now=now) == []
     assert await _states(connection, [first, second]) == ["parked", "parked"]
     return worker_id, first, second

@@ -17,7 +17,7 @@ import pytest_asyncio
 from sexton.domain import run
 from sexton.domain.job import Unique, submission
 from sexton.domain.outcome import Snoozed, Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.signed_lease import SignedLease
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.fleet import remote_workers, workers
@@ -87,7 +87,7 @@ async def test_a_promotion_with_nothing_due_is_one_probe(deep: Conn) -> None:
     """B10, B12: the B-tree is the timer."""
 
     async def work() -> None:
-        done = await runs.promote(deep, partitions=ALL, limit=1000, now=NOW)
+        done = await runs.promote(deep, Scan(ALL, 1000), now=NOW)
         assert (done.promoted_count, done.to_decide) == (0, False)
         assert done.next_due_s is not None
         assert done.next_due_s > 80_000
@@ -157,7 +157,7 @@ async def test_a_promotion_reads_what_is_due(deep: Conn, partitions: Any) -> Non
     share = len(partitions) / len(ALL)
 
     async def work() -> None:
-        done = await runs.promote(deep, partitions=partitions, limit=500, now=TOMORROW + timedelta(seconds=3))
+        done = await runs.promote(deep, Scan(partitions, 500), now=TOMORROW + timedelta(seconds=3))
         assert done.promoted_count == 500
 
     read = await touched(deep, work)
@@ -206,8 +206,8 @@ async def test_the_planner_finds_due_schedules_by_its_index(deep: Conn) -> None:
 
     async def work() -> None:
         assert (await schedules.recall(deep, partitions=ALL, limit=1000, now=NOW)).recalled_count == 0
-        assert await schedules.to_plan(deep, partitions=ALL, limit=100, now=NOW) == []
-        assert len(await schedules.to_plan(deep, partitions=ALL, limit=100, now=after(days=6.5))) == 100
+        assert await schedules.to_plan(deep, Scan(ALL, 100), now=NOW) == []
+        assert len(await schedules.to_plan(deep, Scan(ALL, 100), now=after(days=6.5))) == 100
         assert (await schedules.repair(deep, now=NOW)).forgotten == []
 
     read = await touched(deep, work)

@@ -13,6 +13,7 @@ import pytest
 
 from sexton.domain.partition import ALL
 from sexton.operations.recurring import recurring_jobs
+from sexton.operations.versions import AtVersion
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
 from sexton.store.work import schedules
@@ -146,7 +147,7 @@ async def test_one_job_among_many_costs_the_same_as_alone(as_service: Conn, step
             seen = await schedules.to_plan_now(as_service, [written.id], now=now)
             assert len(seen) == 1
         case "edit":
-            await recurring_jobs.edit(as_service, TESTER, written.id, {**document, "payload": {"n": 2}}, now=now)
+            await recurring_jobs.edit(as_service, TESTER, AtVersion(written.id), {**document, "payload": {"n": 2}}, now=now)
         case _:
             await recurring_jobs.pause(as_service, TESTER, written.id, now=now)
     assert await _rows_read(as_service) - before < 60

@@ -10,13 +10,14 @@ from uuid import UUID
 import pytest
 
 from sexton.domain.outcome import Released, Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.errors import NotAllowedIn, VersionMismatch
 from sexton.operations.caller import SCHEDULER, Caller
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.recurring import plan as planning
 from sexton.operations.recurring import recurring_jobs
 from sexton.operations.recurring.recurring_jobs import Pause
+from sexton.operations.versions import AtVersion
 from sexton.store.work import declared, jobs, runs, schedules
 from tests.callers import TESTER
 from tests.store.support import FLAKY, claim, enlist, finish
@@ -49,7 +50,7 @@ async def fires(connection: Conn, job_id: UUID) -> list[tuple[str, datetime]]:
 
 
 async def plan(connection: Conn, now: datetime) -> planning.Planned:
-    seen = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
+    seen = await schedules.to_plan(connection, Scan(ALL, 100), now=now)
     return await planning.write(connection, SCHEDULER, seen, now=now)
 
 
@@ -74,8 +75,8 @@ async def test_only_one_of_two_planners_moves_the_cursor(connection: Conn) -> No
     """Rule "plan by compare-and-set"."""
     job_id = await write(connection)
     now = after(minutes=15)
-    seen = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
-    again = await schedules.to_plan(connection, partitions=ALL, limit=100, now=now)
+    seen = await schedules.to_plan(connection, Scan(ALL, 100), now=now)
+    again = await schedules.to_plan(connection, Scan(ALL, 100), now=now)
     assert (await planning.write(connection, SCHEDULER, seen, now=now)).ids == [job_id]
     assert (await planning.write(connection, SCHEDULER, again, now=now)).ids == []
     assert len(await fires(connection, job_id)) == 2
@@ -208,8 +209,10 @@ async def test_an_edit_takes_effect_on_the_next_fire_and_needs_the_current_versi
     """A7."""
     job_id = await write(connection)
     with pytest.raises(VersionMismatch):
-        await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 2}), version=7, now=NOON)
-    shown = await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 2}), version=1, now=after(minutes=1))
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id, 7), document(payload={"n": 2}), now=NOON)
+    shown = await recurring_jobs.edit(
+        connection, TESTER, AtVersion(job_id, 1), document(payload={"n": 2}), now=after(minutes=1)
+    )
     assert (shown.version, shown.payload_json, shown.next_fire_at) == (2, '{"n": 2}', after(minutes=15))
     assert await fires(connection, job_id) == [("waiting", after(minutes=15))]
 
@@ -219,7 +222,9 @@ async def test_an_edit_notes_up_to_which_fire_the_rule_before_has_planned(connec
     The new rule plans from there."""
     job_id = await write(connection)
     await connection.execute("DELETE FROM sexton.runs")
-    await recurring_jobs.edit(connection, TESTER, job_id, document(schedule={"cron": "*/20 * * * *"}), now=after(hours=2))
+    await recurring_jobs.edit(
+        connection, TESTER, AtVersion(job_id), document(schedule={"cron": "*/20 * * * *"}), now=after(hours=2)
+    )
     assert await connection.fetchval("SELECT fire_at FROM sexton.job_versions") == after(hours=2)
 
 
@@ -252,7 +257,7 @@ async def promote(connection: Conn, now: datetime) -> int:
 async def test_the_plain_promotion_ignores_first_starts_of_recurring_jobs(connection: Conn) -> None:
     """Rule "lock, then decide": admission decides about them under a lock."""
     job_id = await write(connection)
-    done = await runs.promote(connection, partitions=ALL, limit=100, now=after(minutes=15))
+    done = await runs.promote(connection, Scan(ALL, 100), now=after(minutes=15))
     assert (done.promoted_count, done.to_decide) == (0, True)
     assert await promote(connection, after(minutes=15)) == 1
     assert (await fires(connection, job_id))[0] == ("ready", after(minutes=15))
@@ -288,7 +293,7 @@ async def test_every_attempt_of_a_run_is_of_the_version_it_was_planned_for(conne
     (first,) = await claim(connection, worker_id, now=after(minutes=15))
     await finish(connection, first.lease, Released("drain"), now=after(minutes=15))
     async with connection.transaction():
-        await recurring_jobs.edit(connection, TESTER, job_id, document(payload={"n": 2}), now=after(minutes=15))
+        await recurring_jobs.edit(connection, TESTER, AtVersion(job_id), document(payload={"n": 2}), now=after(minutes=15))
     (second,) = await claim(connection, worker_id, now=after(minutes=15))
     assert (second.job_version, second.payload_json) == (1, '{"n": 1}')
     await finish(connection, second.lease, Succeeded(), now=after(minutes=16))

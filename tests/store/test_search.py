@@ -15,10 +15,12 @@ import pytest
 
 from sexton.domain.job import submission
 from sexton.domain.outcome import Succeeded
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.retry import Retry
 from sexton.errors import NotFound
 from sexton.operations import definition_change, one_time_jobs
 from sexton.operations.cancel import cancel as cancel_job
+from sexton.operations.versions import AtVersion
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
 from sexton.store.uuid7 import RECURRING, floor, instant, is_recurring
@@ -263,7 +265,7 @@ async def test_tags_and_versions_are_deleted_with_their_jobs(connection: Conn, d
     """D5: nothing invisible keeps growing."""
     old = await submit(connection, tags=["red"])
     async with connection.transaction():
-        await one_time_jobs.edit(connection, TESTER, old, definition_change.Changes(name="x"), now=NOW)
+        await one_time_jobs.edit(connection, TESTER, AtVersion(old), definition_change.Changes(name="x"), now=NOW)
         await cancel_job(connection, TESTER, old, now=NOW)
     new = await submit(connection, tags=["red"], now=after(days=14))
     for parent in ("executions", "endings", "jobs"):
@@ -282,7 +284,7 @@ async def test_the_newest_try_is_shown_with_its_job(connection: Conn) -> None:
     job_id = await submit(connection, delay="5s")
     assert (await jobs.show(connection, job_id)).last_execution is None
 
-    await runs.promote(connection, partitions=range(64), limit=10, now=after(seconds=5))
+    await runs.promote(connection, Scan(ALL, 10), now=after(seconds=5))
     (claimed,) = await claim(connection, worker_id, now=after(seconds=5))
     await runs.tell(connection, worker_id, [{"run_id": str(job_id), "token": 1, "progress": {"pct": 5}, "output": "so far"}])
     running = (await jobs.show(connection, job_id)).last_execution
@@ -296,7 +298,7 @@ async def test_the_newest_try_is_shown_with_its_job(connection: Conn) -> None:
     assert (shown.status, shown.attempt, shown.last_execution.status) == ("pending", 1, "failed")
     assert shown.last_execution.error is not None
 
-    await runs.promote(connection, partitions=range(64), limit=10, now=after(hours=1))
+    await runs.promote(connection, Scan(ALL, 10), now=after(hours=1))
     (claimed,) = await claim(connection, worker_id, now=after(hours=1))
     await finish(connection, claimed.lease, Succeeded(), now=after(hours=1))
     shown = await jobs.show(connection, job_id)

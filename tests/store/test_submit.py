@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sexton.domain.job import PAYLOAD_BYTES_LIMIT, Policy, Unique, submission
 from sexton.domain.outcome import Snoozed, Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.retry import Retry
 from sexton.errors import KeyBusy, KeyReused
 from sexton.store.fleet import workers
@@ -74,13 +74,13 @@ async def test_the_submitted_instant_is_shown_while_the_job_lives_and_after_its_
     assert new is not None
     assert (new.run_at, new.next_fire_at) == (at, max(at, NOW))
     worker_id = await enlist(connection)
-    await runs.promote(connection, partitions=ALL, limit=10, now=after(hours=1))
+    await runs.promote(connection, Scan(ALL, 10), now=after(hours=1))
     (claimed,) = await claim(connection, worker_id, now=after(hours=1))
     assert (await jobs.show(connection, answer.id)).run_at == at
     await finish(connection, claimed.lease, Snoozed(60.0, "later"), now=after(hours=1))
     shown = await jobs.show(connection, answer.id)
     assert (shown.run_at, shown.next_fire_at) == (at, after(hours=1, minutes=1))
-    await runs.promote(connection, partitions=ALL, limit=10, now=after(hours=2))
+    await runs.promote(connection, Scan(ALL, 10), now=after(hours=2))
     (claimed,) = await claim(connection, worker_id, now=after(hours=2))
     await finish(connection, claimed.lease, Succeeded(), now=after(hours=2))
     shown = await jobs.show(connection, answer.id)
@@ -220,8 +220,8 @@ async def test_the_time_zone_of_the_session_does_not_matter(connection: Conn, zo
     row = await run_row(connection, await submit(connection, run_at=elsewhere))
     assert row is not None
     assert row["due_at"] == after(hours=1)
-    assert (await runs.promote(connection, partitions=range(64), limit=9, now=after(minutes=59))).promoted_count == 0
-    assert (await runs.promote(connection, partitions=range(64), limit=9, now=after(hours=1))).promoted_count == 1
+    assert (await runs.promote(connection, Scan(ALL, 9), now=after(minutes=59))).promoted_count == 0
+    assert (await runs.promote(connection, Scan(ALL, 9), now=after(hours=1))).promoted_count == 1
     (claimed,) = await claim(connection, worker_id, now=after(hours=1))
     assert await finish(connection, claimed.lease, Succeeded(), now=after(hours=1)) is not None
 

@@ -15,7 +15,7 @@ from sexton.domain import run
 from sexton.domain.job import submission
 from sexton.domain.job_options import OPTIONS
 from sexton.domain.outcome import Released, Snoozed, Succeeded
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.errors import KeyReused
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import plan
@@ -375,7 +375,7 @@ SCHEDULE = """SELECT sexton.submit_schedule('a', '{"n": 1}', name => 'report', e
 
 
 async def _plan(connection: Conn) -> None:
-    seen = await schedules.to_plan(connection, partitions=ALL, limit=100)
+    seen = await schedules.to_plan(connection, Scan(ALL, 100))
     await plan.write(connection, SCHEDULER, seen)
 
 

@@ -16,7 +16,7 @@ import pytest
 from sexton.domain import run
 from sexton.domain.job import submission
 from sexton.domain.outcome import Cancelled, ErrorInfo, Failed, Lost, Missed, Outcome, Snoozed, Succeeded, TimedOut
-from sexton.domain.partition import ALL
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.retry import Retry
 from sexton.domain.sharing import tenant_settings
 from sexton.domain.subscription import KINDS, Runs, subscription
@@ -25,6 +25,7 @@ from sexton.operations import definition_change, one_time_jobs, subscriptions, t
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import plan as planning
 from sexton.operations.recurring import recurring_jobs
+from sexton.operations.versions import AtVersion
 from sexton.store import uuid7
 from sexton.store.database import _SERVER_SETTINGS
 from sexton.store.sql import statements
@@ -236,7 +237,7 @@ async def test_a_delivery_causes_no_events_however_it_ends(connection: Conn) -> 
     worker_id = await enlist(connection, tasks=[HTTP_TASK])
     (first,) = await claim(connection, worker_id, tasks=[HTTP_TASK])
     await finish(connection, first.lease, FLAKY)
-    await runs.promote(connection, partitions=ALL, limit=10, now=after(seconds=5))
+    await runs.promote(connection, Scan(ALL, 10), now=after(seconds=5))
     (second,) = await claim(connection, worker_id, tasks=[HTTP_TASK], now=after(seconds=5))
     await finish(connection, second.lease, BROKEN, now=after(seconds=5))
     assert len(await dead_letters.find(connection, dead_letters.Filter())) == 1
@@ -264,7 +265,7 @@ async def test_a_gap_of_a_schedule_is_one_event_with_its_count(connection: Conn)
         (job,) = await recurring_jobs.submit(connection, TESTER, [document], now=NOW)
     await connection.execute("DELETE FROM sexton.runs")
     later = after(hours=2, minutes=1)
-    seen = await schedules.to_plan(connection, partitions=ALL, limit=100, now=later)
+    seen = await schedules.to_plan(connection, Scan(ALL, 100), now=later)
     planned = await planning.write(connection, SCHEDULER, seen, now=later)
     (event,) = await told(connection)
     data = event["data"]
@@ -496,7 +497,7 @@ async def test_an_edited_delivery_is_still_a_delivery(connection: Conn) -> None:
     await ended(connection, DONE)
     (row,) = await connection.fetch("SELECT id FROM sexton.jobs WHERE task = $1", HTTP_TASK)
     changes = definition_change.Changes(timeout_s=5.0, policy={"retry": Retry.never()})
-    await one_time_jobs.edit(connection, TESTER, row["id"], changes, now=after(seconds=1))
+    await one_time_jobs.edit(connection, TESTER, AtVersion(row["id"]), changes, now=after(seconds=1))
     worker_id = await enlist(connection, tasks=[HTTP_TASK])
     (claimed,) = await claim(connection, worker_id, tasks=[HTTP_TASK])
     await finish(connection, claimed.lease, BROKEN)

@@ -13,6 +13,7 @@ from sexton.domain.targets import HTTP_TASK, GrpcTarget, HttpTarget, ScriptTarge
 from sexton.operations import one_time_jobs
 from sexton.operations.caller import Caller
 from sexton.operations.definition_change import Changes
+from sexton.operations.versions import AtVersion
 from tests.store.support import NOW, claim, enlist, submit
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ async def test_a_claim_contains_the_target(connection: Conn, target: Target, tas
 async def test_an_edit_keeps_the_target(connection: Conn) -> None:
     job_id = await submit(connection, BILLING, retry=Retry(max_attempts=2))
     async with connection.transaction():
-        await one_time_jobs.edit(connection, Caller("ada"), job_id, Changes(policy={"retry": Retry(max_attempts=9)}), now=NOW)
+        await one_time_jobs.edit(
+            connection, Caller("ada"), AtVersion(job_id), Changes(policy={"retry": Retry(max_attempts=9)}), now=NOW
+        )
     (claimed,) = await claim(connection, await enlist(connection, tasks=[HTTP_TASK]), tasks=[HTTP_TASK])
     assert (claimed.lease.policy.target, claimed.lease.policy.retry.max_attempts) == (BILLING, 9)
 

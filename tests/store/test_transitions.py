@@ -11,10 +11,12 @@ import pytest
 
 from sexton.domain import run
 from sexton.domain.outcome import Cancelled, Lost, Missed, Released, Snoozed, Succeeded
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.states import TRANSITIONS, Event, RunState, Status
 from sexton.operations import definition_change, one_time_jobs, replay
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.recurring import recurring_jobs
+from sexton.operations.versions import AtVersion
 from sexton.store.work import dead_letters, runs, schedules
 from tests import transitions
 from tests.callers import TESTER
@@ -158,7 +160,7 @@ async def test_every_transition_of_the_table_happens_through_the_store(connectio
     for promote in (False, True):
         if promote:
             missed = await submit(connection, delay="1h", start_within="1s")
-            await runs.promote(connection, partitions=range(64), limit=10, now=after(hours=1))
+            await runs.promote(connection, Scan(ALL, 10), now=after(hours=1))
         (overdue,) = await runs.expired(connection, limit=10, now=after(hours=2))
         assert overdue.lease.job_id == missed
         await finish(connection, overdue.lease, Missed("too late"), now=after(hours=2))
@@ -166,7 +168,7 @@ async def test_every_transition_of_the_table_happens_through_the_store(connectio
     await replay.replay(connection, TESTER, [letter.id], now=NOW)
     edited = await submit(connection)
     for delay_s in (60.0, 0.0):
-        await one_time_jobs.edit(connection, TESTER, edited, definition_change.Changes(delay_s=delay_s), now=NOW)
+        await one_time_jobs.edit(connection, TESTER, AtVersion(edited), definition_change.Changes(delay_s=delay_s), now=NOW)
         await one_time_jobs.pause(connection, TESTER, edited, now=NOW)
         await one_time_jobs.resume(connection, TESTER, edited, now=NOW)
     await one_time_jobs.pause(connection, TESTER, edited, now=NOW)
@@ -212,8 +214,8 @@ async def _limit(connection: Conn, worker_id: UUID) -> None:
     (claimed,) = [one for one in await claim(connection, worker_id) if one.lease.job_id in (first, second)]
     other = second if claimed.lease.job_id == first else first
     await finish(connection, claimed.lease, Snoozed(0))
-    await one_time_jobs.edit(connection, TESTER, other, definition_change.Changes(delay_s=60.0), now=NOW)
-    await one_time_jobs.edit(connection, TESTER, other, definition_change.Changes(delay_s=0.0), now=NOW)
+    await one_time_jobs.edit(connection, TESTER, AtVersion(other), definition_change.Changes(delay_s=60.0), now=NOW)
+    await one_time_jobs.edit(connection, TESTER, AtVersion(other), definition_change.Changes(delay_s=0.0), now=NOW)
     await one_time_jobs.pause(connection, TESTER, other, now=NOW)
     await one_time_jobs.resume(connection, TESTER, other, now=NOW)
     for job_id in (first, second):

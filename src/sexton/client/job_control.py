@@ -10,11 +10,13 @@ from uuid import UUID
 from sexton.clock import Clock
 from sexton.domain.fault import Invalid
 from sexton.domain.job import encoded_payload
+from sexton.domain.schedule.backfill import BackfillSpec
 from sexton.errors import InvalidSubmission
 from sexton.operations import jobs
 from sexton.operations.recurring import backfill
 from sexton.operations.recurring.backfill import Backfill, Stopped
 from sexton.operations.recurring.recurring_jobs import Pause
+from sexton.operations.versions import AtVersion
 from sexton.store.uuid7 import is_recurring
 from sexton.store.work.jobs import JobView, show
 
@@ -68,13 +70,10 @@ class JobControl:
                 return await backfill.start(
                     connection,
                     APP,
-                    job_id,
-                    from_at=from_at,
-                    until=until,
-                    version=version,
+                    AtVersion(job_id, version),
+                    BackfillSpec(from_at, until, **options),
                     monotonic=monotonic,
                     now=now,
-                    **options,
                 )
 
     async def stop_backfill(self, job_id: UUID) -> Stopped:

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 from uuid import UUID
 
 PARTITION_COUNT = 64
 ALL: tuple[int, ...] = tuple(range(PARTITION_COUNT))
+
+
+class Scan(NamedTuple):
+    """Which due work one pass looks for: of these partitions, so many rows at most, overdue by at least this long."""
+
+    partitions: Collection[int]
+    limit: int
+    overdue_s: float = 0.0
+
+    @property
+    def is_for_others(self) -> bool:
+        """Only work that is overdue: the nodes that lead its partitions have left it undone."""
+        return self.overdue_s > 0
 
 
 def of(job_id: UUID | None) -> int:

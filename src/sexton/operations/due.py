@@ -5,11 +5,10 @@ them for work that no scheduler has handled, and plans overdue schedules (rule "
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
-from sexton.domain import partition
+from sexton.domain.partition import ALL, Scan
 from sexton.operations.recurring import due_schedules
 from sexton.operations.recurring.admit import admit
 from sexton.store.database import Connection, Database
@@ -20,8 +19,7 @@ from sexton.store.work.runs import Promoted
 
 from .caller import Caller
 
-OVERDUE_S = 5.0  # an idle worker handles runs and plans that are overdue by this much
-OVERDUE_LIMIT = 1000
+OVERDUE = Scan(ALL, limit=1000, overdue_s=5.0)  # the runs and plans that an idle worker handles
 
 
 class OverdueDone(NamedTuple):
@@ -30,18 +28,11 @@ class OverdueDone(NamedTuple):
 
 
 async def promote_runs(
-    connection: Connection,
-    caller: Caller,
-    partitions: Collection[int],
-    *,
-    limit: int,
-    overdue_s: float = 0.0,
-    since: datetime | None = None,
-    now: datetime | None = None,
+    connection: Connection, caller: Caller, scan: Scan, *, since: datetime | None = None, now: datetime | None = None
 ) -> Promoted:
     """Makes waiting runs ready when they are due, and notifies their queues. Runs that were due before `since` are
     left out."""
-    done = await runs.promote(connection, partitions=partitions, limit=limit, overdue_s=overdue_s, since=since, now=now)
+    done = await runs.promote(connection, scan, since=since, now=now)
     if done.promoted_count:
         await runs.announce(connection, done.queues)
     return done
@@ -66,17 +57,15 @@ async def tend_queues(connection: Connection, caller: Caller, *, now: datetime |
 async def do_overdue_work(database: Database, caller: Caller, *, after: str, now: datetime | None = None) -> OverdueDone:
     """All of the above for overdue work, in every partition, and the planning of schedules."""
     async with database.connection() as connection:
-        done = await promote_runs(connection, caller, partition.ALL, limit=OVERDUE_LIMIT, overdue_s=OVERDUE_S, now=now)
+        done = await promote_runs(connection, caller, OVERDUE, now=now)
         ready_count, stopped_at = done.promoted_count, after
         if done.to_release:
             released = await release_parked(connection, caller, after=after, now=now)
             ready_count, stopped_at = ready_count + released.released_count, released.stopped_at
-    planned = await due_schedules.plan_fires(
-        database, caller, partition.ALL, limit=OVERDUE_LIMIT, overdue_s=OVERDUE_S, unforeseen=lambda _error: None, now=now
-    )
+    planned = await due_schedules.plan_fires(database, caller, OVERDUE, unforeseen=lambda _error: None, now=now)
     if planned.behind:
         await due_schedules.follow_zones(database, caller, planned.behind, now=now)
     if done.to_decide:
-        admitted = await admit(database, caller, partition.ALL, limit=OVERDUE_LIMIT, now=now)
+        admitted = await admit(database, caller, OVERDUE.partitions, limit=OVERDUE.limit, now=now)
         ready_count += admitted.admitted_count
     return OverdueDone(ready_count, stopped_at)

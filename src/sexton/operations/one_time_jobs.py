@@ -23,22 +23,16 @@ from sexton.store.work.jobs import JobView
 from . import replay
 from .caller import Caller
 from .definition_change import Changes, changed
-from .versions import require_version
+from .versions import AtVersion
 
 
 async def edit(
-    connection: Connection,
-    caller: Caller,
-    job_id: UUID,
-    changes: Changes,
-    *,
-    version: int | None = None,
-    now: datetime | None = None,
+    connection: Connection, caller: Caller, wanted: AtVersion, changes: Changes, *, now: datetime | None = None
 ) -> JobView:
-    """Only before the first attempt starts, else `NotAllowedIn`. With a `version` only that version, else `VersionMismatch`.
-    `job_versions` keeps the old definition."""
+    """Only before the first attempt starts, else `NotAllowedIn`. `job_versions` keeps the old definition."""
+    job_id = wanted.job_id
     old, run = await _lock(connection, job_id)
-    require_version(job_id, old.version, version, "read it again before you edit it")
+    wanted.require(old.version, "read it again before you edit it")
     if run is None or run.state == RunState.RUNNING:
         raise NotAllowedIn("edit", (await jobs.show(connection, job_id)).status)
     if run.token > 0:

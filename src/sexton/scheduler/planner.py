@@ -6,11 +6,11 @@ the next pass (rule "never wait inside a batch")."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 from sexton.clock import Clock
-from sexton.domain import partition
+from sexton.domain.partition import ALL, Scan
 from sexton.domain.schedule.zone import tzdata_version
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring import due_schedules, recurring_jobs, replan
@@ -43,28 +43,26 @@ class Planner:
     async def run_once(self) -> float:
         if not await self._recall():
             return 0.0
-        seen = await self._plan(self._led(), overdue_s=0.0)
+        seen = await self._plan(Scan(self._led(), self._limit))
         if self._overdue_check.is_due():
-            seen += await self._plan(partition.ALL, overdue_s=OVERDUE_S)
+            seen += await self._plan(Scan(ALL, self._limit, OVERDUE_S))
         for job_id in await self._failing(seen):
             await self._pause(job_id)
         if behind := replan.with_older_zones(seen):
             await self._follow(behind)
         return 0.0 if len(seen) >= self._limit else self._rest_s
 
-    async def _plan(self, partitions: Collection[int], *, overdue_s: float) -> list[ToPlan]:
+    async def _plan(self, scan: Scan) -> list[ToPlan]:
         done = await due_schedules.plan_fires(
             self._database,
             SCHEDULER,
-            partitions,
-            limit=self._limit,
-            overdue_s=overdue_s,
+            scan,
             announce_within_s=DUE_SOON_S,
             unforeseen=self._failed,
             now=self._clock.database_now(),
         )
         if done.planned.ids:
-            self._emit(Planned(len(done.planned.ids), overdue=overdue_s > 0))
+            self._emit(Planned(len(done.planned.ids), overdue=scan.is_for_others))
         if done.planned.missed_count:
             self._emit(FiresMissed(done.planned.missed_count))
         return done.seen
@@ -105,7 +103,7 @@ class Planner:
         while len(left) <= LEFT_LIMIT:
             async with self._database.connection() as connection:
                 done = await schedules.recall(
-                    connection, partitions=partition.ALL, limit=self._limit, without=left, now=self._clock.database_now()
+                    connection, partitions=ALL, limit=self._limit, without=left, now=self._clock.database_now()
                 )
             if done.recalled_count:
                 return False

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from datetime import datetime
 
 from sexton.clock import Clock
-from sexton.domain import partition
 from sexton.domain.claim_cursors import Look, Looking
+from sexton.domain.partition import ALL, Scan
 from sexton.operations import due
 from sexton.operations.caller import SCHEDULER
 from sexton.operations.recurring.admit import admit
@@ -39,36 +39,30 @@ class Promoter:
         self._looked_at_keys = parked_runs.FIRST  # limits, up to this key
 
     async def run_once(self) -> float:
-        rest_s = await self._promote(self._led(), overdue_s=0.0)
+        rest_s = await self._promote(Scan(self._led(), self._limit))
         if self._overdue_check.is_due():
-            await self._promote(partition.ALL, overdue_s=OVERDUE_S)
+            await self._promote(Scan(ALL, self._limit, OVERDUE_S))
         return rest_s
 
-    async def _promote(self, partitions: Collection[int], *, overdue_s: float) -> float:
+    async def _promote(self, scan: Scan) -> float:
         began_s = self._clock.monotonic()
-        look = self._look(partitions, began_s) if overdue_s == 0 else Look.WHOLE
+        look = Look.WHOLE if scan.is_for_others else self._look(scan.partitions, began_s)
         async with self._database.connection() as connection:
             done = await due.promote_runs(
-                connection,
-                SCHEDULER,
-                partitions,
-                limit=self._limit,
-                overdue_s=overdue_s,
-                since=None if look is Look.WHOLE else self._mark,
-                now=self._clock.database_now(),
+                connection, SCHEDULER, scan, since=None if look is Look.WHOLE else self._mark, now=self._clock.database_now()
             )
-        if overdue_s == 0:
+        if not scan.is_for_others:
             self._note(done, look, began_s)
         if done.promoted_count:
-            self._emit(Promoted(done.promoted_count, tuple(done.queues), overdue=overdue_s > 0))
+            self._emit(Promoted(done.promoted_count, tuple(done.queues), overdue=scan.is_for_others))
         rest_s = self._rest_s_max if done.next_due_s is None else min(done.next_due_s, self._rest_s_max)
         if done.to_release:
             rest_s = min(rest_s, await self._release())
         if done.to_tend:
             rest_s = min(rest_s, await self._tend())
         if done.to_decide:
-            rest_s = min(rest_s, await self._admit(partitions, overdue_s=overdue_s))
-        return 0.0 if done.promoted_count >= self._limit else rest_s
+            rest_s = min(rest_s, await self._admit(scan))
+        return 0.0 if done.promoted_count >= scan.limit else rest_s
 
     def _look(self, partitions: Collection[int], now_s: float) -> Look:
         """Where to begin (domain.claim_cursors)."""
@@ -95,13 +89,13 @@ class Promoter:
             tended = await due.tend_queues(connection, SCHEDULER, now=self._clock.database_now())
         return self._rest_s_max if tended.next_s is None else tended.next_s
 
-    async def _admit(self, partitions: Collection[int], *, overdue_s: float) -> float:
+    async def _admit(self, scan: Scan) -> float:
         """Repeats while there is more, but not for long: the promotion above has to skip all runs that wait for a decision."""
         until = self._clock.monotonic() + ADMIT_S
         while True:
             now = self._clock.database_now()
-            admitted = await admit(self._database, SCHEDULER, partitions, limit=self._limit, now=now)
+            admitted = await admit(self._database, SCHEDULER, scan.partitions, limit=scan.limit, now=now)
             if admitted.admitted_count:
-                self._emit(Promoted(admitted.admitted_count, tuple(admitted.queues), overdue=overdue_s > 0))
+                self._emit(Promoted(admitted.admitted_count, tuple(admitted.queues), overdue=scan.is_for_others))
             if not admitted.admitted_count or admitted.again_in_s != 0.0 or self._clock.monotonic() >= until:
                 return self._rest_s_max if admitted.again_in_s is None else admitted.again_in_s

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from sexton.client.app import App
 from sexton.client.sync import Synced, sync
 from sexton.clock import ManualClock
-from sexton.domain import partition
 from sexton.domain.duration import Duration, seconds
+from sexton.domain.partition import ALL, Scan
 from sexton.ids import Rng, entropy
 from sexton.scheduler.guardian import Guardian
 from sexton.scheduler.planner import Planner
@@ -90,16 +90,16 @@ class Pipeline:
 
     async def _next_due_s(self) -> float | None:
         async with self._database.connection() as connection:
-            return (await runs.promote(connection, partitions=partition.ALL, limit=0, now=self.now)).next_due_s
+            return (await runs.promote(connection, Scan(ALL, limit=0), now=self.now)).next_due_s
 
     async def _one_pass(self, emit: Emit) -> bool:
         """True if anything ran."""
         clock = self._clock
         await Guardian(self._database, clock=clock, emit=emit).run_once()
-        planner = Planner(self._database, lambda: partition.ALL, limit=1000, clock=clock, emit=emit)
+        planner = Planner(self._database, lambda: ALL, limit=1000, clock=clock, emit=emit)
         while await planner.run_once() == 0.0:
             pass
-        promoter = Promoter(self._database, lambda: partition.ALL, limit=1000, clock=clock, emit=emit)
+        promoter = Promoter(self._database, lambda: ALL, limit=1000, clock=clock, emit=emit)
         while await promoter.run_once() == 0.0:
             pass
         await Sweeper(self._database, lease_s=3600, sweep_s=1, clock=clock, emit=emit, rng=self._rng).run_once()

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from sexton.domain.fault import Invalid
 from sexton.domain.job import Submission, submission
 from sexton.domain.job_options import BY_NAME, FIXED, POLICIES, RECURRENCE
-from sexton.domain.schedule.backfill import SPACING_S
+from sexton.domain.schedule.backfill import SPACING_S, BackfillSpec
 from sexton.domain.schedule.backfill import Fires as BackfillFires
 from sexton.domain.schedule.backfill import Overlap as BackfillOverlap
 from sexton.domain.schedule.check import schedule
@@ -173,6 +173,9 @@ class BackfillRequest(Request, frozen=True, kw_only=True):
     fires: BackfillFires = "missing"
     spacing: Span = SPACING_S
     overlap: BackfillOverlap = "queue"
+
+    def to_domain(self) -> BackfillSpec:
+        return BackfillSpec(self.from_at, self.until, self.fires, self.spacing, self.overlap, dry_run=self.dry_run)
 
 
 class DeadLetterFilter(Request, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from sexton.api.requests.bodies import read
 from sexton.api.requests.parameters import id_of
 from sexton.api.state import ApiRequest, caller_of, state_of
 from sexton.operations.recurring import backfill
+from sexton.operations.versions import AtVersion
 
 operation = partial(Operation, tag="jobs")
 
@@ -40,14 +41,8 @@ async def start(request: ApiRequest) -> Response[bytes]:
         done = await backfill.start(
             connection,
             caller_of(request),
-            wanted,
-            from_at=asked.from_at,
-            until=asked.until,
-            fires=asked.fires,
-            spacing=asked.spacing,
-            overlap=asked.overlap,
-            dry_run=asked.dry_run,
-            version=version,
+            AtVersion(wanted, version),
+            asked.to_domain(),
             monotonic=state.clock.monotonic,
             now=state.clock.database_now(),
         )

@@ -33,6 +33,7 @@ from sexton.operations.cancel import CANCELLED
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.recurring import forecast, recurring_jobs
 from sexton.operations.recurring.recurring_jobs import Pause
+from sexton.operations.versions import AtVersion
 from sexton.store import clock as database_clock
 from sexton.store.uuid7 import is_recurring
 from sexton.store.views import search
@@ -186,7 +187,7 @@ async def edit(request: ApiRequest) -> Response[bytes]:
             raise invalid("?preview", "is for recurring jobs; a one-time job has one time")
         changes = checked(asked, changes_of)
         async with state.database.transaction() as connection:
-            return _job_answer(await one_time_jobs.edit(connection, caller, wanted, changes, version=version, now=now))
+            return _job_answer(await one_time_jobs.edit(connection, caller, AtVersion(wanted, version), changes, now=now))
 
     warnings: list[str] = []
 
@@ -200,7 +201,7 @@ async def edit(request: ApiRequest) -> Response[bytes]:
             monotonic = state.clock.monotonic
             seen = await forecast.of_edit(connection, caller, wanted, revise, monotonic=monotonic, now=now)
             return answer(wire.EditPreview(**seen._asdict(), warnings=warnings))
-        view = await recurring_jobs.revise(connection, caller, wanted, revise, version=version, now=now)
+        view = await recurring_jobs.revise(connection, caller, AtVersion(wanted, version), revise, now=now)
         return _job_answer(view, warnings)
 
 

@@ -36,6 +36,7 @@ Permanent = Annotated[
 All = Annotated[bool, typer.Option("--all", help="Every dead letter.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print how many it would be.")]
+NewKey = Annotated[bool, typer.Option("--new-key", help="Delete the idempotency keys: the effect may happen again.")]
 
 
 @app.command("list")
@@ -107,14 +108,7 @@ def _selects(command: F) -> F:
 
 @app.command()
 @_selects
-def replay(
-    new_key: Annotated[
-        bool, typer.Option("--new-key", help="Delete the idempotency keys: the effect may happen again.")
-    ] = False,
-    url: Url = None,
-    as_json: AsJson = False,
-    **given: Any,
-) -> None:
+def replay(new_key: NewKey = False, url: Url = None, as_json: AsJson = False, **given: Any) -> None:
     """Run dead letters again with a fresh budget, each once.
 
     Example: sexton dead replay --handler demo.fail --yes

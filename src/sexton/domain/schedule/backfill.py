@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sexton.domain.duration import Duration, seconds
 from sexton.domain.fault import Invalid
@@ -22,6 +22,17 @@ SEARCH_S = 0.25  # a longer search through the rule is rejected; each single ste
 SPACING_S = 1.0
 SPACING_S_MAX = 86_400.0
 _TICK = timedelta(microseconds=1)
+
+
+class BackfillSpec(NamedTuple):
+    """The fires from `from_at` up to, not including, `until`, and how they run."""
+
+    from_at: datetime
+    until: datetime | None = None  # null: now
+    fires: Fires = "missing"
+    spacing: Duration = SPACING_S
+    overlap: Overlap = "queue"
+    dry_run: bool = False  # writes nothing
 
 
 def spacing_s(spacing: Duration) -> float:

@@ -10,14 +10,13 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from sexton.domain.duration import Duration
 from sexton.domain.fault import Invalid
-from sexton.domain.schedule.backfill import LIMIT, SPACING_S, Fires, Overlap, end_of, nominal, spacing_s, too_many
+from sexton.domain.schedule.backfill import LIMIT, BackfillSpec, Fires, end_of, nominal, spacing_s, too_many
 from sexton.domain.schedule.recurrence import recurrence_of, seed_of
 from sexton.errors import NotAllowedIn, NotFound
 from sexton.operations.caller import Caller
 from sexton.operations.cancel import end_waiting
-from sexton.operations.versions import require_version
+from sexton.operations.versions import AtVersion
 from sexton.store import clock as database_clock
 from sexton.store import uuid7
 from sexton.store.database import Connection
@@ -62,39 +61,33 @@ class _Sorted(NamedTuple):
 async def start(
     connection: Connection,
     caller: Caller,
-    job_id: UUID,
+    wanted: AtVersion,
+    asked: BackfillSpec,
     *,
-    from_at: datetime,
-    until: datetime | None = None,
-    fires: Fires = "missing",
-    spacing: Duration = SPACING_S,
-    overlap: Overlap = "queue",
-    dry_run: bool = False,
-    version: int | None = None,
     monotonic: Callable[[], float],
     now: datetime | None = None,
 ) -> Backfill:
-    """Inside a transaction. From `from_at` up to, not including, `until` (default: now). `Invalid` names what is wrong."""
-    apart_s = spacing_s(spacing)
-    locked = await _lock(connection, job_id, version)
+    """Inside a transaction. `Invalid` names what is wrong."""
+    job_id, from_at, apart_s = wanted.job_id, asked.from_at, spacing_s(asked.spacing)
+    locked = await _lock(connection, wanted)
     moment = await database_clock.now(connection, now=now)
-    until = end_of(from_at, until, moment)
+    until = end_of(from_at, asked.until, moment)
     recurrence = recurrence_of(locked.recurrence_json)
-    if overlap == "parallel" and recurrence.overlap.policy != "parallel":
+    if asked.overlap == "parallel" and recurrence.overlap.policy != "parallel":
         raise Invalid("overlap", f"its own policy is {recurrence.overlap.policy}, so one runs at a time; leave it out")
-    if fires == "missing":
+    if asked.fires == "missing":
         await _require_history(connection, locked, from_at)
     rule, seed = plan.known(locked.schedule_json), seed_of(locked.tenant, locked.name, locked.id)
     # Fires before the cursor are decided. Fires that a resume would only record as paused may be backfilled before it.
     is_skipped = locked.paused_at is not None and recurrence.on_resume == "skip"
     decided_at = moment if is_skipped or locked.cursor_at is None else min(locked.cursor_at, moment)
     found = nominal(rule, seed, from_at, until, monotonic)
-    chosen = await _sort(connection, job_id, [at for at in found if at <= decided_at], from_at, until, fires)
+    chosen = await _sort(connection, job_id, [at for at in found if at <= decided_at], from_at, until, asked.fires)
     if len(chosen.fires) > LIMIT:
         raise too_many("fires to run", LIMIT, chosen.fires[LIMIT])
     last_due_at = moment + timedelta(seconds=(len(chosen.fires) - 1) * apart_s) if chosen.fires else None
-    if chosen.fires and not dry_run:
-        is_alone = overlap == "queue"
+    if chosen.fires and not asked.dry_run:
+        is_alone = asked.overlap == "queue"
         written = await backfills.write(connection, job_id, chosen.fires, spacing_s=apart_s, is_alone=is_alone, now=now)
         last_due_at = max(written, default=None)
         await runs.announce(connection, (), due_soon=True)
@@ -109,7 +102,7 @@ async def start(
         live_count=len(chosen.live),
         dead_letter_count=len(chosen.buried),
         undecided_count=sum(at > decided_at for at in found),
-        dry_run=dry_run,
+        dry_run=asked.dry_run,
     )
 
 
@@ -125,14 +118,14 @@ async def stop(
     return Stopped(ended_count, len(leases) - ended_count)
 
 
-async def _lock(connection: Connection, job_id: UUID, version: int | None) -> Locked:
-    locked = await schedules.lock(connection, job_id)
+async def _lock(connection: Connection, wanted: AtVersion) -> Locked:
+    locked = await schedules.lock(connection, wanted.job_id)
     if locked is None:
-        status = (await jobs.show(connection, job_id)).status
+        status = (await jobs.show(connection, wanted.job_id)).status
         raise NotAllowedIn("backfill", status, "only a recurring job has fires to backfill; this is a one-time job")
     if locked.over_as in ("cancelled", "failed"):
         raise NotAllowedIn("backfill", locked.over_as)
-    require_version(job_id, locked.version, version, "look at its fires again")
+    wanted.require(locked.version, "look at its fires again")
     if locked.tzdata is None:
         raise NotAllowedIn("backfill", "pending", "no scheduler has read its schedule yet; try again in a moment")
     return locked

@@ -18,6 +18,7 @@ from sexton.domain.schedule.recurrence import seed_of
 from sexton.domain.schedule.rule import Schedule
 from sexton.operations.caller import Caller
 from sexton.operations.cancel import end_schedule
+from sexton.operations.versions import AtVersion
 from sexton.store.database import Connection, Database
 from sexton.store.fleet import workers
 from sexton.store.work import declared
@@ -135,7 +136,7 @@ async def _rename_back(
     schedule."""
     ids = {one.name or one.task: renamed[one.name or one.task] for one in documents}
     for one in documents:
-        await recurring_jobs.edit(connection, caller, ids[one.name or one.task], one, now=now)
+        await recurring_jobs.edit(connection, caller, AtVersion(ids[one.name or one.task]), one, now=now)
     done.updated.extend(ids)
     return ids
 

@@ -5,11 +5,12 @@ what no planner has handled (rule "any node does overdue work")."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from sexton.domain.partition import Scan
 from sexton.operations.bisection import Divided, in_parts
 from sexton.operations.caller import Caller
 from sexton.store.database import Connection, Database
@@ -29,10 +30,8 @@ class FiresPlanned(NamedTuple):
 async def plan_fires(
     database: Database,
     caller: Caller,
-    partitions: Collection[int],
+    scan: Scan,
     *,
-    limit: int,
-    overdue_s: float = 0.0,
     announce_within_s: float | None = None,
     unforeseen: Callable[[Exception], None],
     now: datetime | None = None,
@@ -51,9 +50,7 @@ async def plan_fires(
 
     while True:
         async with database.connection() as connection:
-            batch = await schedules.to_plan(
-                connection, partitions=partitions, limit=limit, overdue_s=overdue_s, without=planned.locked, now=now
-            )
+            batch = await schedules.to_plan(connection, scan, without=planned.locked, now=now)
         older = set(replan.with_older_zones(batch))
         fresh = [one for one in batch if one.id not in older]
         written = await in_parts(database, fresh, write) if fresh else Divided([], [])
@@ -62,7 +59,7 @@ async def plan_fires(
         is_locked = set(locked)
         seen += [one for one in batch if one.id not in is_locked]
         behind += [one.id for one in batch if one.id in older]
-        if not locked or len(batch) < limit:
+        if not locked or len(batch) < scan.limit:
             return FiresPlanned(seen, behind, planned)
 
 
@@ -105,5 +102,5 @@ async def decide_due(
         if resumed:
             await schedules.wake(connection, ids, now=now)
         seen = await replan.to_plan_now(connection, caller, ids, defers_to_newer_data=False, now=now)
-        undecided = [one for one in seen if plan.has_due(one, resumed=resumed)]
-        await plan.write(connection, caller, undecided, resumed=resumed, may_end=may_end, now=now)
+        seen = [one._replace(is_resumed=resumed, may_end=may_end) for one in seen]
+        await plan.write(connection, caller, [one for one in seen if plan.has_due(one)], now=now)

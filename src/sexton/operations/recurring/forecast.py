@@ -131,8 +131,8 @@ async def of_resume(connection: Connection, caller: Caller, job_id: UUID, *, now
             fire_count=seen.fire_count,
             submitted_at=view.submitted_at,
             now=await database_clock.now(connection, now=now),
-        ),
-        resumed=True,
+            is_resumed=True,
+        )
     )
     return ResumeForecast([fire.due_at for fire in planned.fires], list(planned.missed))
 

@@ -50,19 +50,15 @@ async def write(
     caller: Caller,
     seen: Iterable[ToPlan],
     *,
-    resumed: bool = False,
-    may_end: bool = True,
     now: datetime | None = None,
     unforeseen: Callable[[Exception], None] | None = None,
 ) -> Planned:
     """Plans the schedules that were read. A schedule that cannot be read ends here, with the reason. With `unforeseen`, a
-    schedule that fails in any other way is postponed and reported there, so that it does not delay the others. Unless they
-    `may_end`, schedules stay live after their last fire."""
+    schedule that fails in any other way is postponed and reported there, so that it does not delay the others."""
     plans: list[Plan] = []
     for one in seen:
         try:
-            decided = plan_of(one, resumed=resumed)
-            plans.append(decided if may_end else msgspec.structs.replace(decided, over=False))
+            plans.append(plan_of(one))
         except (Invalid, msgspec.DecodeError) as fault:
             await schedules.fail(connection, one, reason=f"its schedule cannot be read: {fault}", now=now)
         except Exception as error:
@@ -76,25 +72,27 @@ async def write(
     return Planned(done.ids, done.next_due_s, missed_count, done.locked)
 
 
-def plan_of(seen: ToPlan, *, resumed: bool = False) -> Plan:
-    """`resumed`: the gap before the cursor is a pause, and follows `on_resume`."""
+def plan_of(seen: ToPlan) -> Plan:
     seed, recurrence = seed_of(seen.tenant, seen.name, seen.id), recurrence_of(seen.recurrence_json)
     rule = _checked(seen, seed) if seen.tzdata is None else known(seen.schedule_json)
     offset = jitter_of(rule, seed)
     early = max(-offset, timedelta(0))  # a fire may be due before its nominal time, and the next is written before it starts
     lead = HORIZON + early
-    if seen.cursor_at is not None and (resumed or seen.is_bare):
+    if seen.cursor_at is not None and (seen.is_resumed or seen.is_bare):
         lead = max(lead, seen.cursor_at - seen.now)  # the next fire is after the cursor, however far away
+    policy = recurrence.catch_up
+    if seen.is_resumed:
+        policy = msgspec.structs.replace(policy, policy=recurrence.on_resume)
     decided = catch_up.plan(
         rule,
         cursor_at=seen.cursor_at or seen.submitted_at,
         now=seen.now,
         horizon_at=seen.now + HORIZON + early,
         lead=lead,
-        policy=msgspec.structs.replace(recurrence.catch_up, policy=recurrence.on_resume) if resumed else recurrence.catch_up,
+        policy=policy,
         seed=seed,
         fired_count=seen.fire_count,
-        on_time=timedelta(0) if resumed else catch_up.ON_TIME,
+        on_time=timedelta(0) if seen.is_resumed else catch_up.ON_TIME,
     )
     return Plan(
         id=seen.id,
@@ -106,12 +104,12 @@ def plan_of(seen: ToPlan, *, resumed: bool = False) -> Plan:
         if decided.is_over
         else max(decided.cursor_at - early - _lead(seed), seen.now),
         fire_count=seen.fire_count + len(decided.fires),
-        over=decided.is_over,
+        over=decided.is_over and seen.may_end,
         schedule=rule if seen.tzdata is None else None,
         overlap=recurrence.lanes,
         # Fires that are caught up are due now, so they do not count as late promotions.
         fires=[Fire(fire_at, max(fire_at + offset, seen.now)) for fire_at in decided.fires],
-        missed=[_gap(gap, resumed=resumed) for gap in decided.missed],
+        missed=[_gap(gap, resumed=seen.is_resumed) for gap in decided.missed],
     )
 
 
@@ -122,10 +120,10 @@ def _gap(gap: catch_up.Gap, *, resumed: bool) -> Gap:
     return Gap(gap.first, gap.last, gap.count, "paused" if resumed else "missed", f"{count} {times}: {reason}")
 
 
-def has_due(seen: ToPlan, *, resumed: bool = False) -> bool:
+def has_due(seen: ToPlan) -> bool:
     """Whether fires are due that no planner has written."""
     try:
-        decided = plan_of(seen, resumed=resumed)
+        decided = plan_of(seen)
     except (Invalid, msgspec.DecodeError):
         return False  # a rule that cannot be read has no fires
     return bool(decided.missed) or any(fire.due_at <= seen.now for fire in decided.fires)

@@ -16,7 +16,7 @@ from sexton.domain.job import BATCH_LIMIT
 from sexton.domain.schedule.recurrence import recurrence_of
 from sexton.errors import NotAllowedIn, NotFound
 from sexton.operations.caller import Caller
-from sexton.operations.versions import require_version
+from sexton.operations.versions import AtVersion
 from sexton.store import clock as database_clock
 from sexton.store.database import Connection
 from sexton.store.work import failures, jobs, runs, schedules
@@ -65,17 +65,12 @@ async def _write(
 
 
 async def edit(
-    connection: Connection,
-    caller: Caller,
-    job_id: UUID,
-    document: object,
-    *,
-    version: int | None = None,
-    now: datetime | None = None,
+    connection: Connection, caller: Caller, wanted: AtVersion, document: object, *, now: datetime | None = None
 ) -> JobView:
-    """The next version applies from the next fire. With a `version` only that version, else `VersionMismatch`."""
+    """The next version applies from the next fire."""
+    job_id = wanted.job_id
     locked = await _lock(connection, job_id, "edit")
-    require_version(job_id, locked.version, version, "read it again before you edit it")
+    wanted.require(locked.version, "read it again before you edit it")
     if await schedules.keeps_rule(connection, job_id, document):
         await schedules.revise(connection, job_id, document, now=now)
     else:
@@ -104,20 +99,14 @@ async def _pause_again(connection: Connection, locked: Sequence[Locked], at: dat
 
 
 async def revise(
-    connection: Connection,
-    caller: Caller,
-    job_id: UUID,
-    revision: Revise,
-    *,
-    version: int | None = None,
-    now: datetime | None = None,
+    connection: Connection, caller: Caller, wanted: AtVersion, revision: Revise, *, now: datetime | None = None
 ) -> JobView:
     """As `edit`, where the next definition is computed from the current one, which is locked before it is read."""
-    if await schedules.lock(connection, job_id) is None:
-        raise NotFound(f"there is no job {job_id}")
-    view = await jobs.show(connection, job_id)
+    if await schedules.lock(connection, wanted.job_id) is None:
+        raise NotFound(f"there is no job {wanted.job_id}")
+    view = await jobs.show(connection, wanted.job_id)
     document = revision(view, await database_clock.now(connection, now=now))
-    return await edit(connection, caller, job_id, document, version=version, now=now)
+    return await edit(connection, caller, wanted, document, now=now)
 
 
 class Pause(NamedTuple):
@@ -183,7 +172,7 @@ async def _go_on(connection: Connection, caller: Caller, job_id: UUID, now: date
     await schedules.resume(connection, job_id, now=now)
     # Only here: a planner would not know that the gap was a pause.
     seen = await replan.to_plan_now(connection, caller, [job_id], defers_to_newer_data=False, now=now)
-    await plan.write(connection, caller, seen, resumed=True, now=now)
+    await plan.write(connection, caller, [one._replace(is_resumed=True) for one in seen], now=now)
     await runs.announce(connection, (), due_soon=True)
 
 

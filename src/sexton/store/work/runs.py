@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from sexton.domain.partition import Scan
 from sexton.domain.run import Claimed, Lease, Previous, Report
 from sexton.store import uuid7
 from sexton.store.database import Connection, Row
@@ -206,16 +207,10 @@ def _columns(plain: Sequence[Report]) -> tuple[Sequence[object] | str | None, ..
 
 
 async def promote(
-    connection: Connection,
-    *,
-    partitions: Collection[int],
-    limit: int,
-    overdue_s: float = 0.0,
-    since: datetime | None = None,
-    now: datetime | None = None,
+    connection: Connection, scan: Scan, *, since: datetime | None = None, now: datetime | None = None
 ) -> Promoted:
     """Runs that were due before `since` are not looked at."""
-    (row,) = await connection.fetch(_PROMOTE, now, list(partitions), limit, overdue_s, since)
+    (row,) = await connection.fetch(_PROMOTE, now, list(scan.partitions), scan.limit, scan.overdue_s, since)
     return Promoted(
         row["promoted_count"],
         row["queues"],

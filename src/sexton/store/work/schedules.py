@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from sexton.domain.partition import Scan
 from sexton.domain.schedule.rule import Schedule
 from sexton.domain.schedule.zone import tzdata_version
 from sexton.store.database import Connection
@@ -46,6 +47,8 @@ class ToPlan(NamedTuple):
     now: datetime
     tzdata: str | None = None  # the release it was last planned with; null: its rule was not read yet
     is_bare: bool = False  # no run of it waits, although its cursor may be ahead
+    is_resumed: bool = False  # the gap before its cursor is a pause, and follows `on_resume`
+    may_end: bool = True  # else it stays live after its last fire
 
 
 class Fire(msgspec.Struct, frozen=True):
@@ -150,14 +153,9 @@ async def submit(connection: Connection, documents: Sequence[object], *, now: da
 
 
 async def to_plan(
-    connection: Connection,
-    *,
-    partitions: Collection[int],
-    limit: int,
-    overdue_s: float = 0.0,
-    without: Collection[UUID] = (),
-    now: datetime | None = None,
+    connection: Connection, scan: Scan, *, without: Collection[UUID] = (), now: datetime | None = None
 ) -> list[ToPlan]:
+    partitions, limit, overdue_s = scan
     rows = await connection.fetch(
         _SQL["to_plan"], now, list(partitions), limit, overdue_s, tzdata_version(), STAND_BACK_S, list(without)
     )
