@@ -228,6 +228,23 @@ async def test_an_edit_notes_up_to_which_fire_the_rule_before_has_planned(connec
     assert await connection.fetchval("SELECT fire_at FROM sexton.job_versions") == after(hours=2)
 
 
+async def test_an_edit_notes_a_fire_that_jitter_has_started_ahead_of_its_time(connection: Conn) -> None:
+    """A7: the rule before has planned up to that fire, which is after the edit. The new rule does not fire it again."""
+    job_id = await write(connection)
+    ((_, ahead),) = await fires(connection, job_id)
+    await connection.execute("UPDATE sexton.runs SET state = 'ready'")
+    await connection.execute(
+        """UPDATE sexton.runs SET state = 'running', token = 1, attempt = 1, worker_id = gen_random_uuid(), claimed_at = $1""",
+        ahead - timedelta(minutes=6),
+    )
+    await recurring_jobs.edit(
+        connection, TESTER, AtVersion(job_id), document(schedule={"cron": "*/5 * * * *"}), now=ahead - timedelta(minutes=5)
+    )
+    assert await connection.fetchval("SELECT fire_at FROM sexton.job_versions") == ahead
+    await plan(connection, ahead - timedelta(minutes=4))
+    assert [at for _, at in await fires(connection, job_id)].count(ahead) == 1
+
+
 async def test_a_cancelled_schedule_has_ended(connection: Conn) -> None:
     job_id = await write(connection)
     async with connection.transaction():
