@@ -4,7 +4,7 @@ the connection to the database."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from sexton.clock import ManualClock
+from sexton.domain.batch import Batch
 from sexton.domain.job import submission
 from sexton.domain.partition import ALL, Scan
 from sexton.domain.targets import Target
@@ -293,14 +294,17 @@ class Rig:
         transactions: Database | None = None,
         heartbeat_polls: bool = False,
         last_resort: LastResort | None = None,
+        batches: Mapping[str, Batch] | None = None,
         **settings: Any,
     ) -> HandWorker:
-        """Registered, with one heartbeat sent. Its handlers are the functions, if there are any, else the test's own."""
+        """Registered, with one heartbeat sent. Its handlers are the functions, if there are any, else the test's own. Those
+        named in `batches` are batch tasks."""
         registry, stage = Registry(), Stage(listens=listens)
         for task in tasks:
             registry.add(Definition(task, lambda _ctx: None, __name__, task))
         for function in functions:
-            registry.add(Definition(function.__name__, function, __name__, function.__name__))
+            shape = (batches or {}).get(function.__name__)
+            registry.add(Definition(function.__name__, function, __name__, function.__name__, batch=shape))
         way = database or self.database
         handlers: dict[str, Handler] | None = None if functions else dict.fromkeys(tasks, stage)
         worker = Worker(

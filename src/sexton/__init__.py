@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sexton.client.results import Submitted
     from sexton.client.schedules import Scheduled, ScheduleRequest
     from sexton.client.task import Task
+    from sexton.domain.batch import Batch
     from sexton.domain.job import Unique
     from sexton.domain.limit import Limit
     from sexton.domain.outcome import ErrorInfo
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         PermanentError,
         ResultTimeout,
         RetryLater,
+        RunFailed,
         SchemaMismatch,
         SextonError,
         Snooze,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from sexton.handlers.context import Context
+    from sexton.handlers.python.batch.context import BatchContext, Run
     from sexton.operations.cancel import Cancellation
     from sexton.settings import Settings
     from sexton.store.work.dead_letters import DeadLetter, Filter
@@ -76,6 +79,7 @@ _HOMES = {
         "Scheduled",
     ),
     "sexton.client.task": ("Task",),
+    "sexton.domain.batch": ("Batch",),
     "sexton.domain.job": ("Unique",),
     "sexton.domain.limit": ("Limit",),
     "sexton.domain.outcome": ("ErrorInfo",),
@@ -107,6 +111,7 @@ _HOMES = {
         "PermanentError",
         "ResultTimeout",
         "RetryLater",
+        "RunFailed",
         "SchemaMismatch",
         "SextonError",
         "Snooze",
@@ -114,6 +119,10 @@ _HOMES = {
         "VersionMismatch",
     ),
     "sexton.handlers.context": ("Context",),
+    "sexton.handlers.python.batch.context": (
+        "BatchContext",
+        "Run",
+    ),
     "sexton.settings": ("Settings",),
     "sexton.store.work.dead_letters": (
         "DeadLetter",
@@ -134,6 +143,8 @@ __all__ = [
     "App",
     "AsyncClient",
     "AsyncHandle",
+    "Batch",
+    "BatchContext",
     "Cancellation",
     "Client",
     "Contention",
@@ -166,6 +177,8 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryLater",
+    "Run",
+    "RunFailed",
     "ScheduleRequest",
     "Scheduled",
     "SchemaMismatch",

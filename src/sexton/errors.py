@@ -241,6 +241,12 @@ class ArgumentsMismatch(SextonError, TypeError):
     code = "arguments_mismatch"
 
 
+class RunFailed(SextonError):
+    """`ctx.fail(run, "…")` of a batch handler: this attempt of one run has failed, for a reason in words."""
+
+    code = "run_failed"
+
+
 class RetryLater(SextonError):
     """Raise it in a handler to fail this attempt. The next one starts no sooner than in `delay_s` seconds (`Retry-After`)."""
 

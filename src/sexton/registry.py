@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from sexton.domain.batch import Batch
 from sexton.domain.job import Submission
 from sexton.domain.schedule.document import ScheduleDocument
 
@@ -24,6 +25,7 @@ class Definition:
     qualname: str
     process: bool = False
     defaults: Submission = field(default_factory=lambda: Submission(task=""))
+    batch: Batch | None = None  # one call executes several runs
 
     @property
     def options(self) -> dict[str, Any]:

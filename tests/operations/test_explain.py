@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from sexton.domain.outcome import Lost, Snoozed, Succeeded
+from sexton.domain.outcome import Lost, Released, Snoozed, Succeeded
 from sexton.domain.partition import ALL, Scan
 from sexton.errors import NotFound
 from sexton.operations import one_time_jobs, replay
@@ -286,6 +286,17 @@ async def _rows_read(connection: Conn) -> int:
         "+ (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'runs') AS n"
     )
     return int(row["n"])
+
+
+async def test_a_run_of_a_failed_call_says_with_how_many_it_is_next_executed(connection: Conn) -> None:
+    """C17, rule "a failed call is halved"."""
+    worker_id, job_id = await enlist(connection), await submit(connection)
+    for limit, beside in ((250, "in a call of at most 250 runs"), (1, "alone")):
+        (claimed,) = await claim(connection, worker_id)
+        await finish(connection, claimed.lease, Released("its call failed with 500 runs in it", batch_limit=limit))
+        answer, links = await told(connection, job_id, NOW)
+        assert answer == f"Calls of several runs have failed with it among them; it is next executed {beside}."
+        assert links["batch"].evidence == {"batch_limit": limit}
 
 
 async def test_a_suspect_waits_in_quarantine(connection: Conn) -> None:

@@ -91,6 +91,26 @@ async def test_slots_of_processes_are_counted_separately(connection: Conn, task:
     assert (await links(connection, other, NOW))["worker"].endswith(f"{left}.")
 
 
+async def test_slots_of_batch_tasks_are_counted_separately(connection: Conn) -> None:
+    """C17: a full batch leaves the ordinary slots free, and the other way round."""
+    worker_id = await fleet(connection, tasks=["a", "heavy", "send"], concurrency=601, batch_tasks=["send"], batch_slots=500)
+    ordinary, batched = await submit(connection, task="a"), await submit(connection, task="send")
+    await workers.beat(
+        connection, worker_id, running_count=503, batch_running_count=500, draining=False, refused_count=0, now=NOW
+    )
+    assert (await links(connection, ordinary, NOW))["worker"].endswith(", 97 free slots.")
+    assert (await links(connection, batched, NOW))["worker"].endswith(", 0 free batch slots.")
+    await workers.beat(
+        connection, worker_id, running_count=101, batch_running_count=1, draining=False, refused_count=0, now=NOW
+    )
+    assert (await links(connection, ordinary, NOW))["worker"].endswith(", 0 free slots.")
+    assert (await links(connection, batched, NOW))["worker"].endswith(", 499 free batch slots.")
+    found = await overview.stats(connection, now=NOW)
+    assert (found.slot_count, found.process_slot_count, found.batch_slot_count) == (100, 1, 500)
+    (shown_worker,) = await workers.workers(connection, now=NOW)
+    assert (shown_worker.batch_slots, shown_worker.batch_running_count) == (500, 1)
+
+
 async def test_a_draining_worker_is_named_as_the_reason(connection: Conn) -> None:
     worker_id = await fleet(connection)
     job_id = await submit(connection, task="a")

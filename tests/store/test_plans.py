@@ -52,9 +52,10 @@ HOT: dict[tuple[str, str], tuple[list[Any], str]] = {
     ("runs", "expired"): ([NOW, 100], "runs_expiring"),
     ("runs", "abandoned"): ([NOW, 6.0, 100], "runs_leased"),
     ("runs", "overrunning"): ([NOW, 100], "runs_leased"),
+    ("runs", "batch_facts"): ([f"{{{UUID(int=2)},{UUID(int=3)}}}"], "runs_pkey"),
     ("runs", "of_job"): ([UUID(int=2)], "run_fires_once"),
     ("workers", "beat"): (
-        [NOW, WORKER, 0, False, 0, ["default", "mail"], 5.0, None, 0, ["secret a"], True, "127.0.0.1", 4711],
+        [NOW, WORKER, 0, False, 0, ["default", "mail"], 5.0, None, 0, ["secret a"], True, "127.0.0.1", 4711, 0],
         "runs_leased",
     ),
     ("workers", "survey"): ([NOW, 4.5, True, True, None, None, None], "runs_leased"),

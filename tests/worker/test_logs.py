@@ -51,6 +51,7 @@ EXAMPLES: list[tuple[events.Event, str, str]] = [
     (events.ServiceFailed("intake", ValueError("a bug")), "error", "service failed"),
     (events.LoopStalled(ID, 5.0), "warning", "loop stalled"),
     (events.StallHandedBack(ID, ID, 3), "warning", "stall handed back"),
+    (events.CallDivided(ID, "send", 500, 250, "ValueError('no such user')"), "warning", "call divided"),
     (events.QuarantineStarted(7), "warning", "quarantine started"),
     (events.QuarantineLost(ID, 7, "exited with code 1", (ID,)), "warning", "quarantine lost"),
     (events.StallFound(7, "/srv/tasks.py:7 in crunch"), "warning", "stall found"),

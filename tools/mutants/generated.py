@@ -26,6 +26,7 @@ CORE = (
     "operations/remote/*.py",
     "scheduler/*.py",
     "worker/*.py",
+    "worker/batch/*.py",
     "worker/quarantine/*.py",
     "worker/stall/*.py",
     "dispatch/*.py",

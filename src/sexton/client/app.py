@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack,
 from uuid import UUID
 
 from sexton.clock import Clock, SwitchableClock, SystemClock
+from sexton.domain.batch import Batch, run_arguments
 from sexton.domain.duration import Duration
 from sexton.domain.targets import Target
 from sexton.errors import InvalidSubmission
@@ -92,6 +93,18 @@ class App(Sharing):
         self, fn: None = None, /, *, name: str | None = None, process: bool = False, **options: Unpack[TaskOptions]
     ) -> Callable[[Callable[Concatenate[Any, P], R]], Task[P, R]]: ...
 
+    @overload
+    def task(
+        self,
+        fn: None = None,
+        /,
+        *,
+        batch: Batch,
+        name: str | None = None,
+        process: bool = False,
+        **options: Unpack[TaskOptions],
+    ) -> Callable[[Callable[[Any, Any], R]], Task[..., R]]: ...
+
     def task(
         self,
         fn: Callable[..., Any] | None = None,
@@ -99,13 +112,14 @@ class App(Sharing):
         *,
         name: str | None = None,
         process: bool = False,
+        batch: Batch | None = None,
         **options: Unpack[TaskOptions],
     ) -> Any:
         """Makes a function a task, with the function's name by default. `process=True` runs it in a process that can be
-        killed. The other options are the defaults of its jobs."""
+        killed. With `batch`, one call of it executes several runs. The other options are the defaults of its jobs."""
         if fn is not None:
-            return self._define(fn, name, process, options)
-        return lambda fn: self._define(fn, name, process, options)
+            return self._define(fn, name, process, options, batch)
+        return lambda fn: self._define(fn, name, process, options, batch)
 
     def cron(self, expression: str, /, **options: Unpack[Declaration]) -> Scheduling:
         """Declares a schedule, by default with the name of its task. Workers and `sexton sync` write it to the database.
@@ -240,12 +254,14 @@ class App(Sharing):
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    def _define(self, fn: Callable[..., Any], name: str | None, process: bool, options: TaskOptions) -> Task[..., Any]:
+    def _define(
+        self, fn: Callable[..., Any], name: str | None, process: bool, options: TaskOptions, batch: Batch | None = None
+    ) -> Task[..., Any]:
         if process and "<locals>" in fn.__qualname__:
             raise TypeError(f"{fn.__qualname__}: another process cannot import it; define it at the top level of its module")
-        parameters = Parameters.of(fn, reserved=RESERVED)
+        parameters = Parameters.of(fn, reserved=RESERVED) if batch is None else _of_batch(fn, batch)
         template = Template(name or fn.__name__, options, queue=DEFAULT_QUEUE)
-        self.registry.add(Definition(template.task, fn, fn.__module__, fn.__qualname__, process, template.submission))
+        self.registry.add(Definition(template.task, fn, fn.__module__, fn.__qualname__, process, template.submission, batch))
         self._known[template.task] = parameters, template
         return Task(fn, parameters, template, self._submitter, self._schedules)
 
@@ -288,3 +304,14 @@ class App(Sharing):
 
     async def _open_pool(self) -> Postgres:
         return await open_database(self._database_url, self.settings)
+
+
+def _of_batch(fn: Callable[..., Any], batch: Batch) -> Parameters:
+    arguments = run_arguments(fn)
+    known = {field.name for field in arguments.fields}
+    unknown = [] if arguments.type is None else [name for name in batch.arguments if name not in known]
+    if unknown:
+        raise TypeError(
+            f"{fn.__qualname__}: batch.by={unknown[0]!r} is no argument of its runs; they have {', '.join(sorted(known))}"
+        )
+    return Parameters.of_runs(fn, arguments, reserved=RESERVED)

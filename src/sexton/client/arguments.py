@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sexton.domain.batch import RunArguments
 from sexton.errors import InvalidSubmission
 
 from .error_translation import pointer
@@ -43,6 +44,23 @@ class Parameters:
             takes_others=len(named) < len(parameters) - 1,
         )
 
+    @classmethod
+    def of_runs(cls, fn: Callable[..., Any], arguments: RunArguments, *, reserved: Collection[str]) -> Parameters:
+        """Of a batch task: the fields of the type that `runs: list[Run[Args]]` names; any keywords without one."""
+        owner = getattr(fn, "__qualname__", repr(fn))
+        if arguments.type is None:
+            return cls(owner, (), (), frozenset(), frozenset(), takes_others=True)
+        for field in arguments.fields:
+            _refuse_name(owner, field.name, reserved)
+        return cls(
+            owner,
+            names=tuple(field.name for field in arguments.fields),
+            positional=(),
+            known=frozenset(field.name for field in arguments.fields),
+            required=frozenset(field.name for field in arguments.fields if field.required),
+            takes_others=False,
+        )
+
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name. Defaults are left out: the function applies them when it runs."""
         if len(args) > len(self.positional):
@@ -69,8 +87,12 @@ class Parameters:
 def _refuse(owner: str, parameter: inspect.Parameter, reserved: Collection[str]) -> None:
     if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
         raise TypeError(f"{owner}: {parameter} has no name that a payload could use; make it an ordinary parameter")
-    if parameter.name in reserved:
+    _refuse_name(owner, parameter.name, reserved)
+
+
+def _refuse_name(owner: str, name: str, reserved: Collection[str]) -> None:
+    if name in reserved:
         raise TypeError(
-            f"{owner}: the parameter {parameter.name!r} has the name of a submission option, so submit() cannot tell "
+            f"{owner}: the parameter {name!r} has the name of a submission option, so submit() cannot tell "
             "them apart; rename the parameter"
         )

@@ -97,6 +97,8 @@ class Released(msgspec.Struct, frozen=True):
     """Returned unfinished by a draining worker, or leased to a worker that never received it."""
 
     reason: str
+    batch_limit: int | None = None  # its call failed together with others: the most runs of its next call
+    has_started: bool = True  # false only if it is certain: an at-most-once run may start then
 
 
 class Lost(msgspec.Struct, frozen=True):

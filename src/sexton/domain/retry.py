@@ -173,7 +173,7 @@ def decide(outcome: Outcome, state: RetryState, rng: Random) -> Next:
         case Snoozed(delay_s):
             return _within_deadline(RetryIn(delay_s, "nothing"), state, "the deadline is before the end of the snooze")
         case Released(reason):
-            return _bury_lost(reason, state) if state.at_most_once else RetryIn(0.0, "nothing")
+            return _bury_lost(reason, state) if state.at_most_once and outcome.has_started else RetryIn(0.0, "nothing")
         case Lost():
             return _after_loss(outcome, state)
         case Missed(reason):

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from .job import MAX_LOST, Policy
-from .outcome import ErrorInfo, Failed, Lost, Outcome, Succeeded, status_of
+from .outcome import ErrorInfo, Failed, Lost, Outcome, Released, Succeeded, status_of
 from .retry import Bury, Finish, Next, RetryIn, RetryState, decide
 from .states import Status
 
@@ -100,6 +100,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     replay_s: float | None = None
     key: str | None = None
     held: int | None = None  # of a lost run: how many its worker held
+    batch_limit: int | None = None  # of a run whose call failed together with others
     is_limited: bool = False  # its run may hold a slot of a limit
 
     @property
@@ -189,6 +190,7 @@ def report(
         output=output,
         key=key,
         held=outcome.held if isinstance(outcome, Lost) else None,
+        batch_limit=outcome.batch_limit if isinstance(outcome, Released) else None,
         **what,
     )
 

@@ -82,10 +82,34 @@ class Call(msgspec.Struct, frozen=True):
         )
 
 
-class Context:
+class Stoppable:
+    """A context, as far as asking its handler to stop goes."""
+
+    __slots__ = ("_cancelled",)
+
+    def __init__(self) -> None:
+        self._cancelled = False
+
+    @property
+    def task(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the handler is asked to stop: by a cancel, a timeout or a draining worker."""
+        return self._cancelled
+
+    def check_cancelled(self) -> None:
+        """Raises `Stopped` if the handler is asked to stop. For functions in threads and processes; asyncio itself cancels an
+        `async` function."""
+        if self.cancelled:
+            raise Stopped(f"{self.task} was asked to stop")
+
+
+class Context(Stoppable):
     """One attempt, as its handler sees it. Its methods may be called from any thread."""
 
-    __slots__ = ("_call", "_cancelled", "_live_output", "_new_output", "_transaction")
+    __slots__ = ("_call", "_live_output", "_new_output", "_transaction")
 
     def __init__(
         self,
@@ -163,17 +187,6 @@ class Context:
         call = self._call
         return f"{call.job_id}:{call.fire_at.astimezone(UTC).isoformat()}" if call.key is None else call.key
 
-    @property
-    def cancelled(self) -> bool:
-        """True once the handler is asked to stop: by a cancel, a timeout or a draining worker."""
-        return self._cancelled
-
-    def check_cancelled(self) -> None:
-        """Raises `Stopped` if the handler is asked to stop. For functions in threads and processes; asyncio itself cancels an
-        `async` function."""
-        if self._cancelled:
-            raise Stopped(f"{self.task} was asked to stop")
-
     def progress(self, fraction: float | None = None, message: str | None = None, **data: Any) -> None:
         """Reports progress: a fraction from 0 to 1, a message, any JSON. Only the last report is kept. Without arguments it
         only reports that the handler is alive."""
@@ -217,7 +230,7 @@ class Context:
 # The worker's side of a context. Handlers do not see it.
 
 
-def ask_to_stop(context: Context) -> None:
+def ask_to_stop(context: Stoppable) -> None:
     context._cancelled = True
 
 

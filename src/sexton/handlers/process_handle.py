@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
-from .context import Context, Stopped, ask_to_stop
+from .context import Stoppable, Stopped, ask_to_stop
 
 
 class Process(Protocol):
@@ -25,7 +25,7 @@ class ProcessHandle(Generic[P]):
 
     killed = "its process was killed"
 
-    def __init__(self, context: Context, run: Coroutine[Any, Any, None]) -> None:
+    def __init__(self, context: Stoppable, run: Coroutine[Any, Any, None]) -> None:
         loop = asyncio.get_running_loop()
         self._context = context
         self._process: P | None = None

@@ -182,7 +182,7 @@ CREATE TABLE sexton.runs (
   lane smallint NOT NULL, partition smallint NOT NULL, at_most_once boolean NOT NULL, state text NOT NULL,
   origin text NOT NULL, queue text NOT NULL, tenant text NOT NULL, task text NOT NULL, limit_key text,
   overlap smallint DEFAULT 0 NOT NULL, slot integer, tenant_slot integer, aged smallint DEFAULT 0 NOT NULL,
-  counted boolean DEFAULT false NOT NULL, company smallint,
+  counted boolean DEFAULT false NOT NULL, company smallint, batch_limit smallint,
   CONSTRAINT run_fires_once UNIQUE (job_id, fire_at, origin, seq),
   CONSTRAINT runs_pkey PRIMARY KEY (id),
   CONSTRAINT origin_is_known CHECK ((origin = ANY (ARRAY['schedule'::text, 'now'::text, 'backfill'::text, 'replay'::text]))),
@@ -284,7 +284,8 @@ CREATE TABLE sexton.workers (
   refused_count bigint DEFAULT 0 NOT NULL, lease_s real, quarantine boolean DEFAULT false NOT NULL, parent_id uuid,
   held_at_loss integer, lost_with_parent boolean DEFAULT false NOT NULL, lost_reason text, beat_within_s real,
   process_tasks text[], process_slots integer DEFAULT 0 NOT NULL, process_running_count integer DEFAULT 0 NOT NULL,
-  lacks text[], session text, lease_left_s real,
+  lacks text[], session text, lease_left_s real, batch_tasks text[], batch_slots integer DEFAULT 0 NOT NULL,
+  batch_running_count integer DEFAULT 0 NOT NULL,
   CONSTRAINT workers_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=50);
 
@@ -395,7 +396,7 @@ FUNCTION sexton.finish_each(reports jsonb, at timestamp with time zone DEFAULT N
 
 FUNCTION sexton.finish_runs(reports jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(run_id uuid, execution_id uuid, state text) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET plan_cache_mode=force_generic_plan
-  BODY md5 275759554e829ced5556e020ec21000c;
+  BODY md5 fd16e06fde0157ea5cce7d05f41fb636;
 
 FUNCTION sexton.give_back(slot_keys text[], numbers integer[], run_ids uuid[])
   RETURNS void LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp

@@ -225,6 +225,17 @@ class StallHandedBack(msgspec.Struct, frozen=True):
     count: int
 
 
+class CallDivided(msgspec.Struct, frozen=True):
+    """A call of a batch task has failed with several runs in it. `run_count` of them are given back, for calls of at most
+    `batch_limit` runs each."""
+
+    worker_id: UUID
+    task: str
+    run_count: int
+    batch_limit: int
+    error: str
+
+
 class StallFound(msgspec.Struct, frozen=True):
     """A worker process that has now ended had been blocked by a call that kept Python from running. It had written its
     stack."""
@@ -349,6 +360,7 @@ Event = (
     | ServiceFailed
     | LoopStalled
     | StallHandedBack
+    | CallDivided
     | StallFound
     | QuarantineStarted
     | QuarantineLost

@@ -34,6 +34,7 @@ _WARNINGS = (
     events.EmbeddedRestarted,
     events.LoopStalled,
     events.StallHandedBack,
+    events.CallDivided,
     events.StallFound,
     events.QuarantineStarted,
     events.QuarantineLost,

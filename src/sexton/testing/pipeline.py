@@ -116,6 +116,7 @@ class Pipeline:
             emit=emit,
             rng=self._rng,
             poll_s=0.0,
+            batches_wait=False,  # the clock stands still
         )
         async with self._database.connection() as connection:
             await worker.enlist(connection)

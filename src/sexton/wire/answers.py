@@ -260,6 +260,8 @@ class Worker(Answer, frozen=True, kw_only=True):
     running_count: int
     process_slots: int = 0
     process_running_count: int = 0
+    batch_slots: int = 0
+    batch_running_count: int = 0
     refused_count: int
     lacks: Sequence[str] = ()
     started_at: Moment
@@ -300,6 +302,7 @@ class Stats(Answer, frozen=True, kw_only=True):
     node_count: int
     slot_count: int
     process_slot_count: int = 0
+    batch_slot_count: int = 0
     ended_last_minute: dict[str, int]  # executions by status
 
 

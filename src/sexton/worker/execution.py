@@ -219,6 +219,14 @@ class Execution:
         handle = self._handle
         return handle is not None and handle.done is task
 
+    @property
+    def companions(self) -> int:
+        """How many runs its call was started with, this one included."""
+        return 1
+
+    def shares_call_with(self, other: Execution) -> bool:
+        return self is other
+
     def ask_to_stop(self) -> None:
         """From any thread: sets the flag that a function in a thread looks at. It decides nothing."""
         context = self.context

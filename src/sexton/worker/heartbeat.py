@@ -66,6 +66,9 @@ class Owner(Protocol):
     def process_tasks(self) -> frozenset[str]: ...
 
     @property
+    def batch_tasks(self) -> frozenset[str]: ...
+
+    @property
     def missing(self) -> MissingSettings: ...
 
     async def enlist(self, connection: Connection) -> None: ...
@@ -183,6 +186,7 @@ class Heartbeat:
                 draining=self._owner.draining,
                 refused_count=self._held_runs.refused_count,
                 process_running_count=sum(one.claimed.task in self._owner.process_tasks for one in held_before),
+                batch_running_count=sum(one.claimed.task in self._owner.batch_tasks for one in held_before),
                 lacks=self._owner.missing.names,
                 queues=self._queues,
                 overdue_s=None if held_before else OVERDUE_S,  # a busy worker does not do overdue work

@@ -112,6 +112,11 @@ class Intake:
         """The wake-up of the first hand."""
         return self.hands[0].wake
 
+    @property
+    def backlog_count(self) -> int:
+        """Runs that are leased and have not started."""
+        return len(self._backlog)
+
     async def run_once(self) -> float:
         """One pass of the first hand."""
         return await self.hands[0].run_once()
@@ -127,7 +132,7 @@ class Intake:
             return self._poll_s
         if limit <= 0:
             self._more_waits = True  # not known, so assume it; the next free slot wakes the intake
-            return min(self._poll_s, STALE_S) if self._backlog else self._poll_s
+            return min(self._poll_s, STALE_S) if self.backlog_count else self._poll_s
         if self._more_waits and limit < self._worth_a_claim(ahead=ahead):
             return GATHER_S
         claimed = await self._take(hand, limit, ahead=ahead)

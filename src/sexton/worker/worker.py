@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 from uuid import UUID
 
 from sexton.clock import Clock
+from sexton.dispatch.batches import BatchTransport
 from sexton.dispatch.postgres import PostgresTransport
 from sexton.dispatch.suspects import SuspectTransport
 from sexton.dispatch.transport import Transport
+from sexton.domain.batch import Batch, Member
 from sexton.domain.run import Claimed, Report
 from sexton.handlers.handle import Handler
 from sexton.handlers.live_output import LiveOutput
+from sexton.handlers.python.batch.functions import BatchFunction
 from sexton.handlers.python.function import handler_for
 from sexton.handlers.python.process_pool import ProcessPool
 from sexton.handlers.python.threads import ThreadSlots
 from sexton.ids import Rng, process_id, process_name
-from sexton.registry import Registry
+from sexton.registry import Definition, Registry
 from sexton.service import insist
 from sexton.settings import Settings
 from sexton.store.database import Connection, Database
@@ -27,6 +31,9 @@ from sexton.telemetry.events import DeclaredLost, Drained, Emit, WorkerJoined
 from sexton.worker.quarantine.child import POLL_S, Confined
 from sexton.worker.stall.loop_pulse import Pulse
 
+from .batch.execution import BatchExecution
+from .batch.group import Group
+from .batch.intake import BatchIntake
 from .deadlines import Deadlines, Timers
 from .empty_queues import EmptyQueueFilter
 from .execution import Bench, Execution, Phase
@@ -64,11 +71,13 @@ class Worker:
         needs_heartbeat: bool = False,
         targets: Mapping[str, Handler] | None = None,
         confined: Confined | None = None,
+        batches_wait: bool = True,
     ) -> None:
         """`handlers` replace the registry's functions in tests. `transactions` is a pool for the handlers' own transactions, so
         that a slow one cannot delay claims and reports. `heartbeat_polls`: the worker receives hints, so the heartbeat may look
         for work for an idle intake. `needs_heartbeat`: the worker claims nothing before its first heartbeat, because others
-        would declare it dead. `targets` are the tasks other than Python functions. `confined`: it is in quarantine."""
+        would declare it dead. `targets` are the tasks other than Python functions. `confined`: it is in quarantine.
+        Without `batches_wait` a batch starts with what its claim has brought."""
         self._confined = confined
         self.on_suspects: Callable[[], None] = lambda: None  # called when a heartbeat has seen that they wait
         self._targets = targets or {}
@@ -84,16 +93,19 @@ class Worker:
         self._database, self._registry, self._settings = database, registry, settings
         self._clock, self._emit, self._rng = clock, emit, rng
         self._heartbeat: Heartbeat | None = None
-        self._zombies: set[Execution] = set()
+        self._zombies: set[Execution | Group] = set()
         self._an_end = asyncio.Event()
         self.ran: set[str] = set()  # tasks whose handlers have ended; the process guard empties it
         self.held_runs = HeldRuns()
         self.pulse = Pulse(clock)
         self.reporter = Reporter(database, self.held_runs, clock=clock, emit=emit, rng=rng)
         self.progress_writer = ProgressWriter(database, self.held_runs, lambda: self.worker_id, clock=clock)
-        self.processes = ProcessPool(settings.worker_processes)
+        self._batches = {one.name: one.batch for one in registry if one.batch is not None}
+        self.processes = ProcessPool(settings.worker_processes + self._call_count(is_process=True))
         self.missing = MissingSettings(clock=clock, emit=emit)
-        self.threads = ThreadSlots(settings.worker_concurrency + settings.worker_zombie_limit)
+        thread_count = settings.worker_concurrency + settings.worker_zombie_limit + self._call_count(is_process=False)
+        self.threads = ThreadSlots(thread_count)
+        self._exact_timers, self._batches_wait = timers, batches_wait
         self._bench = Bench(
             handlers=self._handlers() if handlers is None else handlers,
             clock=clock,
@@ -112,55 +124,87 @@ class Worker:
             undead=self._undead,
         )
         self.process_tasks = frozenset(self._tasks_of_kind(True))
+        self.batch_tasks = frozenset(self._batches)
         self.intakes = self._make_intakes(poll_s)
         self._intake_of = {name: intake for intake in self.intakes for name in intake.tasks}
 
     def _make_intakes(self, poll_s: float) -> list[Intake]:
-        """Runs in processes have separate slots, so each kind has its own intake."""
+        """Runs in processes have separate slots, so each kind has its own intake. So has each batch task."""
         settings = self._settings
         kinds = (("intake", False, settings.worker_concurrency), ("process intake", True, settings.worker_processes))
-        return [
+        ordinary = [
             self._make_intake(name, tasks, Slots(limit), is_process=is_process, poll_s=poll_s)
             for name, is_process, limit in kinds
             if (tasks := self._tasks_of_kind(is_process))
         ]
+        return [*ordinary, *(self._make_batch_intake(task, shape, poll_s) for task, shape in self._batches.items())]
 
     def _make_intake(self, name: str, tasks: list[str], slots: Slots, *, is_process: bool, poll_s: float) -> Intake:
         """With two transports for the same tasks, where they run in this process. The first looks for work when idle, or has it
         looked for by the heartbeat."""
-        transports, empty_queues = self._make_transports(is_process=is_process)
+        first, empty_queues = self._make_first_transport()
+        others: list[Transport] = []
+        if isinstance(first, PostgresTransport) and not is_process:
+            others = [self._make_transport(beside=first)]
         return Intake(
             name,
-            transports,
+            [empty_queues or first, *others],
             tasks,
             slots,
-            self.held_runs,
-            overdue=None if self._confined else OverdueWork(self._database, empty_queues, clock=self._clock),
-            worker_id=lambda: self.worker_id,
             begin=self._begin,
-            may_claim=self._may_claim,
-            unreported_count=lambda: self.reporter.pending_count,
             takes_ahead=not is_process and self._confined is None,
-            poll_s=poll_s if self._confined is None else POLL_S,
-            clock=self._clock,
-            emit=self._emit,
-            rng=self._rng,
+            **self._of_any_intake(empty_queues, poll_s),
         )
 
-    def _make_transports(self, *, is_process: bool) -> tuple[list[Transport], EmptyQueueFilter | None]:
+    def _make_batch_intake(self, task: str, shape: Batch, poll_s: float) -> BatchIntake:
+        function = self._bench.handlers[task]
+        assert isinstance(function, BatchFunction), "tests replace only the handlers of other tasks"  # noqa: S101
+        first, empty_queues = self._make_first_transport()
+        return BatchIntake(
+            f"intake of {task}",
+            [BatchTransport(empty_queues or first, self._database)],
+            task,
+            shape,
+            function,
+            begin=self._begin_member,
+            wait_s=shape.wait_s if self._batches_wait else 0.0,
+            timers=self._bench.timers,
+            exact_timers=self._exact_timers,
+            grace_s=self._settings.worker_grace_s,
+            undead=self._undead,
+            freed=self._group_freed,
+            **self._of_any_intake(empty_queues, poll_s),
+        )
+
+    def _of_any_intake(self, empty_queues: EmptyQueueFilter | None, poll_s: float) -> dict[str, Any]:
+        return {
+            "held_runs": self.held_runs,
+            "overdue": None if self._confined else OverdueWork(self._database, empty_queues, clock=self._clock),
+            "worker_id": lambda: self.worker_id,
+            "may_claim": self._may_claim,
+            "unreported_count": lambda: self.reporter.pending_count,
+            "poll_s": poll_s if self._confined is None else POLL_S,
+            "clock": self._clock,
+            "emit": self._emit,
+            "rng": self._rng,
+        }
+
+    def _make_first_transport(self) -> tuple[Transport, EmptyQueueFilter | None]:
         if self._confined is not None:
             grace_s, queues = self._settings.worker_grace_s + 5, self._settings.worker_queues
-            return [SuspectTransport(self._database, queues, grace_s=grace_s, clock=self._clock)], None
+            return SuspectTransport(self._database, queues, grace_s=grace_s, clock=self._clock), None
         first = self._make_transport()
-        others = [] if is_process else [self._make_transport(beside=first)]
-        empty_queues = self._filter_empty_queues(first) if self._heartbeat_polls else None
-        return [empty_queues or first, *others], empty_queues
+        return first, self._filter_empty_queues(first) if self._heartbeat_polls else None
+
+    def _call_count(self, *, is_process: bool) -> int:
+        """Calls of batch tasks at once: they take no thread and no process from others."""
+        return sum(one.batch.calls for one in self._registry if one.batch is not None and one.process is is_process)
 
     def _may_claim(self) -> bool:
         return not (self._needs_heartbeat if self._heartbeat is None else self._heartbeat.is_overdue)
 
     def _tasks_of_kind(self, is_process: bool) -> list[str]:
-        named = [definition.name for definition in self._registry if definition.process is is_process]
+        named = [one.name for one in self._registry if one.process is is_process and one.batch is None]
         return named if is_process else [*named, *self._targets]
 
     def _make_transport(self, beside: PostgresTransport | None = None) -> PostgresTransport:
@@ -173,17 +217,17 @@ class Worker:
         return self._empty_queues[-1]
 
     def _handlers(self) -> dict[str, Handler]:
-        functions = {
-            definition.name: handler_for(
-                definition.fn,
-                process=definition.process,
-                threads=self.threads,
-                processes=self.processes,
-                where=(definition.module, definition.qualname),
-            )
-            for definition in self._registry
-        }
+        functions = {definition.name: self._handler(definition) for definition in self._registry}
         return {**functions, **self._targets}
+
+    def _handler(self, definition: Definition) -> Handler:
+        where = (definition.module, definition.qualname)
+        threads, processes = self.threads, self.processes
+        if definition.batch is None:
+            return handler_for(definition.fn, process=definition.process, threads=threads, processes=processes, where=where)
+        return BatchFunction(
+            definition.name, definition.fn, process=definition.process, threads=threads, processes=processes, where=where
+        )
 
     def make_heartbeat(
         self, database: Database, post: Callable[[Callable[[], None]], object], last_resort: LastResort | None = None
@@ -221,6 +265,8 @@ class Worker:
             lease_s=self._settings.lease_s,
             process_tasks=sorted(self.process_tasks),
             process_slots=self._settings.worker_processes if self.process_tasks else 0,
+            batch_tasks=sorted(self.batch_tasks),
+            batch_slots=sum(intake.slots.limit for intake in self.intakes if isinstance(intake, BatchIntake)),
             now=now,
         )
         self.enlisted = True
@@ -300,6 +346,10 @@ class Worker:
     def _begin(self, claimed: Claimed, taken_at: float) -> Execution:
         return Execution(claimed, taken_at, self._bench)
 
+    def _begin_member(self, claimed: Claimed, taken_at: float) -> Execution:
+        assert isinstance(claimed, Member), "of the transport of a batch task"  # noqa: S101
+        return BatchExecution(claimed, taken_at, self._bench)
+
     def _ended(self, execution: Execution, report: Report) -> None:
         self.reporter.add(execution, report)
         self._an_end.set()
@@ -312,8 +362,8 @@ class Worker:
         self.reporter.drop(execution)
         self._an_end.set()
 
-    def _undead(self, execution: Execution) -> None:
-        self._zombies.add(execution)
+    def _undead(self, zombie: Execution | Group) -> None:
+        self._zombies.add(zombie)
         if len(self._zombies) >= self._settings.worker_zombie_limit:
             self.exhausted.set()
 
@@ -323,3 +373,8 @@ class Worker:
             if execution.claimed.task in self._in_process:
                 self.ran.add(execution.claimed.task)
             self._intake_of[execution.claimed.task].slot_freed()
+
+    def _group_freed(self, group: Group) -> None:
+        self._zombies.discard(group)
+        if group.task in self._in_process:
+            self.ran.add(group.task)

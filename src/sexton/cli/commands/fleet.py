@@ -31,9 +31,12 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
 
 
 def _running(worker: wire.Worker) -> str:
-    """Runs in child processes have slots of their own."""
-    own = f"{worker.running_count - worker.process_running_count}/{worker.concurrency - worker.process_slots}"
-    return own + (f" + {worker.process_running_count}/{worker.process_slots}" if worker.process_slots else "")
+    """Runs in child processes have slots of their own, and so have those of batch tasks."""
+    running = worker.running_count - worker.process_running_count - worker.batch_running_count
+    shown = f"{running}/{worker.concurrency - worker.process_slots - worker.batch_slots}"
+    if worker.process_slots:
+        shown += f" + {worker.process_running_count}/{worker.process_slots}"
+    return shown + (f" + {worker.batch_running_count}/{worker.batch_slots} in batches" if worker.batch_slots else "")
 
 
 def nodes(url: Url = None, as_json: AsJson = False) -> None:
@@ -59,7 +62,8 @@ def stats(url: Url = None, as_json: AsJson = False) -> None:
             ("ready", up_to(found.ready_count)),
             (
                 "running",
-                f"{up_to(found.running_count)} of {found.slot_count:,} slots and {found.process_slot_count:,} in processes",
+                f"{up_to(found.running_count)} of {found.slot_count:,} slots and {found.process_slot_count:,} in processes"
+                + (f" and {found.batch_slot_count:,} in batches" if found.batch_slot_count else ""),
             ),
             ("waiting", up_to(found.waiting_count)),
             ("parked", up_to(found.parked_count)),

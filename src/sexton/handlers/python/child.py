@@ -16,23 +16,26 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
+from sexton.domain.batch import run_arguments
 from sexton.domain.outcome import storable
 from sexton.errors import PermanentError
-from sexton.handlers.context import Context, ask_to_stop
+from sexton.handlers.context import Call, Context, Stoppable, ask_to_stop
 from sexton.handlers.forked import calls_a_handler, end_children_that_return, end_if_child
 from sexton.handlers.live_output import LiveOutput
 from sexton.handlers.parent_death import die_with_parent
 from sexton.handlers.tracebacks import drop_tracebacks
 
 from . import messages
+from .batch.context import BatchContext, Run
 from .process_state import ProcessState
 
 # The name multiprocessing gives a main module in its children: `if __name__ == "__main__"` stays false, and libraries know it.
@@ -82,8 +85,13 @@ def _listen(link: Link, attempts: SimpleQueue[Attempt | None]) -> None:
             case messages.Start():
                 current = Attempt(message, link)
                 attempts.put(current)
+            case messages.StartBatch():
+                current = BatchAttempt(message, link)
+                attempts.put(current)
             case messages.Stop() if current is not None:
                 current.ask_to_stop()
+            case messages.StopRun(index) if isinstance(current, BatchAttempt):
+                current.stop_run(index)
             case _:
                 pass
     if current is not None and not current.is_over:  # the socket closes during a call only if the worker is dead
@@ -128,11 +136,13 @@ class Link:
 class Relay(LiveOutput):
     """Sends the handler's output to the worker until its call ends. Its leftover threads must not write to the next call."""
 
-    __slots__ = ("_link", "_speaking", "is_over")
+    __slots__ = ("_index", "_link", "_speaking", "is_over")
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, index: int | None = None) -> None:
+        """`index`: of one run of a batch."""
         super().__init__()
         self._link = link
+        self._index = index
         self._speaking = threading.Lock()
         self.is_over = False
 
@@ -145,30 +155,32 @@ class Relay(LiveOutput):
     def logged(self, text: str) -> None:
         self._pass_on(messages.Logged(storable(text)))
 
+    def decide(self, decision: messages.Returned | messages.Raised) -> None:
+        self._pass_on(decision)
+
     def end(self) -> None:
         with self._speaking:
             self.is_over = True
 
-    def _pass_on(self, message: messages.ToParent) -> None:
+    def _pass_on(self, message: messages.Word) -> None:
         with self._speaking:
             if not self.is_over:
-                self._link.send(message)
+                self._link.send(message if self._index is None else messages.OfRun(self._index, message))
 
 
 class Attempt:
     def __init__(self, start: messages.Start, link: Link) -> None:
-        self._start = start
-        self._relay = Relay(link)
-        self._context = Context(start.call, new_output=lambda: self._relay)
+        relay = Relay(link)
+        self._where: messages.Start | messages.StartBatch = start
+        self._relays = [relay]
+        self._context: Stoppable = Context(start.call, new_output=lambda: relay)
+        self._arguments = start.call.arguments
         self._cancel_task: Callable[[], object] | None = None
-
-    @property
-    def task(self) -> str:
-        return self._start.call.task
+        self.task = start.call.task
 
     @property
     def is_over(self) -> bool:
-        return self._relay.is_over
+        return self._relays[0].is_over
 
     def ask_to_stop(self) -> None:
         ask_to_stop(self._context)
@@ -180,25 +192,30 @@ class Attempt:
     def run(self) -> bytes:
         """The encoded answer."""
         try:
-            fn = _find(self._start)
+            fn = _find(self._where)
             self._context.check_cancelled()
+            call = self._bind(fn)
             if inspect.iscoroutinefunction(fn):
-                result, exit_ = asyncio.run(self._run_async(fn))
+                result, exit_ = asyncio.run(self._run_async(call()))
                 if exit_ is not None:
                     raise exit_
             else:
-                result = fn(self._context, **self._start.call.arguments)
+                result = call()
             answer = _answer(result)
         except BaseException as error:  # sys.exit() and all: it ends the call, not the process
             end_if_child(error)
             answer = messages.frame(messages.Raised.of(error))
             drop_tracebacks(error)
-        self._relay.end()
+        for relay in self._relays:
+            relay.end()
         return answer
 
-    async def _run_async(self, fn: Callable[..., Any]) -> tuple[Any, BaseException | None]:
+    def _bind(self, fn: Callable[..., Any]) -> Callable[[], Any]:
+        return partial(fn, self._context, **self._arguments)
+
+    async def _run_async(self, handler: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
         loop = asyncio.get_running_loop()
-        task = loop.create_task(_with_exit(fn(self._context, **self._start.call.arguments)))
+        task = loop.create_task(_with_exit(handler))
         self._cancel_task = lambda: loop.call_soon_threadsafe(task.cancel)
         if self._context.cancelled:  # the request came before there was a task
             task.cancel()
@@ -206,6 +223,61 @@ class Attempt:
             return await task
         finally:
             self._cancel_task = None  # it refers to the task, and the task to an exception and its frames
+
+
+class BatchAttempt(Attempt):
+    """One call for several runs. The worker has the last word: it refuses what is said about a run that has left the call."""
+
+    def __init__(self, start: messages.StartBatch, link: Link) -> None:
+        self._where = start
+        self._relays = [Relay(link, index) for index in range(len(start.runs))]
+        self._contexts = [_context_of(call, relay) for call, relay in zip(start.runs, self._relays, strict=True)]
+        self._payloads = [call.arguments for call in start.runs]
+        self._open = set(range(len(start.runs))).difference(start.left)
+        self._lock = threading.Lock()
+        self._runs: list[Run[Any]] = []
+        self._context = BatchContext(start.runs[0].task, self._runs, self._decide, self._open.__contains__)
+        self._cancel_task = None
+        self.task = start.runs[0].task
+        for index in start.left:
+            ask_to_stop(self._contexts[index])
+
+    def ask_to_stop(self) -> None:
+        for index in tuple(self._open):
+            ask_to_stop(self._contexts[index])
+        super().ask_to_stop()
+
+    def stop_run(self, index: int) -> None:
+        ask_to_stop(self._contexts[index])
+        self._take(index)
+
+    def _bind(self, fn: Callable[..., Any]) -> Callable[[], Any]:
+        arguments = run_arguments(fn)
+        together = enumerate(zip(self._contexts, self._payloads, strict=True))
+        self._runs += [Run(context, arguments.read(payload), index) for index, (context, payload) in together]
+        return partial(fn, self._context, self._runs)
+
+    def _decide(self, index: int, result: Any, error: BaseException | None) -> bool:
+        decision = messages.Returned(result) if error is None else messages.Raised.of(error)
+        try:
+            messages.frame(decision)
+        except (TypeError, ValueError) as fault:
+            decision = messages.Raised.of(PermanentError(f"result: cannot be encoded as JSON: {fault}"))
+        if not self._take(index):
+            return False
+        self._relays[index].decide(decision)
+        return True
+
+    def _take(self, index: int) -> bool:
+        with self._lock:
+            if index not in self._open:
+                return False
+            self._open.discard(index)
+            return True
+
+
+def _context_of(call: Call, relay: Relay) -> Context:
+    return Context(call, new_output=lambda: relay)
 
 
 async def _with_exit(handler: Awaitable[Any]) -> tuple[Any, BaseException | None]:
@@ -224,7 +296,7 @@ def _answer(result: Any) -> bytes:
         raise PermanentError(f"result: cannot be encoded as JSON: {error}") from None
 
 
-def _find(start: messages.Start) -> Callable[..., Any]:
+def _find(start: messages.Start | messages.StartBatch) -> Callable[..., Any]:
     module = importlib.import_module(start.module) if start.file is None else _load_main(start.file)
     found = operator.attrgetter(start.qualname)(module)
     fn: Callable[..., Any] = getattr(found, "fn", found)  # a task contains its function

@@ -6,14 +6,14 @@ import asyncio
 import contextvars
 import inspect
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from sexton.domain.outcome import shown
-from sexton.handlers.context import Call, Context, Stopped, ask_to_stop
+from sexton.handlers.context import Call, Context, Stoppable, Stopped, ask_to_stop
 from sexton.handlers.forked import calls_a_handler, end_if_child
 from sexton.handlers.handle import Handle, Handler
 from sexton.handlers.tracebacks import drop_tracebacks_of
@@ -26,14 +26,17 @@ from .threads import ThreadSlots
 Function = Callable[..., Any]
 Fence = tuple[UUID, int]  # run and token
 
-_fence: contextvars.ContextVar[Fence] = contextvars.ContextVar("sexton_fence")
+_fence: contextvars.ContextVar[Fence | Callable[[], Sequence[Fence]]] = contextvars.ContextVar("sexton_fence")
 
 
-def fence_of(task: asyncio.Task[Any]) -> Fence | None:
-    """The run that a task of the event loop works for: a handler's task, or one that the handler started. Python 3.11 does not
-    tell the context of a task."""
+def fences_of(task: asyncio.Task[Any]) -> Sequence[Fence]:
+    """The runs that a task of the event loop works for: a handler's task, or one that the handler started. There are several if
+    it is a call of a batch. Python 3.11 does not tell the context of a task."""
     get_context = getattr(task, "get_context", None)
-    return None if get_context is None else get_context().get(_fence)
+    fence = None if get_context is None else get_context().get(_fence)
+    if fence is None:
+        return ()
+    return fence() if callable(fence) else (fence,)
 
 
 def handler_for(
@@ -58,12 +61,12 @@ class AsyncFunction:
 
     def start(self, call: Call, context: Context) -> Handle:
         self._check(call.arguments)
-        handler = _guarded(self._fn(context, **call.arguments), (call.run_id, call.token))
+        handler = guarded(self._fn(context, **call.arguments), (call.run_id, call.token))
         return TaskHandle(asyncio.get_running_loop().create_task(handler), context)
 
 
 @calls_a_handler
-async def _guarded(handler: Awaitable[Any], fence: Fence) -> Any:
+async def guarded(handler: Awaitable[Any], fence: Fence | Callable[[], Sequence[Fence]]) -> Any:
     """`sys.exit()` ends only the handler. Without this, asyncio would end the worker with all its runs."""
     _fence.set(fence)
     try:
@@ -78,7 +81,7 @@ async def _guarded(handler: Awaitable[Any], fence: Fence) -> Any:
 class TaskHandle:
     __slots__ = ("_context", "_task", "done")
 
-    def __init__(self, task: asyncio.Task[Any], context: Context) -> None:
+    def __init__(self, task: asyncio.Task[Any], context: Stoppable) -> None:
         self._task = task
         self._context = context
         self.done: asyncio.Future[Any] = task
@@ -115,7 +118,7 @@ class ThreadFunction:
 
     def start(self, call: Call, context: Context) -> Handle:
         self._check(call.arguments)
-        handle = ThreadHandle(self._fn, call, context)
+        handle = ThreadHandle(self._fn, call.arguments, context)
         self._threads.run(handle.work)
         return handle
 
@@ -123,10 +126,10 @@ class ThreadFunction:
 class ThreadHandle:
     __slots__ = ("_arguments", "_context", "_fn", "_loop", "_variables", "done", "freed")
 
-    def __init__(self, fn: Function, call: Call, context: Context) -> None:
+    def __init__(self, fn: Function, arguments: dict[str, Any], context: Stoppable) -> None:
         self._loop = asyncio.get_running_loop()
         self._fn = fn
-        self._arguments = call.arguments
+        self._arguments = arguments
         self._context = context
         self._variables = contextvars.copy_context()
         self.done: asyncio.Future[Any] = self._loop.create_future()
@@ -149,7 +152,7 @@ class ThreadHandle:
         except BaseException as raised:
             end_if_child(raised)
             # Not in a variable: the traceback refers to this frame, so the frame must not refer to the exception.
-            return partial(self._deliver, None, _deliverable(raised))
+            return partial(self._deliver, None, deliverable(raised))
 
     def _deliver(self, result: Any, error: BaseException | None) -> None:
         with suppress(RuntimeError):  # the loop is closed: the worker has ended, and nothing waits for the result
@@ -168,7 +171,7 @@ class ThreadHandle:
             self.done.set_exception(error)
 
 
-def _deliverable(error: BaseException) -> BaseException:
+def deliverable(error: BaseException) -> BaseException:
     """A future does not accept StopIteration, and sys.exit() in a handler must not end the worker."""
     kind = type(error)  # `isinstance` would also ask the handler's class
     if issubclass(kind, Stopped) or (issubclass(kind, Exception) and not issubclass(kind, StopIteration)):
@@ -185,7 +188,7 @@ class ProcessFunction:
         self._check = ArgumentCheck(fn).check
         if "<locals>" in qualname:
             raise ValueError(f"{module}.{qualname}: a task with process=True must be defined at the top level of its module")
-        self._module, self._file = _importable(module)
+        self._module, self._file = importable(module)
         self._qualname = qualname
         self._pool = pool
 
@@ -194,7 +197,7 @@ class ProcessFunction:
         return self._pool.start(Start(self._module, self._file, self._qualname, call), context)
 
 
-def _importable(module: str) -> tuple[str, str | None]:
+def importable(module: str) -> tuple[str, str | None]:
     """The name by which another process imports the module, or, for a script, the file that it loads instead."""
     if module != "__main__":
         return module, None

@@ -33,6 +33,22 @@ class Start(msgspec.Struct, tag=True):
     call: Call
 
 
+class StartBatch(msgspec.Struct, tag=True):
+    """One call for several runs."""
+
+    module: str
+    file: str | None
+    qualname: str
+    runs: list[Call]
+    left: list[int]  # those that the call is not to decide any more
+
+
+class StopRun(msgspec.Struct, tag=True):
+    """This run of a batch has left the call."""
+
+    index: int
+
+
 class Stop(msgspec.Struct, tag=True):
     """Refers to the last `Start`, even if its answer was already sent."""
 
@@ -74,8 +90,18 @@ class Raised(msgspec.Struct, tag=True):
                 return cls("error", info)
 
 
-ToChild = Hello | Start | Stop
-ToParent = Alive | Progressed | Logged | Returned | Raised
+Word = Alive | Progressed | Logged | Returned | Raised
+
+
+class OfRun(msgspec.Struct, tag=True):
+    """About one run of a batch: its output, or the handler's decision."""
+
+    index: int
+    what: Word
+
+
+ToChild = Hello | Start | StartBatch | Stop | StopRun
+ToParent = Word | OfRun
 
 _encode = msgspec.json.Encoder().encode
 _to_child: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)

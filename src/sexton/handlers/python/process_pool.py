@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, assert_never
 
@@ -17,7 +17,7 @@ import msgspec
 
 from sexton.domain.outcome import ErrorInfo
 from sexton.errors import PermanentError, RetryLater, SextonError, Snooze
-from sexton.handlers.context import Context, Stopped, own_output_of
+from sexton.handlers.context import Context, Stoppable, Stopped, own_output_of
 from sexton.handlers.handle import Handle
 from sexton.handlers.process_handle import ProcessHandle
 
@@ -26,10 +26,12 @@ from .messages import (
     Alive,
     Hello,
     Logged,
+    OfRun,
     Progressed,
     Raised,
     Returned,
     Start,
+    StartBatch,
     Stop,
     ToChild,
     ToParent,
@@ -79,7 +81,7 @@ class ProcessPool:
 
     def start(self, start: Start, context: Context) -> Handle:
         """Only on the event loop's thread: the kernel ends a child together with the thread that started it."""
-        return FunctionHandle(self, start, context)
+        return FunctionHandle(self, lambda: start, context)
 
     async def close(self) -> None:
         """Idle members end at once, busy ones after their call. Returns when the last has ended."""
@@ -128,15 +130,24 @@ class ProcessPool:
 class FunctionHandle(ProcessHandle["Member"]):
     __slots__ = ()
 
-    def __init__(self, pool: ProcessPool, start: Start, context: Context) -> None:
-        super().__init__(context, self._run(pool, start))
+    def __init__(
+        self,
+        pool: ProcessPool,
+        start: Callable[[], Start | StartBatch],
+        context: Stoppable,
+        of_run: Callable[[OfRun], None] | None = None,
+    ) -> None:
+        """`start` is called when a process is free. `of_run` receives what the child says about one run of a batch."""
+        super().__init__(context, self._run(pool, start, of_run))
 
-    async def _run(self, pool: ProcessPool, start: Start) -> None:
+    async def _run(
+        self, pool: ProcessPool, start: Callable[[], Start | StartBatch], of_run: Callable[[OfRun], None] | None
+    ) -> None:
         try:
             async with pool.member() as member:
                 if not self.done.done():
                     self._process = member
-                    self._succeed(await member.call(start, self._context))
+                    self._succeed(await member.call(start(), self._context, of_run))
         except (Exception, Stopped) as error:
             self._fail(error)
         finally:
@@ -158,7 +169,8 @@ class Member:
         self._lifeline = lifeline
         self._reader = reader
         self._writer = writer
-        self._context: Context | None = None
+        self._context: Stoppable | None = None
+        self._of_run: Callable[[OfRun], None] | None = None
         self._answer: asyncio.Future[Any] | None = None
         self._is_dismissed = False
         self.gone = asyncio.get_running_loop().create_task(self._listen())  # done when the process is reaped
@@ -185,7 +197,7 @@ class Member:
             finally:
                 os.close(held_by_child)
         member = cls(process, lifeline, reader, writer)
-        member._send(Hello(search_path=sys.path, argv=sys.argv))
+        member.send(Hello(search_path=sys.path, argv=sys.argv))
         return member
 
     @property
@@ -196,15 +208,15 @@ class Member:
     def is_busy(self) -> bool:
         return self._answer is not None
 
-    async def call(self, start: Start, context: Context) -> Any:
+    async def call(self, start: Start | StartBatch, context: Stoppable, of_run: Callable[[OfRun], None] | None = None) -> Any:
         message = frame(start)
-        self._context = context
+        self._context, self._of_run = context, of_run
         self._answer = asyncio.get_running_loop().create_future()
         self._writer.write(message)
         return await self._answer
 
     def ask_to_stop(self) -> None:
-        self._send(Stop())
+        self.send(Stop())
 
     def dismiss(self) -> None:
         """An idle child ends when its socket closes."""
@@ -216,7 +228,7 @@ class Member:
             with suppress(ProcessLookupError, PermissionError):  # macOS denies signals to a group of dead processes
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _send(self, message: ToChild) -> None:
+    def send(self, message: ToChild) -> None:
         if self.is_connected:
             self._writer.write(frame(message))
 
@@ -233,24 +245,25 @@ class Member:
                 self._settle(ProcessDied(exit_code))
 
     def _receive(self, message: ToParent) -> None:
-        if self._context is None:
+        context = self._context
+        if context is None:
             return
         match message:
-            case Alive():
-                own_output_of(self._context).is_alive()
-            case Progressed(progress):
-                own_output_of(self._context).progressed(progress.copy())
-            case Logged(text):
-                own_output_of(self._context).logged(text)
             case Returned(result):
                 self._settle(None, result)
             case Raised():
-                self._settle(_exception(message))
+                self._settle(exception_of(message))
+            case OfRun():
+                if self._of_run is not None:
+                    self._of_run(message)
+            case Alive() | Progressed() | Logged():
+                if isinstance(context, Context):
+                    write(message, context)
             case _:
                 assert_never(message)
 
     def _settle(self, error: BaseException | None, result: Any = None) -> None:
-        answer, self._answer, self._context = self._answer, None, None
+        answer, self._answer, self._context, self._of_run = self._answer, None, None, None
         if answer is None or answer.done():
             return
         if error is None:
@@ -269,7 +282,21 @@ class Member:
         return exit_code
 
 
-def _exception(raised: Raised) -> BaseException:
+def write(message: Alive | Progressed | Logged, context: Context) -> None:
+    """What the child's handler has written becomes the output of its run."""
+    output = own_output_of(context)
+    match message:
+        case Alive():
+            output.is_alive()
+        case Progressed(progress):
+            output.progressed(progress.copy())
+        case Logged(text):
+            output.logged(text)
+        case _:
+            assert_never(message)
+
+
+def exception_of(raised: Raised) -> BaseException:
     """The exception that the worker would have seen if the handler had run in the worker's process."""
     remote = RemoteError(raised.info)
     error: BaseException

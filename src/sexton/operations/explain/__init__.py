@@ -72,5 +72,7 @@ def _to_start(seen: Evidence, run: LiveRun | None) -> Iterator[Link]:
     yield from fleet.missing(seen)
     if run is not None and seen.ahead is not None:
         yield sharing.position(run, seen.ahead)
+    if run is not None and run.batch_limit is not None:
+        yield fleet.batch(run)
     if run is not None and run.state == "quarantined":
         yield fleet.quarantine(seen, run)

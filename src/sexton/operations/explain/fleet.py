@@ -50,6 +50,8 @@ def worker(seen: Evidence) -> Link:
         "free_slot_count": fleet.free_slot_count,
         "free_process_slot_count": fleet.free_process_slot_count,
         "is_process": fleet.process_knowing_count > 0,
+        "free_batch_slot_count": fleet.free_batch_slot_count,
+        "is_batch": fleet.batch_knowing_count > 0,
     }
     silent = ""
     if fleet.silent_since is not None:
@@ -68,12 +70,23 @@ def worker(seen: Evidence) -> Link:
     if fleet.knowing_count == 0:
         return Link("worker", False, f"No live worker of the queue {job.queue!r} knows the task {job.task!r}{silent}.", facts)
     free = []
-    if fleet.process_knowing_count < fleet.knowing_count:
-        free.append(counted(fleet.free_slot_count - fleet.free_process_slot_count, "free slot"))
+    if fleet.process_knowing_count + fleet.batch_knowing_count < fleet.knowing_count:
+        plain_count = fleet.free_slot_count - fleet.free_process_slot_count - fleet.free_batch_slot_count
+        free.append(counted(plain_count, "free slot"))
     if fleet.process_knowing_count > 0:
         free.append(counted(fleet.free_process_slot_count, "free process slot"))
+    if fleet.batch_knowing_count > 0:
+        free.append(counted(fleet.free_batch_slot_count, "free batch slot"))
     workers = counted(fleet.knowing_count, "live worker")
     return Link("worker", True, f"{workers} of the queue {job.queue!r} may run it, {' and '.join(free)}.", facts)
+
+
+def batch(run: LiveRun) -> Link:
+    """Of a run whose calls have failed: not charged, and no obstacle."""
+    room = run.batch_limit or 1
+    beside = "alone" if room == 1 else f"in a call of at most {room:,} runs"
+    detail = f"Calls of several runs have failed with it among them; it is next executed {beside}."
+    return Link("batch", True, detail, {"batch_limit": room})
 
 
 def quarantine(seen: Evidence, run: LiveRun) -> Link:

@@ -83,6 +83,8 @@ class Worker(msgspec.Struct, frozen=True):
     process_running_count: int  # of its running_count
     lacks: list[str]  # settings and secrets that jobs needed and it does not have
     quarantine: bool = False  # it executes only suspects
+    batch_slots: int = 0  # of its concurrency, for runs of batch tasks
+    batch_running_count: int = 0  # of its running_count
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -107,13 +109,15 @@ async def enlist(
     lease_s: float | None = None,
     process_tasks: Sequence[str] = (),
     process_slots: int = 0,
+    batch_tasks: Sequence[str] = (),
+    batch_slots: int = 0,
     now: datetime | None = None,
 ) -> None:
     """In `quarantine`, a worker executes only suspects (`runs.claim_suspects`). `parent_id` is the worker that started it and
     whose end is its end: a loss together with the parent proves nothing against the run. `concurrency` includes the
-    `process_slots`, which only the `process_tasks` use."""
+    `process_slots`, which only the `process_tasks` use, and the `batch_slots` of the `batch_tasks`."""
     capacity = (queues, tasks, concurrency, lease_s, process_tasks, process_slots)
-    await connection.fetch(_SQL["enlist"], now, worker_id, name, *capacity, quarantine, parent_id)
+    await connection.fetch(_SQL["enlist"], now, worker_id, name, *capacity, quarantine, parent_id, batch_tasks, batch_slots)
 
 
 async def register_tasks(connection: Connection, options: Mapping[str, object], *, now: datetime | None = None) -> None:
@@ -129,6 +133,7 @@ async def beat(
     draining: bool,
     refused_count: int,
     process_running_count: int = 0,
+    batch_running_count: int = 0,
     lacks: Sequence[str] = (),
     queues: Sequence[str] = (),
     overdue_s: float | None = None,
@@ -142,7 +147,7 @@ async def beat(
     given = (now, worker_id, running_count, draining, refused_count, queues, overdue_s, only)
     _, address, port = announced or ClientEnd(0)
     session = (announced is not None, address, port)
-    rows = await connection.fetch(_SQL["beat"], *given, process_running_count, lacks, *session)
+    rows = await connection.fetch(_SQL["beat"], *given, process_running_count, lacks, *session, batch_running_count)
     if not rows:
         return None
     held = [Held(*row[:5]) for row in rows if row["id"] is not None]

@@ -1,7 +1,7 @@
 -- name: enlist
 INSERT INTO sexton.workers (id, name, queues, tasks, concurrency, started_at, beat_at, beat_within_s, process_tasks, process_slots, quarantine,
-  parent_id)
-SELECT $2, $3, $4, $5, $6, m.now, m.now, $7::float8, $8::text[], $9::int, $10, $11
+  parent_id, batch_tasks, batch_slots)
+SELECT $2, $3, $4, $5, $6, m.now, m.now, $7::float8, $8::text[], $9::int, $10, $11, $12::text[], $13::int
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) m
 ON CONFLICT (id) DO NOTHING -- the reply to the first try was lost
 
@@ -23,7 +23,7 @@ WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), alive AS (
   UPDATE sexton.workers w SET beat = w.beat + 1, beat_at = (SELECT now FROM moment), running_count = $3,
-    draining = $4, refused_count = $5, process_running_count = $9::int, lacks = $10::text[],
+    draining = $4, refused_count = $5, process_running_count = $9::int, lacks = $10::text[], batch_running_count = $14::int,
     session = CASE WHEN $11::boolean THEN sexton.own_session($12::text::inet, $13::int) END, held_at_loss = NULL
   WHERE w.id = $2 AND w.lost_at IS NULL
   RETURNING w.id, w.queues, w.tasks, w.session
@@ -162,7 +162,7 @@ SELECT EXISTS (SELECT FROM sexton.workers w WHERE w.id = $1 AND w.lost_at IS NOT
 -- name: workers
 SELECT w.id, w.name, w.queues, w.tasks, w.concurrency, w.started_at, w.beat_at, w.lost_at, w.draining, w.running_count, w.refused_count,
   sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), coalesce($1::timestamptz, clock_timestamp())) AS is_alive,
-  w.process_slots, w.process_running_count, coalesce(w.lacks, '{}') AS lacks, w.quarantine
+  w.process_slots, w.process_running_count, coalesce(w.lacks, '{}') AS lacks, w.quarantine, w.batch_slots, w.batch_running_count
 FROM sexton.workers w ORDER BY w.started_at, w.id
 
 -- name: forget_workers

@@ -49,6 +49,7 @@ class LiveRun(NamedTuple):
     tenant: str
     limit_key: str | None
     company: int | None  # of a suspect
+    batch_limit: int | None  # its calls have failed: the most runs of its next call
     silent_since: datetime | None  # the last heartbeat of its worker, if that is not alive
 
 
@@ -87,6 +88,8 @@ class Fleet(NamedTuple):
     free_slot_count: int  # of those that know it, of the kind that each of them needs for its task
     process_knowing_count: int  # those that run its task in child processes, which have slots of their own
     free_process_slot_count: int  # of these
+    batch_knowing_count: int  # those that run it in batches, which have slots of their own
+    free_batch_slot_count: int  # of these, for the runs of all their batch tasks
     node_count: int
     last_node_beat_at: datetime | None
     leader: str | None

@@ -2,7 +2,7 @@
 -- The live runs of a job, the running ones first, then by due time; with the workers that hold them. $1 now, $2 job
 SELECT r.id, r.state, r.origin, r.fire_at, r.due_at, r.claimed_at, r.worker_id,
   coalesce(w.name, CASE WHEN r.worker_id = sexton.callbacks() THEN 'its target, which is to call back' END) AS worker_name, r.token, r.attempt, r.lane, r.queue, r.task,
-  r.cancel_requested_at, r.partition, r.tenant, r.limit_key, r.company, w.silent_since
+  r.cancel_requested_at, r.partition, r.tenant, r.limit_key, r.company, r.batch_limit, w.silent_since
 FROM (SELECT * FROM sexton.runs WHERE runs.job_id = $2 ORDER BY runs.state = 'running' DESC, runs.due_at, runs.id LIMIT 20) r
 LEFT JOIN LATERAL (
   SELECT o.name, CASE WHEN NOT sexton.is_alive(o.beat_at, o.lost_at, coalesce(o.lease_s, o.beat_within_s), coalesce($1::timestamptz, clock_timestamp()))
@@ -55,9 +55,10 @@ WITH moment AS MATERIALIZED (
 ), known AS MATERIALIZED (
   SELECT w.*, sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), moment.now) AS alive FROM sexton.workers w, moment
 ), serving AS MATERIALIZED (
-  SELECT $3::text = ANY (w.tasks) AS knows, w.draining, ($3 = ANY (w.process_tasks)) IS TRUE AS in_process, greatest(0, CASE
+  SELECT $3::text = ANY (w.tasks) AS knows, w.draining, ($3 = ANY (w.process_tasks)) IS TRUE AS in_process, ($3 = ANY (w.batch_tasks)) IS TRUE AS in_batches, greatest(0, CASE
+    WHEN $3 = ANY (w.batch_tasks) THEN w.batch_slots - w.batch_running_count
     WHEN $3 = ANY (w.process_tasks) THEN w.process_slots - w.process_running_count
-    ELSE w.concurrency - w.process_slots - (w.running_count - w.process_running_count) END) AS free_count
+    ELSE w.concurrency - w.process_slots - w.batch_slots - (w.running_count - w.process_running_count - w.batch_running_count) END) AS free_count
   FROM known w WHERE w.alive AND NOT w.quarantine AND $2::text = ANY (w.queues)
 ), scheduling AS MATERIALIZED (
   SELECT n.name, n.beat_at, sexton.is_alive(n.beat_at, NULL, sexton.node_lease_s(), moment.now) AS alive, $4::smallint = ANY (n.partitions) AS leads
@@ -72,6 +73,8 @@ SELECT (SELECT count(*) FROM known w WHERE w.alive)::int AS worker_count,
   (SELECT coalesce(sum(s.free_count), 0) FROM serving s WHERE s.knows AND NOT s.draining)::int AS free_slot_count,
   (SELECT count(*) FROM serving s WHERE s.knows AND NOT s.draining AND s.in_process)::int AS process_knowing_count,
   (SELECT coalesce(sum(s.free_count), 0) FROM serving s WHERE s.knows AND NOT s.draining AND s.in_process)::int AS free_process_slot_count,
+  (SELECT count(*) FROM serving s WHERE s.knows AND NOT s.draining AND s.in_batches)::int AS batch_knowing_count,
+  (SELECT coalesce(sum(s.free_count), 0) FROM serving s WHERE s.knows AND NOT s.draining AND s.in_batches)::int AS free_batch_slot_count,
   (SELECT count(*) FROM scheduling n WHERE n.alive)::int AS node_count,
   (SELECT max(n.beat_at) FROM scheduling n) AS last_node_beat_at,
   (SELECT min(n.name) FROM scheduling n WHERE n.alive AND n.leads) AS leader

@@ -16,7 +16,7 @@ TENANT_LIMIT = 1_000  # in one query, over all queues and lanes
 
 _SQL = statements(__name__)
 _COUNTS = ("ready_count", "running_count", "waiting_count", "parked_count")
-_FLEET = ("worker_count", "silent_worker_count", "node_count", "slot_count", "process_slot_count")
+_FLEET = ("worker_count", "silent_worker_count", "node_count", "slot_count", "process_slot_count", "batch_slot_count")
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -38,6 +38,7 @@ class Stats(msgspec.Struct, frozen=True):
     node_count: int
     slot_count: int  # of live workers, for tasks in their own process
     process_slot_count: int  # for tasks in child processes
+    batch_slot_count: int  # for runs of batch tasks
     ended_last_minute: dict[str, int]  # executions by status, of the newest 10,000 at most
 
 

@@ -8,7 +8,7 @@ WITH moment AS MATERIALIZED (
 ), share AS MATERIALIZED (
   SELECT greatest($3::int / greatest(count(*), 1), 1) AS size FROM flows
 ), fleet AS MATERIALIZED (
-  SELECT w.lost_at IS NULL AS is_here, w.concurrency, w.process_slots, w.draining, w.quarantine,
+  SELECT w.lost_at IS NULL AS is_here, w.concurrency, w.process_slots, w.batch_slots, w.draining, w.quarantine,
     sexton.is_alive(w.beat_at, w.lost_at, coalesce(w.lease_s, w.beat_within_s), (SELECT now FROM moment)) AS is_alive
   FROM sexton.workers w
 )
@@ -27,8 +27,9 @@ SELECT m.now,
   (SELECT count(*) FROM fleet f WHERE f.is_alive)::int AS worker_count,
   (SELECT count(*) FROM fleet f WHERE f.is_here AND NOT f.is_alive)::int AS silent_worker_count,
   (SELECT count(*) FROM sexton.nodes n WHERE sexton.is_alive(n.beat_at, NULL, sexton.node_lease_s(), m.now))::int AS node_count,
-  (SELECT coalesce(sum(f.concurrency - f.process_slots), 0) FROM fleet f WHERE f.is_alive AND NOT f.draining AND NOT f.quarantine)::int AS slot_count,
-  (SELECT coalesce(sum(f.process_slots), 0) FROM fleet f WHERE f.is_alive AND NOT f.draining AND NOT f.quarantine)::int AS process_slot_count
+  (SELECT coalesce(sum(f.concurrency - f.process_slots - f.batch_slots), 0) FROM fleet f WHERE f.is_alive AND NOT f.draining AND NOT f.quarantine)::int AS slot_count,
+  (SELECT coalesce(sum(f.process_slots), 0) FROM fleet f WHERE f.is_alive AND NOT f.draining AND NOT f.quarantine)::int AS process_slot_count,
+  (SELECT coalesce(sum(f.batch_slots), 0) FROM fleet f WHERE f.is_alive AND NOT f.draining AND NOT f.quarantine)::int AS batch_slot_count
 FROM moment m
 
 -- name: ended

@@ -118,6 +118,12 @@ async def claim_suspects(
     return await _claimed(connection, rows)
 
 
+async def batch_facts(connection: Connection, run_ids: Sequence[UUID]) -> dict[UUID, tuple[int | None, str | None]]:
+    """By run: the most runs of its next call, and the key of its limit. Runs that have neither are left out."""
+    rows = await connection.fetch(_SQL["batch_facts"], list(run_ids))
+    return {row["id"]: (row["batch_limit"], row["limit_key"]) for row in rows}
+
+
 async def count_suspects(
     connection: Connection, *, queues: Sequence[str], tasks: Sequence[str], limit: int = 100, now: datetime | None = None
 ) -> int:

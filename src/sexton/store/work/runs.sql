@@ -3,6 +3,11 @@
 -- of a free slot: no at-most-once runs, none with a limit, $8 where the last claim stopped
 SELECT * FROM sexton.claim_runs($2::uuid, $3::text[], $4::text[], $5::int, $6::float8, $7::boolean, $8::jsonb, $1::timestamptz)
 
+-- name: batch_facts
+-- Of runs of a batch task that were just claimed. $1 runs
+SELECT r.id, r.batch_limit, r.limit_key FROM sexton.runs r
+WHERE r.id = ANY ($1::uuid[]) AND (r.batch_limit IS NOT NULL OR r.limit_key IS NOT NULL)
+
 -- name: claim_suspects
 -- $1 now, $2 worker, $3 queues, $4 tasks it knows, $5 how many, $6 grace (s). The columns are those of `claim`.
 SELECT c.id, c.job_id, c.worker_id, c.token, c.attempt, c.lost_count, c.at_most_once, c.seq, c.origin,

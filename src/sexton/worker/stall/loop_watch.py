@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sexton.clock import Clock
 from sexton.domain.outcome import Lost, Released
 from sexton.domain.run import Report
-from sexton.handlers.python.function import fence_of
+from sexton.handlers.python.function import fences_of
 from sexton.worker.execution import Execution, Phase
 from sexton.worker.held_runs import HeldRuns
 
@@ -68,22 +68,22 @@ class StallWatch:
         task = self._pulse.current_task()
         if task is None:
             return None
-        fence = fence_of(task)
-        if fence is not None:
-            return self._held_runs.get(*fence)
+        for fence in fences_of(task):
+            if (execution := self._held_runs.get(*fence)) is not None:
+                return execution
         return next((execution for execution in self._held_runs.all() if execution.is_executed_by(task)), None)
 
 
 def reports(blocker: Blocker, held: Sequence[Execution], stalled_s: float) -> Iterator[tuple[Execution, Report]]:
-    """The run that blocks the loop is reported as lost, and is charged for it. The others are given back and spend nothing. An
-    at-most-once run stays: the loop may continue in time for it. So does a run that has ended, or that its own transaction is
-    about to end."""
+    """The run that blocks the loop is reported as lost, and is charged for it. If it shares its call with others, all of these
+    are reported as lost together, and none is charged. The others are given back and spend nothing. An at-most-once run stays:
+    the loop may continue in time for it. So does a run that has ended, or that its own transaction is about to end."""
     blocking = blocker.execution
-    lost = Lost(f"blocked the event loop of its worker for {stalled_s:.1f} s at {blocker.place}")
+    lost = Lost(f"blocked the event loop of its worker for {stalled_s:.1f} s at {blocker.place}", held=blocking.companions)
     released = Released(
         f"returned because task {blocking.claimed.task}, run {blocking.claimed.run_id}, blocked the event loop of their worker"
     )
     for execution in held:
         is_open = execution.phase in (Phase.TAKEN, Phase.RUNNING) and not execution.ending
         if is_open and not execution.claimed.lease.at_most_once:
-            yield execution, execution.reported_as(lost if execution is blocking else released)
+            yield execution, execution.reported_as(lost if execution.shares_call_with(blocking) else released)
