@@ -49,7 +49,7 @@ FAULTY_STEP_COUNT = 700
 # awaited.
 BRISK_S = [0.0, 0.0, 0.01, 0.05, 0.1, 0.4]
 CALM_S = [0.0, 0.05, 0.3, 1.0]
-STUCK_S = 90.0  # no run starts or ends for so long, though there is no fault left: no handler takes half of it
+STUCK_S = 180.0  # no run starts or ends for so long, though there is no fault left: each sweeper has had many turns by then
 # More faults at the statements where they can do most harm.
 TENDER, TENDER_ACTIONS = 4, {"submit", "intake", "second hand", "handler", "reporter"}
 # Where a process may pause: between what it read and what it writes.

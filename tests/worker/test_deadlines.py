@@ -147,6 +147,17 @@ def test_one_cancelled_by_another_of_its_tick_is_not_called(
     assert len(called) == 1
 
 
+def test_those_of_one_tick_are_called_in_the_order_in_which_they_were_added(
+    deadlines: Deadlines, loop: CountedTimers, clock: ManualClock
+) -> None:
+    """A replay of the simulation must be one, also in a process with other addresses."""
+    called: list[int] = []
+    for n in range(50):
+        deadlines.call_later(1.0, partial(called.append, n))
+    pass_time(clock, loop, 1.5)
+    assert called == list(range(50))
+
+
 def test_one_that_raises_keeps_no_other_from_its_call(deadlines: Deadlines, loop: CountedTimers, clock: ManualClock) -> None:
     """As with timers of the event loop, which logs the error."""
     bells = [Bell(clock), Bell(clock)]

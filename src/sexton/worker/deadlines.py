@@ -31,22 +31,27 @@ class Deadline:
 
     __slots__ = ("_slot", "callback")
 
-    def __init__(self, slot: set[Deadline], callback: Callable[[], None]) -> None:
+    def __init__(self, slot: Slot, callback: Callable[[], None]) -> None:
         self._slot = slot
         self.callback = callback
-        slot.add(self)
+        slot[self] = None
 
     def cancel(self) -> None:
         slot = self._slot
-        slot.discard(self)
+        slot.pop(self, None)
         if not slot:
-            slot.clear()  # a set keeps the memory of its largest size
+            slot.clear()  # a dict keeps the memory of its largest size
 
     def __call__(self) -> None:
         """Does nothing if it was cancelled after its time had come."""
         if self in self._slot:
-            self._slot.discard(self)
+            del self._slot[self]
             self.callback()
+
+
+Slot = dict[
+    Deadline, None
+]  # a set that keeps the order in which they were added: handlers end in the same order in each replay
 
 
 class Deadlines:
@@ -54,7 +59,7 @@ class Deadlines:
 
     def __init__(self, timers: Timers, clock: Clock) -> None:
         self._timers, self._clock = timers, clock
-        self._slots: dict[int, set[Deadline]] = {}
+        self._slots: dict[int, Slot] = {}
         self._ticks: list[int] = []  # of the slots, as a heap
         self._slots_limit = EMPTY_SLOTS_LIMIT
         self._alarm: Timer | None = None  # at the first tick
@@ -64,10 +69,10 @@ class Deadlines:
         slot = self._slots.get(tick)
         return Deadline(self._open(tick) if slot is None else slot, callback)
 
-    def _open(self, tick: int) -> set[Deadline]:
+    def _open(self, tick: int) -> Slot:
         if len(self._slots) >= self._slots_limit:
             self._drop_empty()
-        slot = self._slots[tick] = set()
+        slot = self._slots[tick] = {}
         heapq.heappush(self._ticks, tick)
         if self._ticks[0] == tick:
             self._wait_for_first()

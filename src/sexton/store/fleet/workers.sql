@@ -45,6 +45,7 @@ FROM alive LEFT JOIN LATERAL (
   SELECT h.id, h.job_id, h.token, h.cancel_requested_at, h.at_most_once FROM sexton.runs h
   WHERE h.id = ANY ($8::uuid[]) AND h.worker_id = alive.id AND h.state = 'running'
 ) r ON true
+ORDER BY r.id  -- the worker acts in this order, also where it draws the delay of a retry
 
 -- name: is_elsewhere
 -- Whether another live worker of a run's queue knows its task, and has not said that it lacks this. $1 now, $2 run, $3 what
@@ -57,7 +58,7 @@ SELECT EXISTS (
 -- name: leased
 -- All runs leased to a worker, as in `beat`, without the heartbeat.
 SELECT r.id, r.job_id, r.token, r.cancel_requested_at IS NOT NULL AS cancel_requested, r.at_most_once
-FROM sexton.runs r WHERE r.worker_id = $1 AND r.state = 'running'
+FROM sexton.runs r WHERE r.worker_id = $1 AND r.state = 'running' ORDER BY r.id
 
 -- name: leave
 DELETE FROM sexton.workers w WHERE w.id = $1 AND NOT EXISTS (SELECT FROM sexton.runs r WHERE r.worker_id = w.id AND r.state = 'running')

@@ -92,7 +92,7 @@ WITH moment AS MATERIALIZED (
   RETURNING r.queue, r.due_at
 )
 SELECT
-  ARRAY(SELECT DISTINCT queue FROM promoted) AS queues,
+  ARRAY(SELECT DISTINCT queue FROM promoted ORDER BY queue) AS queues,
   (SELECT min(due_at) FROM promoted) AS first_due_at,
   (SELECT max(due_at) FROM promoted) AS last_due_at,
   (SELECT count(*) FROM promoted)::int AS promoted_count,
