@@ -16,7 +16,8 @@ from sexton.domain import partition
 from sexton.scheduler.lock_watcher import LONG_S, NAMED_LIMIT, REMIND_S, REST_S, LockWatcher
 from sexton.store.database import Database, Postgres
 from sexton.store.views import locked_rows
-from sexton.telemetry.events import RowLocked
+from sexton.telemetry.events import RowLocked, TableLocked
+from tests.rig import LONG_S as GIVE_UP_S
 from tests.rig import Between, Rig
 from tests.timetable import Timetable
 
@@ -107,11 +108,11 @@ async def test_a_locked_row_of_the_locks_is_named(rig: Rig, rival: Conn) -> None
     assert (row.words, row.holder.pid) == (told.row, rival.get_server_pid())
 
 
-async def test_while_no_transaction_lasts_a_pass_is_one_statement(rig: Rig) -> None:
-    """B10."""
+async def test_while_no_transaction_lasts_a_pass_is_two_statements(rig: Rig) -> None:
+    """B10: rows, and tables."""
     between = Between(rig.database)
     await watch(rig, watcher(rig, between), 3 * REST_S)
-    assert len(between.statements) == 3
+    assert len(between.statements) == 3 * 2
 
 
 async def test_a_run_in_any_state_and_its_limit_are_named(rig: Rig, rival: Conn) -> None:
@@ -171,6 +172,28 @@ async def test_one_node_reports_each_row(rig: Rig, rival: Conn) -> None:
     halves = [watcher(rig, led=of_one), watcher(rig, led=set(partition.ALL) - of_one)]
     told = [await watch(rig, half, LONG_S + 2 * REST_S) for half in halves]
     assert sorted(event.job_id for half in told for event in half if event.job_id) == sorted(ids)
+
+
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])
+async def test_a_locked_table_is_named_with_its_session_once_in_thirty_seconds(rig: Rig, rival: Conn, mode: str) -> None:
+    """C19: by every node, also by one that can read no table, and leads no partition."""
+    await overdue(rig)
+    one, pid = watcher(rig, led=()), rival.get_server_pid()
+    await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+    await watch(rig, one, REST_S)
+    await rival.execute(f"LOCK TABLE sexton.runs IN {mode} MODE")
+    await watch(rig, one, REST_S)
+    assert rig.of(TableLocked) == [], "a migration holds a table for a moment"
+    async with asyncio.timeout(GIVE_UP_S):
+        await watch(rig, one, 2 * REMIND_S)
+    told, again = rig.of(TableLocked)
+    assert told.table == f"sexton.runs in {mode} mode"
+    assert told.session.startswith(f"session {pid} (billing, user ")
+    assert f"pg_terminate_backend({pid})" in told.advice
+    assert REST_S <= told.locked_s <= again.locked_s - REMIND_S
+    await rival.execute("ROLLBACK")
+    await watch(rig, one, 2 * REMIND_S)
+    assert len(rig.of(TableLocked)) == 2
 
 
 async def test_a_role_with_fewer_rights_sees_less_and_does_not_fail(
