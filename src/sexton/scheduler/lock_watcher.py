@@ -22,8 +22,7 @@ from .overdue_check import Led
 REST_S = 5.0
 LONG_S = 10.0  # a row may be locked; the warning comes at the next look, so within 15 s
 TABLE_LONG_S = 3.0  # a table that is locked stops services; the warning comes at the second look, so within 10 s
-REMIND_S = 30.0  # between two warnings about the same row
-NAMED_LIMIT = 5  # rows of one session that are named in one pass
+REMIND_S = 30.0  # between two warnings about the same session and kind of row
 
 
 class LockWatcher:
@@ -75,16 +74,16 @@ class LockWatcher:
             else self._found_at.get(row.key, now)
             for row in rows
         }
-        self._reminders.keep(self._found_at)
-        due: dict[str, list[LockedRow | HeldKey]] = {}
+        # One line for all rows of a kind: while a session is idle, each minute brings new runs that it has locked.
+        self._reminders.keep({_kind(row) for row in rows})
+        held: dict[tuple[str, str], list[LockedRow | HeldKey]] = {}
         for row in rows:
-            if now - self._found_at[row.key] >= LONG_S and self._reminders.is_due(row.key, now):
-                due.setdefault(row.holder.xid, []).append(row)
-        for held in due.values():
-            named = held[:NAMED_LIMIT]
-            for row in named:
-                more_count = len(held) - len(named) if row is named[-1] else 0
-                self._tell(row, now - self._found_at[row.key], more_count)
+            if now - self._found_at[row.key] >= LONG_S:
+                held.setdefault(_kind(row), []).append(row)
+        for kind, alike in held.items():
+            if self._reminders.is_due(kind, now):
+                longest = min(alike, key=lambda row: self._found_at[row.key])
+                self._tell(longest, now - self._found_at[longest.key], len(alike) - 1)
 
     def _tell(self, row: LockedRow | HeldKey, locked_s: float, more_count: int) -> None:
         holder = row.holder
@@ -96,3 +95,8 @@ class LockWatcher:
                 row.words, row.job_id, row.run_id, locked_s, holder.words, holder.age_s, holder.advice, more_count=more_count
             )
         )
+
+
+def _kind(row: LockedRow | HeldKey) -> tuple[str, str]:
+    """A session may hold advisory locks over many transactions, so it is not known by its transaction."""
+    return str(row.holder.pid or row.holder.gid), row.kind if isinstance(row, LockedRow) else "advisory lock"

@@ -26,7 +26,7 @@ class RowLocked(msgspec.Struct, frozen=True):
     session: str  # as far as this role may see it: pid, application, user, client
     transaction_s: float | None  # how long its transaction has been open
     advice: str
-    more_count: int = 0  # rows that the same session holds and that are not named
+    more_count: int = 0  # rows of this kind that the same session holds as well
 
 
 class TableLocked(msgspec.Struct, frozen=True):
@@ -46,4 +46,4 @@ class AdvisoryLockTaken(msgspec.Struct, frozen=True):
     held_s: float  # since it was first found
     session: str  # as far as this role may see it: pid, application, user, client
     advice: str
-    more_count: int = 0  # advisory locks that the same session holds and that are not named
+    more_count: int = 0  # advisory locks that the same session holds as well
