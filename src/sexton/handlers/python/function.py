@@ -58,12 +58,12 @@ class AsyncFunction:
 
     def start(self, call: Call, context: Context) -> Handle:
         self._check(call.arguments)
-        handler = _guarded(self._fn(context, **call.arguments), (call.run_id, call.token))
+        handler = _guarded(self._fn(context, **call.arguments), context, (call.run_id, call.token))
         return TaskHandle(asyncio.get_running_loop().create_task(handler), context)
 
 
 @calls_a_handler
-async def _guarded(handler: Awaitable[Any], fence: Fence) -> Any:
+async def _guarded(handler: Awaitable[Any], context: Context, fence: Fence) -> Any:
     """`sys.exit()` ends only the handler. Without this, asyncio would end the worker with all its runs."""
     _fence.set(fence)
     try:
