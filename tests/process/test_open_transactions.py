@@ -144,20 +144,18 @@ async def test_a_session_that_has_locked_a_table_is_named(fleet: Fleet, database
     await fleet.begin()
     await fleet.start()
     await fleet.until_the_others_fire(fleet.names)
+    job_id = await fleet.connection.fetchval("SELECT id FROM sexton.jobs_recurring LIMIT 1")
     await fleet.forgotten.execute(f"LOCK TABLE sexton.runs, sexton.executions IN {mode} MODE")
     line = await fleet.until_said("scheduler", "table locked")
     assert f"{mode} mode" in line
-    doctor = await asyncio.create_subprocess_exec(
-        *SEXTON,
-        "doctor",
-        "--json",
-        env={**os.environ, "SEXTON_DATABASE_URL": database_url},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await asyncio.wait_for(doctor.communicate(), LATE_S)
-    found = {one["check"]: one for one in json.loads(out)}["table locks"]
+    found = {one["check"]: one for one in json.loads(await _asked(database_url, "doctor", "--json"))}["table locks"]
     assert found["level"] == "fail"
     assert f"session {fleet.forgotten.get_server_pid()} (billing" in found["detail"]
+    why = await _asked(database_url, "why", str(job_id))
+    assert f"session {fleet.forgotten.get_server_pid()} (billing" in why
+    assert f"sexton.executions and sexton.runs in {mode} mode" in why
+    if mode == "ACCESS EXCLUSIVE":
+        assert "sexton doctor names its session" in await _asked(database_url, "stats")
     logs = [fleet.cluster[name].log for name in ("scheduler", "worker")]
     told = [
         line for log in logs for line in log.splitlines() if "pg_terminate_backend" in line or "end that transaction" in line
@@ -165,6 +163,20 @@ async def test_a_session_that_has_locked_a_table_is_named(fleet: Fleet, database
     assert all(f"session {fleet.forgotten.get_server_pid()} " in line for line in told)
     await fleet.close()
     await fleet.until_the_others_fire(fleet.names)
+
+
+async def _asked(database_url: str, *arguments: str) -> str:
+    """What the command says, on both streams."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SEXTON_")}
+    command = await asyncio.create_subprocess_exec(
+        *SEXTON,
+        *arguments,
+        env={**environment, "SEXTON_DATABASE_URL": database_url},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await asyncio.wait_for(command.communicate(), LATE_S)
+    return out.decode()
 
 
 async def _has_fired(connection: Conn, name: str) -> bool:
