@@ -160,7 +160,7 @@ class ApiError(SextonError):
 
 class Contention(SextonError):
     """Another transaction was in the way (deadlock, lock timeout). Nothing was changed, and it is safe to try again.
-    `waits_for` says what the other transaction holds, if that is known: `unique`, `limit`, `tenant` or `run`."""
+    `waits_for` says what the other transaction holds, if that is known: `unique`, `limit`, `tenant`, `run` or `table`."""
 
     code = "contention"
 

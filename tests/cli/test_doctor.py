@@ -22,6 +22,7 @@ from sexton.settings import Settings
 from sexton.store.database import Postgres
 from sexton.store.views.diagnosis import LastHeartbeat, Prepared, SchemaFacts, ServerFacts, Slot, Table, Transaction
 from sexton.store.views.locked_rows import Holder, LockedRow
+from sexton.store.views.locked_tables import LockedTables
 from sexton.store.work import retention
 
 SERVER = ServerFacts(
@@ -70,6 +71,7 @@ PROCESS = Process(
     tzdata="2025b",
 )
 HELD = LockedRow("schedule", "report", UUID(int=7), None, Holder("700", 7, None, "psql", "ada", "10.0.0.7", 90.0))
+TABLES = LockedTables(HELD.holder, ["runs"], "ExclusiveLock", False)
 OTHER = LockedRow("limit", "stripe", None, None, Holder("800", None, "two-phase", None, "ada", None, 900.0))
 HEALTHY = Facts(PROCESS, SERVER, None, SCHEMA)
 POOLED = {"is_direct": False, "hears": None}
@@ -99,7 +101,7 @@ def test_a_healthy_cluster_is_all_ok() -> None:
     """E7."""
     findings = checks.judge(HEALTHY)
     assert {finding.level for finding in findings} == {"ok"}
-    assert len({finding.check for finding in findings}) == len(findings) == 21
+    assert len({finding.check for finding in findings}) == len(findings) == 22
 
 
 @pytest.mark.parametrize(
@@ -158,6 +160,7 @@ def test_a_healthy_cluster_is_all_ok() -> None:
         ("workers", "fail", facts(schema={"workers": [SILENT]})),
         ("workers", "warn", facts(schema={"workers": [], "ready_queues": []})),
         ("locks", "warn", facts(schema={"locked": [HELD, OTHER]})),
+        ("table locks", "fail", msgspec.structs.replace(HEALTHY, tables=[TABLES])),
         ("dead rows", "warn", facts(schema={"tables": [Table("runs", 100, 1_000_000, False)]})),
         ("dead rows", "ok", facts(schema={"tables": [Table("runs", 1_000_000, 60_000, False)]})),
     ],

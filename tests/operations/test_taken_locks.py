@@ -177,10 +177,41 @@ async def test_the_session_that_holds_them_is_named(rig: Rig, thief: Conn) -> No
     assert all(event.session.startswith(f"session {pid} (reports, user thief_") for event in told)
     assert told[0].advice == f"the services go on without it; if it was forgotten, end it: SELECT pg_terminate_backend({pid})"
     assert told[0].held_s >= LONG_S
-    assert len(told) + told[-1].more_count == len(KEYS) - 1, "(7307, 1) is not in use any more"
+    assert 1 + told[0].more_count == len(KEYS) - 1, "(7307, 1) is not in use any more"
+    assert len(told) == 1
     async with rig.database.connection() as connection:
         facts = await diagnosis.schema(connection)
     assert {key.holder.pid for key in facts.keys} == {pid}
+
+
+async def test_a_service_whose_rights_were_revoked_does_not_denounce_itself(
+    rig: Rig, connection: Conn, database_url: str
+) -> None:
+    """E7: neither its own locks, nor those of another node of its role, while PostgreSQL refuses it the tables."""
+    role = f"service_{secrets.token_hex(4)}"
+    await connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'; GRANT USAGE ON SCHEMA sexton TO {role}")
+    await connection.execute(
+        f"GRANT ALL ON ALL TABLES IN SCHEMA sexton TO {role}; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO {role}"
+    )
+    parts = urlsplit(database_url)
+    url = urlunsplit(parts._replace(netloc=f"{role}:x@{parts.netloc.rpartition('@')[2]}"))
+    locks, database = PartitionLocks(url), await Postgres.open(url)
+    try:
+        assert await locks.hold(frozenset(partition.ALL)) == frozenset(partition.ALL)
+        await connection.execute(f"REVOKE ALL ON sexton.runs FROM {role}")
+        watcher = LockWatcher(database, lambda: partition.ALL, clock=rig.clock, emit=rig.heard)
+        for _ in range(int(3 * LONG_S / REST_S)):
+            await watcher.run_once()
+            rig.move(REST_S)
+        assert rig.of(AdvisoryLockTaken) == []
+        async with database.connection() as own:
+            assert await own.fetch("SELECT WHERE sexton.held_by_service(7308, 0)"), "it gives way to its own kind"
+        (key, *_) = (await locked_rows.look(connection)).keys
+        assert key.advice.startswith(f"the role {role} may not change sexton.runs"), "doctor of another role cannot know"
+    finally:
+        await locks.close()
+        await database.close()
+        await connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 async def test_a_session_with_the_rights_of_a_service_is_named_after_a_while(rig: Rig, rival: Conn) -> None:

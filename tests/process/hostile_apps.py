@@ -227,6 +227,21 @@ def leaves_an_exit_handler(ctx: Context) -> None:
     atexit.register(time.sleep, LONG_S)
 
 
+def waits_at_exit() -> None:
+    time.sleep(LONG_S)
+
+
+def leaves_exit_handlers_of_two_kinds(ctx: Context) -> None:
+    threading._register_atexit(time.sleep, LONG_S)  # type: ignore[attr-defined]  # as concurrent.futures does
+    atexit.register(waits_at_exit)
+
+
+async def leaves_a_child_of_a_thread(ctx: Context) -> None:
+    """The stack of the fork does not show the handler."""
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(LONG_S,), name="grandchild")
+    await asyncio.to_thread(child.start)
+
+
 async def ignores_every_cancel(ctx: Context) -> None:
     while True:
         with suppress(asyncio.CancelledError):
@@ -281,7 +296,9 @@ IN_PROCESS: list[Callable[..., Any]] = [
     leaves_a_thread_from_the_loop,
     leaves_an_executor,
     leaves_a_child,
+    leaves_a_child_of_a_thread,
     leaves_an_exit_handler,
+    leaves_exit_handlers_of_two_kinds,
     ignores_every_cancel,
     blocks_the_loop,
     waits_in_c,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
@@ -131,7 +132,8 @@ async def test_a_drained_worker_exits_though_handlers_left_threads_and_processes
     """C12: and logs them with the task that left them."""
     cluster = start_cluster(**DRAIN)
     worker = cluster.worker("worker", "--log-json", app=APP)
-    for task in ("leaves_a_thread", "leaves_a_thread_from_the_loop", "leaves_an_executor", "leaves_a_child"):
+    leaving = ["leaves_a_thread", "leaves_a_thread_from_the_loop", "leaves_an_executor", "leaves_a_child"]
+    for task in [*leaving, "leaves_a_child_of_a_thread"]:
         assert await status_of(app, cluster, (await app.submit(task)).id) == "succeeded"
     cluster.terminate("worker")
     assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 0
@@ -139,7 +141,8 @@ async def test_a_drained_worker_exits_though_handlers_left_threads_and_processes
     for task in ("leaves_a_thread", "leaves_a_thread_from_the_loop", "leaves_an_executor"):
         assert task in line["threads"].partition("left by")[2], line
     assert line["threads"].count("poller") == 3, line
-    assert line["children"].startswith("sleeper (pid "), line
+    assert re.search(r"sleeper \(pid \d+\), left by leaves_a_child(?![\w ])", line["children"]), "the fork knows its task"
+    assert re.search(r"grandchild \(pid \d+\), left by (\w+ or )*leaves_a_child_of_a_thread", line["children"]), line
     assert processes_of(worker.pid) == [], "a child outlives its worker"
 
 
@@ -154,11 +157,25 @@ async def test_a_drained_worker_exits_though_code_of_handlers_still_runs(app: Ap
     assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 0
     assert [execution.status for execution in await app.executions(job.id)] == ["released"]
     forced = events(worker.log, "exit forced")[-1]
-    assert "stuck_at" in forced, worker.log
+    assert forced["stuck_at"] == "exit handler (atexit) that waits in C code", worker.log
     assert forced["limit_s"] == PROMISED_EXIT_S
     (drained,) = events(worker.log, "drained")
     took_s = (datetime.fromisoformat(forced["timestamp"]) - datetime.fromisoformat(drained["timestamp"])).total_seconds()
     assert PROMISED_EXIT_S - 0.5 < took_s < 15 * PROMISED_EXIT_S, "by the log of the worker"
+
+
+async def test_an_exit_handler_that_does_not_end_is_named_as_one(app: App, start_cluster: StartCluster) -> None:
+    """C12: Python does not record which task registered it. No idle thread of the worker itself is blamed for it."""
+    cluster = start_cluster(**DRAIN)
+    worker = cluster.worker("worker", "--log-json", app=APP)
+    assert await status_of(app, cluster, (await app.submit("leaves_exit_handlers_of_two_kinds")).id) == "succeeded"
+    cluster.terminate("worker")
+    assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 0
+    first, last = events(worker.log, "exit forced")
+    assert "an exit handler of threading at " in first["threads"], worker.log
+    assert "uvloop" not in first["threads"] + last["threads"]
+    assert last["stuck_at"].startswith("exit handler (atexit) waits_at_exit at "), worker.log
+    assert "hostile_apps.py:" in last["stuck_at"]
 
 
 async def test_a_worker_with_too_many_zombies_exits_whatever_its_handlers_left(app: App, start_cluster: StartCluster) -> None:

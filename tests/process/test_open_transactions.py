@@ -4,13 +4,16 @@ the transaction ends."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
 
-from .cluster import SHORT, Cluster, StartCluster
+from .cluster import SEXTON, SHORT, Cluster, StartCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,6 +135,48 @@ async def test_an_open_transaction_on_a_limit_delays_no_run_without_it(
     figure(
         f"open transaction on a limit: the others at most {lag_s:.2f} s late; all limited ended {took_s:.1f} s after its end"
     )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])
+async def test_a_session_that_has_locked_a_table_is_named(fleet: Fleet, database_url: str, mode: str) -> None:
+    """C19, E7: by the log and by doctor, although neither can read the table."""
+    await fleet.begin()
+    await fleet.start()
+    await fleet.until_the_others_fire(fleet.names)
+    job_id = await fleet.connection.fetchval("SELECT id FROM sexton.jobs_recurring LIMIT 1")
+    await fleet.forgotten.execute(f"LOCK TABLE sexton.runs, sexton.executions IN {mode} MODE")
+    line = await fleet.until_said("scheduler", "table locked")
+    assert f"{mode} mode" in line
+    found = {one["check"]: one for one in json.loads(await _asked(database_url, "doctor", "--json"))}["table locks"]
+    assert found["level"] == "fail"
+    assert f"session {fleet.forgotten.get_server_pid()} (billing" in found["detail"]
+    why = await _asked(database_url, "why", str(job_id))
+    assert f"session {fleet.forgotten.get_server_pid()} (billing" in why
+    assert f"sexton.executions and sexton.runs in {mode} mode" in why
+    if mode == "ACCESS EXCLUSIVE":
+        assert "sexton doctor names its session" in await _asked(database_url, "stats")
+    logs = [fleet.cluster[name].log for name in ("scheduler", "worker")]
+    told = [
+        line for log in logs for line in log.splitlines() if "pg_terminate_backend" in line or "end that transaction" in line
+    ]
+    assert all(f"session {fleet.forgotten.get_server_pid()} " in line for line in told)
+    await fleet.close()
+    await fleet.until_the_others_fire(fleet.names)
+
+
+async def _asked(database_url: str, *arguments: str) -> str:
+    """What the command says, on both streams."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SEXTON_")}
+    command = await asyncio.create_subprocess_exec(
+        *SEXTON,
+        *arguments,
+        env={**environment, "SEXTON_DATABASE_URL": database_url},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await asyncio.wait_for(command.communicate(), LATE_S)
+    return out.decode()
 
 
 async def _has_fired(connection: Conn, name: str) -> bool:

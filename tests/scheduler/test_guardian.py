@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from sexton.errors import DatabaseUnavailable
 from sexton.scheduler.guardian import AGAIN_S, FULL_S, REST_S
+from sexton.store.views import locked_tables
 from sexton.telemetry.events import Repaired
 from tests.rig import Between, Rig
 from tests.timetable import Timetable
@@ -69,6 +71,31 @@ async def test_it_counts_late_schedules_and_changes_no_healthy_one(rig: Rig) -> 
     await table.guardian.run_once()
     assert rig.of(Repaired) == [Repaired((), 1)]
     assert await table.live(job_id) == before
+
+
+async def test_a_locked_schedule_is_late_and_not_to_be_reported(rig: Rig, database_url: str) -> None:
+    """C19: `repaired` asks the operator to report it; the lock watcher names a row that is only locked."""
+    table = Timetable(rig)
+    await table.write(name="held")
+    await table.write(name="forgotten")
+    rig.move(20 * 60)
+    rival = await asyncpg.connect(database_url, server_settings={"application_name": "billing"})
+    try:
+        await rival.execute("BEGIN; SELECT FROM sexton.jobs_recurring WHERE name = 'held' FOR NO KEY UPDATE")
+        await table.guardian.run_once()
+        assert rig.of(Repaired) == [Repaired((), 1)]
+        await rival.execute("SELECT FROM sexton.jobs_recurring FOR NO KEY UPDATE")
+        await table.guardian.run_once()
+        assert len(rig.of(Repaired)) == 1
+        await rival.execute("ROLLBACK; BEGIN; LOCK TABLE sexton.runs IN SHARE MODE; SELECT pg_sleep(0.01)")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(locked_tables, "HELD_S", 0.0)
+            await table.guardian.run_once()
+        assert len(rig.of(Repaired)) == 1
+    finally:
+        await rival.close()
+    await table.guardian.run_once()
+    assert rig.of(Repaired)[1:] == [Repaired((), 2)], "they were locked, and are free"
 
 
 async def test_a_pause_ends_by_itself_at_its_time(rig: Rig) -> None:

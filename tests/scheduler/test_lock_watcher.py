@@ -13,10 +13,11 @@ import asyncpg
 import pytest
 
 from sexton.domain import partition
-from sexton.scheduler.lock_watcher import LONG_S, NAMED_LIMIT, REMIND_S, REST_S, LockWatcher
+from sexton.scheduler.lock_watcher import LONG_S, REMIND_S, REST_S, LockWatcher
 from sexton.store.database import Database, Postgres
 from sexton.store.views import locked_rows
-from sexton.telemetry.events import RowLocked
+from sexton.telemetry.events import RowLocked, TableLocked
+from tests.rig import LONG_S as GIVE_UP_S
 from tests.rig import Between, Rig
 from tests.timetable import Timetable
 
@@ -107,11 +108,11 @@ async def test_a_locked_row_of_the_locks_is_named(rig: Rig, rival: Conn) -> None
     assert (row.words, row.holder.pid) == (told.row, rival.get_server_pid())
 
 
-async def test_while_no_transaction_lasts_a_pass_is_one_statement(rig: Rig) -> None:
-    """B10."""
+async def test_while_no_transaction_lasts_a_pass_is_two_statements(rig: Rig) -> None:
+    """B10: rows, and tables."""
     between = Between(rig.database)
     await watch(rig, watcher(rig, between), 3 * REST_S)
-    assert len(between.statements) == 3
+    assert len(between.statements) == 3 * 2
 
 
 async def test_a_run_in_any_state_and_its_limit_are_named(rig: Rig, rival: Conn) -> None:
@@ -121,8 +122,10 @@ async def test_a_run_in_any_state_and_its_limit_are_named(rig: Rig, rival: Conn)
     await rival.execute("SELECT FROM sexton.runs FOR UPDATE")
     await rival.execute("SELECT FROM sexton.limits FOR UPDATE")
     told = await watch(rig, watcher(rig), LONG_S + 2 * REST_S)
-    assert {event.job_id for event in told} == {waiting, ready, parked, None}
-    assert {event.row for event in told} >= {"limit 'stripe'"}
+    of_run, of_limit = sorted(told, key=lambda event: event.job_id is None)
+    assert of_run.job_id in {waiting, ready, parked}
+    assert of_run.more_count == 2
+    assert (of_limit.row, of_limit.more_count) == ("limit 'stripe'", 0)
 
 
 async def test_rows_that_are_not_due_and_transactions_that_end_are_not_reported(rig: Rig, rival: Conn) -> None:
@@ -156,12 +159,25 @@ async def test_a_savepoint_and_a_second_locker_do_not_hide_the_session(rig: Rig,
     assert any(told.session.startswith(f"session {pid} ") for pid in pids)
 
 
-async def test_a_transaction_that_locks_many_rows_is_reported_in_a_few_lines(rig: Rig, rival: Conn) -> None:
+async def test_a_transaction_that_locks_many_rows_is_one_line(rig: Rig, rival: Conn) -> None:
     await overdue(rig, 12)
     await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
-    told = await watch(rig, watcher(rig), LONG_S + 2 * REST_S)
-    assert len(told) == NAMED_LIMIT
-    assert [event.more_count for event in told] == [0] * (NAMED_LIMIT - 1) + [12 - NAMED_LIMIT]
+    (told,) = await watch(rig, watcher(rig), LONG_S + 2 * REST_S)
+    assert told.more_count == 12 - 1
+
+
+async def test_an_idle_session_is_a_line_in_thirty_seconds_however_many_runs_come(rig: Rig, rival: Conn) -> None:
+    """Each run that is planned meanwhile and locked by it becomes late at another time."""
+    one, told = watcher(rig), []
+    first = await rig.submit()
+    for _ in range(20):
+        await rival.execute("SELECT FROM sexton.runs FOR UPDATE")
+        told += await watch(rig, one, 3 * REST_S)
+        await rig.submit()
+    assert len(told) in (9, 10), "five minutes, from the first time that one was long"
+    assert {event.job_id for event in told} == {first}, "the one that has been locked for longest"
+    assert [event.more_count for event in told] == sorted(event.more_count for event in told)
+    assert told[-1].more_count > 12
 
 
 async def test_one_node_reports_each_row(rig: Rig, rival: Conn) -> None:
@@ -170,7 +186,32 @@ async def test_one_node_reports_each_row(rig: Rig, rival: Conn) -> None:
     of_one = {partition.of(ids[0])}
     halves = [watcher(rig, led=of_one), watcher(rig, led=set(partition.ALL) - of_one)]
     told = [await watch(rig, half, LONG_S + 2 * REST_S) for half in halves]
-    assert sorted(event.job_id for half in told for event in half if event.job_id) == sorted(ids)
+    assert [sum(1 + event.more_count for event in half) for half in told] == [
+        sum(partition.of(job_id) in led for job_id in ids) for led in (of_one, set(partition.ALL) - of_one)
+    ]
+    assert all(partition.of(event.job_id) in of_one for event in told[0])
+
+
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])
+async def test_a_locked_table_is_named_with_its_session_once_in_thirty_seconds(rig: Rig, rival: Conn, mode: str) -> None:
+    """C19: by every node, also by one that can read no table, and leads no partition."""
+    await overdue(rig)
+    one, pid = watcher(rig, led=()), rival.get_server_pid()
+    await rival.execute("SELECT FROM sexton.jobs_recurring FOR UPDATE")
+    await watch(rig, one, REST_S)
+    await rival.execute(f"LOCK TABLE sexton.runs IN {mode} MODE")
+    await watch(rig, one, REST_S)
+    assert rig.of(TableLocked) == [], "a migration holds a table for a moment"
+    async with asyncio.timeout(GIVE_UP_S):
+        await watch(rig, one, 2 * REMIND_S)
+    told, again = rig.of(TableLocked)
+    assert told.table == f"sexton.runs in {mode} mode"
+    assert told.session.startswith(f"session {pid} (billing, user ")
+    assert f"pg_terminate_backend({pid})" in told.advice
+    assert REST_S <= told.locked_s <= again.locked_s - REMIND_S
+    await rival.execute("ROLLBACK")
+    await watch(rig, one, 2 * REMIND_S)
+    assert len(rig.of(TableLocked)) == 2
 
 
 async def test_a_role_with_fewer_rights_sees_less_and_does_not_fail(

@@ -43,6 +43,11 @@ EXAMPLES: list[tuple[events.Event, str, str]] = [
     (events.Contended("promoter", "canceling statement due to lock timeout", 4.0), "warning", "contended"),
     (events.RowLocked("schedule 'x'", ID, None, 12.0, "session 7 (psql)", 300.0, "end it"), "warning", "row locked"),
     (
+        events.TableLocked("sexton.runs in EXCLUSIVE mode", 12.0, "session 7 (psql)", 300.0, "end it"),
+        "warning",
+        "table locked",
+    ),
+    (
         events.AdvisoryLockTaken("the advisory lock (7307, 2)", 12.0, "session 7 (psql)", "end it"),
         "warning",
         "advisory lock taken",

@@ -13,6 +13,7 @@ import pytest
 from sexton.errors import DatabaseUnavailable
 from sexton.handlers.handle import HandedOver
 from sexton.store.database import SHARED, Postgres
+from sexton.store.views import locked_tables
 from sexton.store.work import callbacks
 from sexton.telemetry.events import Ended, Reconciled, ReportHeldUp
 from sexton.telemetry.events import HandedOver as HandedOverEvent
@@ -108,6 +109,37 @@ async def test_a_locked_run_is_tried_again_with_backoff_and_named(rig: Rig, shar
     rig.move(5)
     await hand.report()
     assert await rig.statuses(jobs[0]) == ["succeeded"]
+
+
+async def test_a_session_that_has_locked_the_history_is_named(
+    rig: Rig, shared: Postgres, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C19: and not a session of Sexton, which holds the run while it waits for that table."""
+    monkeypatch.setattr(locked_tables, "HELD_S", 3600.0)  # of doctor and `why`: a report has waited already
+    hand, _, (job_id,) = await started(rig, shared, 1)
+    hand.stage.handles[0].returns()
+    await settle()
+    ours = await asyncpg.connect(database_url, server_settings={"application_name": "sexton"})
+    try:
+        async with locked(database_url, RUN, job_id) as holder, ours.transaction():
+            assert await hand.worker.reporter.run_once() == held_up_reports.RETRY_S_MIN
+            await holder.execute("ROLLBACK; BEGIN; LOCK TABLE sexton.executions IN SHARE MODE")
+            await ours.fetch(RUN, job_id)
+            rig.move(held_up_reports.WARN_S)
+            await hand.worker.reporter.run_once()
+            (told,) = rig.of(ReportHeldUp)
+            pid = holder.get_server_pid()
+        assert told.holder.startswith(f"session {pid} (left open, user ")
+        assert told.holder.endswith(" has locked sexton.executions in SHARE mode: end that transaction")
+        async with ours.transaction():
+            await ours.fetch(RUN, job_id)
+            rig.move(held_up_reports.REMIND_S)
+            await hand.worker.reporter.run_once()
+        assert "do not end it" in rig.of(ReportHeldUp)[-1].holder
+    finally:
+        await ours.close()
+    rig.move(5)
+    await hand.report()
 
 
 async def test_one_transaction_over_many_runs_is_one_warning_that_names_some(

@@ -24,6 +24,8 @@ EXIT_S = 2.0  # for threads, child processes and exit handlers together
 HARD_EXIT_S = 5.0  # after this long even if a thread in C code never releases the interpreter
 
 _owned, _expected = threading.Event(), threading.Event()
+_AT_EXIT = "exit handler (atexit)"
+_joining: list[threading.Thread] = []  # the one that waits for threads
 
 
 def own_process() -> None:
@@ -91,6 +93,7 @@ def _join(until: float) -> None:
     """Wakes idle threads of executors, and waits for all that are not daemons, in another thread, which can be left; then for
     child processes."""
     joining = threading.Thread(target=threading._shutdown, name="sexton-exit", daemon=True)  # type: ignore[attr-defined]
+    _joining.append(joining)
     joining.start()
     joining.join(THREADS_S)
     for child in _children():
@@ -102,8 +105,11 @@ def _tell(limit_s: float | None = None) -> None:
     from sexton.telemetry import logs
     from sexton.telemetry.events import ExitForced
 
-    threads, children = tuple(map(_described, _threads())), tuple(f"{child.name} (pid {child.pid})" for child in _children())
-    stuck_at = None if limit_s is None else _place(threading.main_thread().ident)
+    threads = tuple(map(_described, filter(_is_busy, _threads())))
+    if not threads and any(one.is_alive() for one in _joining):
+        threads = (f"an exit handler of threading at {_place(_joining[0].ident)}",)  # nothing else keeps it waiting
+    children = tuple(map(_described_child, _children()))
+    stuck_at = None if limit_s is None else _stuck_at()
     if threads or children or stuck_at is not None:
         logs.write(ExitForced(threads, children, stuck_at, limit_s))
 
@@ -120,6 +126,34 @@ def _children() -> list[Any]:
     """Children of `multiprocessing`, except daemons, which it ends itself."""
     process = sys.modules.get("multiprocessing.process")
     return [] if process is None else [child for child in process.active_children() if not child.daemon]
+
+
+def _is_busy(thread: threading.Thread) -> bool:
+    """Not an idle thread of an executor: Python ends these after all exit handlers of `threading`."""
+    executors, frame = sys.modules.get("concurrent.futures.thread"), sys._current_frames().get(thread.ident or 0)
+    worker = getattr(executors, "_worker", None)
+    return frame is None or worker is None or frame.f_code is not worker.__code__
+
+
+def _stuck_at() -> str:
+    """Where the main thread is. Of an exit handler the place that called the code that waits, because Python keeps no record of
+    the task that registered it."""
+    ident = threading.main_thread().ident
+    frame = sys._current_frames().get(ident or 0)
+    if frame is not None and frame.f_code is leave.__code__:
+        return f"{_AT_EXIT} that waits in C code"
+    while frame is not None and frame.f_back is not None and frame.f_back.f_code is not leave.__code__:
+        frame = frame.f_back
+    if frame is None or frame.f_back is None or frame.f_globals.get("__name__") == __name__:
+        return _place(ident)
+    return f"{_AT_EXIT} {frame.f_code.co_qualname} at {frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _described_child(child: Any) -> str:
+    from sexton.handlers.python import left_children
+
+    tasks = left_children.tasks_of(child)
+    return f"{child.name} (pid {child.pid})" + (f", left by {' or '.join(tasks)}" if tasks else "")
 
 
 def _described(thread: threading.Thread) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import uvloop
 
 from sexton.handlers import forked
+from sexton.handlers.python import left_children
 from sexton.telemetry import logs
 from sexton.telemetry.events import LoopInterrupted
 
@@ -75,6 +76,7 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]], *, stop_limi
     bounded_exit.expect()
     if bounded_exit.is_expected():
         forked.end_children_that_return(_run_on)
+        left_children.note_at_forks()
         loop.signals = SignalWatch.start(requests.heard)
     loop.main = loop.create_task(main(stop))
     while not loop.main.done():

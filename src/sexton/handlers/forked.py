@@ -31,6 +31,16 @@ def calls_a_handler(function: F) -> F:
     return function
 
 
+def task_on(frame: FrameType | None) -> str | None:
+    """The task of the handler on this stack, if there is one: from the context that its caller holds."""
+    while frame is not None:
+        if frame.f_code in _callers:
+            context = frame.f_locals.get("context") or getattr(frame.f_locals.get("self"), "_context", None)
+            return getattr(context, "task", None)
+        frame = frame.f_back
+    return None
+
+
 def end_children_that_return(*loops: Callable[..., Any]) -> None:
     """In this process from now on. `loops` are functions that run an event loop."""
     os.register_at_fork(after_in_child=_begin_child)

@@ -29,6 +29,8 @@ LOCK_TIMEOUT_S = 5
 SHARED_LOCK_TIMEOUT_S = 0.25
 SUBMIT_LOCK_TIMEOUT_S = 0.02
 CONNECT_TIMEOUT_S = 10
+# Of Sexton's own sessions on direct connections: none of them is ever named as one to end.
+APPLICATION_NAMES = ("sexton", "sexton leadership", "sexton listener", "sexton migrate")
 WRITABLE = SessionAttribute.read_write  # a load balancer may route to a node before its promotion is done
 
 # Plans must not depend on statistics of a table that was empty a minute ago. The locks of a dead host must be freed in

@@ -484,7 +484,7 @@ FUNCTION sexton.make_partitions(first timestamp with time zone, last timestamp w
 
 FUNCTION sexton.may_serve(role oid)
   RETURNS boolean LANGUAGE sql STABLE SET search_path=sexton, pg_temp
-  BODY md5 b26385ef30cea14fee966dc21956bc8e;
+  BODY md5 4b63d1364ff1f0a49a2b73ca5693f537;
 
 FUNCTION sexton.may_wait()
   RETURNS boolean LANGUAGE sql STABLE

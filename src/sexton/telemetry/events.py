@@ -11,6 +11,7 @@ import msgspec
 from .lock_events import AdvisoryLockTaken as AdvisoryLockTaken
 from .lock_events import Contended as Contended
 from .lock_events import RowLocked as RowLocked
+from .lock_events import TableLocked as TableLocked
 
 
 class Promoted(msgspec.Struct, frozen=True):
@@ -355,6 +356,7 @@ Event = (
     | DatabaseBack
     | Contended
     | RowLocked
+    | TableLocked
     | AdvisoryLockTaken
     | EmbeddedRestarted
     | ServiceFailed

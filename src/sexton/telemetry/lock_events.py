@@ -13,7 +13,7 @@ class Contended(msgspec.Struct, frozen=True):
     service: str
     error: str
     contended_s: float
-    advice: str = "sexton doctor names the rows that are locked and the sessions that hold them"
+    advice: str = "sexton doctor names the rows and tables that are locked and the sessions that hold them"
 
 
 class RowLocked(msgspec.Struct, frozen=True):
@@ -26,7 +26,17 @@ class RowLocked(msgspec.Struct, frozen=True):
     session: str  # as far as this role may see it: pid, application, user, client
     transaction_s: float | None  # how long its transaction has been open
     advice: str
-    more_count: int = 0  # rows that the same session holds and that are not named
+    more_count: int = 0  # rows of this kind that the same session holds as well
+
+
+class TableLocked(msgspec.Struct, frozen=True):
+    """A session has locked a table of Sexton, so services wait for it or fail. Each scheduler reports it."""
+
+    table: str  # with the mode of the lock
+    locked_s: float  # since it was first found
+    session: str  # as far as this role may see it: pid, application, user, client
+    transaction_s: float | None  # how long its transaction has been open
+    advice: str
 
 
 class AdvisoryLockTaken(msgspec.Struct, frozen=True):
@@ -36,4 +46,4 @@ class AdvisoryLockTaken(msgspec.Struct, frozen=True):
     held_s: float  # since it was first found
     session: str  # as far as this role may see it: pid, application, user, client
     advice: str
-    more_count: int = 0  # advisory locks that the same session holds and that are not named
+    more_count: int = 0  # advisory locks that the same session holds as well

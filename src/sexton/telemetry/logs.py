@@ -30,6 +30,7 @@ _WARNINGS = (
     events.Contended,
     events.RunsLost,
     events.RowLocked,
+    events.TableLocked,
     events.AdvisoryLockTaken,
     events.EmbeddedRestarted,
     events.LoopStalled,

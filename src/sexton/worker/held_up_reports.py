@@ -3,6 +3,7 @@ backoff, and a warning names the session that holds them, and some of the runs."
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from uuid import UUID
@@ -11,6 +12,7 @@ from sexton.clock import Clock
 from sexton.domain.backoff import doubled_s
 from sexton.domain.run import Report
 from sexton.store.database import Database
+from sexton.store.views import locked_tables
 from sexton.store.work import runs
 from sexton.telemetry.events import Emit, ReportHeldUp
 
@@ -77,11 +79,10 @@ class HeldUpReports:
         late = [one for one in self._waiting.values() if one.warn_at <= now]
         if not late:
             return
-        async with self._database.connection() as connection:
-            holders = await runs.lock_holders(connection, [one.execution.claimed.lease.run_id for one in late])
         held: dict[str, list[_HeldUp]] = {}
+        holders = await self._holders([one.execution.claimed.lease.run_id for one in late])
         for one in late:
-            held.setdefault(str(holders.get(one.execution.claimed.lease.run_id, UNKNOWN)), []).append(one)
+            held.setdefault(holders.get(one.execution.claimed.lease.run_id, _said(UNKNOWN)), []).append(one)
         self._logged_at = {holder: at for holder, at in self._logged_at.items() if now - at < REMIND_S}
         for holder, by_holder in held.items():
             logged_at = self._logged_at.setdefault(holder, now)
@@ -89,6 +90,18 @@ class HeldUpReports:
                 one.warn_at = logged_at + REMIND_S
             if logged_at == now:
                 self._tell(holder, by_holder, now)
+
+    async def _holders(self, run_ids: Sequence[UUID]) -> dict[UUID, str]:
+        """What is said about each run. A session that has locked a table may hold up all that no other session holds."""
+        async with self._database.connection() as connection:
+            tables = await locked_tables.look(connection)
+            can_read = not any(one.stops_reading for one in tables)
+            holders = await runs.lock_holders(connection, run_ids) if can_read else {}
+        said = {run_id: _said_ours(holder) if holder.is_ours else _said(str(holder)) for run_id, holder in holders.items()}
+        if not tables:
+            return said
+        by_table = f"{tables[0].said_briefly}: end that transaction"
+        return {run_id: by_table if run_id not in holders or holders[run_id].is_ours else said[run_id] for run_id in run_ids}
 
     def _tell(self, holder: str, held: list[_HeldUp], now: float) -> None:
         named = held[:NAMED_LIMIT]
@@ -101,7 +114,15 @@ class HeldUpReports:
                     lease.run_id,
                     one.execution.claimed.task,
                     now - one.since,
-                    f"{holder}; it has locked this run or what the run holds: end that transaction",
+                    holder,
                     more_count=len(held) - len(named) if one is named[-1] else 0,
                 )
             )
+
+
+def _said(holder: str) -> str:
+    return f"{holder}; it has locked this run or what the run holds: end that transaction"
+
+
+def _said_ours(holder: runs.LockHolder) -> str:
+    return f"{holder}, a session of Sexton itself: do not end it; sexton doctor names the one that it waits for"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sexton.clock import Clock
 from sexton.domain.reminders import Reminders
-from sexton.handlers.python import left_threads
+from sexton.handlers.python import left_children, left_threads
 from sexton.handlers.python.process_state import ProcessState
 from sexton.telemetry.events import Emit, ProcessChanged
 
@@ -62,6 +62,7 @@ class ProcessGuard:
         tasks = self._ran | {execution.claimed.task for execution in running}
         self._ran.clear()
         left_threads.note(sorted(tasks)[:NAMES_LIMIT])
+        left_children.note(sorted(tasks)[:NAMES_LIMIT])
         present = self._state.changes()
         self._changes = {what: change for what, change in self._changes.items() if present.get(what) == change.now}
         for what, now in present.items():

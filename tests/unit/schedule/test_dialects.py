@@ -41,6 +41,8 @@ def _warnings(cron: str, **fields: Any) -> list[str]:
         ("cron(0 10 ? * 3#1 *)", "here write 0 10 \\? \\* TUE#1$"),
         ("0 10 ? * 2/2 *", "here write 0 10 \\? \\* MON/2$"),
         ("CRON(0 10 * * ? *", "AWS EventBridge"),
+        ("cron(0 10 ? * MON *)x", "here write 0 10 \\? \\* MON$"),
+        ("cron(0 10 ? * MON *) # daily", "here write 0 10 \\? \\* MON$"),
         ("cron(nonsense)", "give only the fields"),
         ("rate(5 minutes)", 'every: "5m"'),
         ("rate(1 hour)", 'every: "1h"'),
@@ -106,6 +108,40 @@ def test_naming_the_dialect_turns_the_warning_off_and_strict_rejects() -> None:
     with pytest.raises(Invalid, match="Quartz"):
         make(now=NOW, cron="0 0 12 ? * 2", dialect="strict")
     assert dialects.warnings(make(now=NOW, rrule="FREQ=DAILY"), after=NOW) == []
+
+
+def test_a_line_that_restricts_both_days_shows_what_spring_reads() -> None:
+    """A2: with six fields, as Spring writes them."""
+    (warning,) = _warnings("0 0 0 13 * FRI")
+    assert "matches either" not in warning
+    assert (
+        "'0 0 0 13 * FRI' fires on days that match either day field: At 00:00 on the 13th of the month or on Friday" in warning
+    )
+    assert "(next 2026-11-20 00:00:00Z" in warning
+    assert "Spring fires only on days that match both" in warning
+    assert "(next 2026-11-13" not in warning
+    assert "(next 2027-08-13 00:00:00Z, 2028-10-13 00:00:00Z), and Quartz refuses the line" in warning
+    rule = warning.partition("write rrule '")[2].partition("'")[0]
+    assert rule == "FREQ=MONTHLY;BYMONTHDAY=13;BYDAY=FR;BYHOUR=0;BYMINUTE=0;BYSECOND=0"
+    assert f"{next(fires(make(now=NOW, rrule=rule), after=NOW)):%Y-%m-%d}" == "2027-08-13"
+    assert _warnings("0 0 0 13 * FRI", dialect="cron") == []
+    with pytest.raises(Invalid, match=r"either day field here; Spring .* write rrule 'FREQ=MONTHLY;.*name dialect cron"):
+        make(now=NOW, cron="0 0 0 13 * FRI", dialect="strict")
+
+
+@pytest.mark.parametrize(
+    "cron", ["0 0 0 LW * FRI", "0 0 0 13 * FRI#2", "0 0 */2 13 * FRI", "0 H 0 13 * FRI", "0-59 0-59 0 13 * FRI"]
+)
+def test_a_line_for_both_days_that_no_short_rule_expresses_says_so(cron: str) -> None:
+    """A2."""
+    (warning,) = _warnings(cron)
+    assert "If you mean both, write an rrule. Name" in warning
+
+
+@pytest.mark.parametrize("cron", ["0 0 13 * FRI", "0 0 0 */2 * FRI", "0 0 0 13 * ?", "0 0 0 13 * *", "0 0 0 ? * FRI"])
+def test_a_line_that_others_read_alike_has_no_warning_about_its_days(cron: str) -> None:
+    """A2: five fields are cron's own; and with a field that starts with * both must match here too."""
+    assert [warning for warning in _warnings(cron) if "either" in warning] == []
 
 
 def test_a_stored_line_keeps_its_meaning() -> None:

@@ -128,7 +128,11 @@ def _of_ours(error: errors.SextonError) -> Refused | None:
         case errors.DatabaseUnavailable():
             return Refused(error.code, "PostgreSQL cannot be reached; try again shortly", headers={"Retry-After": "2"})
         case errors.Contention():
-            what = str(error) if error.waits_for == "run" else "another transaction holds a lock that this needs"
+            what = (
+                str(error)
+                if error.waits_for in ("run", "table")
+                else "another transaction holds a lock that this needs; sexton doctor names its session"
+            )
             return Refused(
                 error.code, f"{what}; nothing was changed, and it is safe to try again", headers={"Retry-After": "1"}
             )

@@ -10,6 +10,7 @@ import msgspec
 from sexton.domain.schedule.zone import tzdata_order
 from sexton.store.postgres.waiting_pool import WAITING_POOL_SIZE
 from sexton.store.views.diagnosis import SchemaFacts, ServerFacts
+from sexton.store.views.locked_tables import LockedTables
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -48,11 +49,13 @@ class Facts(msgspec.Struct, frozen=True):
     process: Process
     server: ServerFacts
     schema_fault: str | None
-    schema: SchemaFacts | None  # none: the schema is missing or of another version
+    schema: SchemaFacts | None  # none: the schema is missing or of another version, or a table of it is locked
+    tables: Sequence[LockedTables] = ()
+    is_locked_out: bool = False  # a statement of the doctor met a lock on a table
 
 
 def judge(facts: Facts) -> list[Finding]:
-    findings = [check(facts) for check in _SERVER]
+    findings = [check(facts) for check in _SERVER if not (facts.is_locked_out and check in _OF_TABLES)]
     if facts.schema is not None:
         findings += [check(facts, facts.schema) for check in _SCHEMA]
     return findings
@@ -310,6 +313,19 @@ def dead_rows(facts: Facts, schema: SchemaFacts) -> Finding:
     return Finding("dead rows", "ok", detail)
 
 
+def table_locks(facts: Facts) -> Finding:
+    """It needs no table of Sexton, because these may be what is locked."""
+    if facts.tables:
+        first, others = facts.tables[0], len(facts.tables) - 1
+        besides = f"; {others:,} other transactions have locked tables as well" if others else ""
+        unread = "; what needs a locked table was not checked" if facts.is_locked_out else ""
+        return Finding("table locks", "fail", f"{first.said}{besides}{unread}", first.advice)
+    if facts.is_locked_out:
+        detail = "a table of Sexton was locked when it was read, and the session that held the lock is gone or is Sexton's own"
+        return Finding("table locks", "warn", detail, "run sexton doctor again; a migration holds a table for a moment")
+    return Finding("table locks", "ok", "no other session has locked a table of Sexton")
+
+
 def locks(facts: Facts, schema: SchemaFacts) -> Finding:
     """Rule "never wait inside a batch": the services pass over these rows. Rule "no lock that others may take": any
     role can hold these advisory locks."""
@@ -344,5 +360,7 @@ _SERVER: Sequence[Callable[[Facts], Finding]] = (
     slots,
     timeouts,
     tzdata,
+    table_locks,
 )
+_OF_TABLES = (migrations, connections)
 _SCHEMA: Sequence[Callable[[Facts, SchemaFacts], Finding]] = (home, partitions, scheduler, workers, locks, dead_rows)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from .checks import Facts, Finding, Process
 
+LOCK_TIMEOUT_S = 1.0  # of its own statements: it answers while another session has locked a table
+
 
 def doctor(url: Url = None, as_json: AsJson = False) -> None:
     """Check the database and the cluster for problems. Changes nothing; exit code 1 if a check fails.
@@ -75,12 +77,13 @@ async def _api(url: str) -> Finding:
 
 async def _gather(settings: Settings) -> Facts:
     from sexton.client.location import address, embedded
-    from sexton.store.database import Postgres
+    from sexton.store.database import LockTimeouts, Postgres
 
     given = settings.database_url
     url = (await embedded(settings)).url() if given is None else given.get_secret_value()
     with address("SEXTON_DATABASE_URL"):
-        database = await Postgres.open(url, size=2, writable=False)  # a read-only server is one of the findings
+        # A read-only server is one of the findings, and so is a table that another session has locked.
+        database = await Postgres.open(url, size=2, writable=False, timeouts=LockTimeouts(LOCK_TIMEOUT_S))
     try:
         return await facts_of(database, settings)
     finally:
@@ -89,7 +92,8 @@ async def _gather(settings: Settings) -> Facts:
 
 async def facts_of(database: Postgres, settings: Settings) -> Facts:
     from sexton.clock import host_now
-    from sexton.store.views import diagnosis
+    from sexton.errors import Contention
+    from sexton.store.views import diagnosis, locked_tables
 
     from .checks import Facts
 
@@ -98,14 +102,19 @@ async def facts_of(database: Postgres, settings: Settings) -> Facts:
         before = host_now()
         server = await diagnosis.server(connection)
         after = host_now()
-    fault = await diagnosis.schema_fault(database)
-    schema = None
-    if fault is None:
-        async with database.connection() as connection:
-            schema = await diagnosis.schema(connection)
+    fault, schema, is_locked_out = None, None, False
+    try:
+        fault = await diagnosis.schema_fault(database)
+        if fault is None:
+            async with database.connection() as connection:
+                schema = await diagnosis.schema(connection)
+    except Contention:
+        is_locked_out = True
+    async with database.connection() as connection:
+        tables = await (locked_tables.look if is_locked_out else locked_tables.lasting)(connection)
     skew_s = (server.now - (before + (after - before) / 2)).total_seconds()
     process = await _process(database, settings, skew_s, (after - before).total_seconds() / 2)
-    return Facts(process, server, fault, schema)
+    return Facts(process, server, fault, schema, tables, is_locked_out)
 
 
 async def _process(database: Postgres, settings: Settings, skew_s: float, unsure_s: float) -> Process:

@@ -1,5 +1,5 @@
-"""Cron lines that other programs read differently. A line from elsewhere is never silently another schedule: one that is
-certainly from elsewhere is refused with a hint, and one that has two readings is accepted with a warning that shows both."""
+"""Cron lines that other programs read differently. A line that is certainly from elsewhere is refused with a hint, and one
+with a known second reading is accepted with a warning that shows both. Five plain fields have no mark of their origin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from sexton.domain.fault import Invalid
 
 from . import cron_text
-from .cron import Cron
+from .cron import Cron, Days
 from .cron_text import Dialect
 from .fires import unlimited_fires
 from .rule import Schedule
@@ -22,11 +22,12 @@ from .words import describe
 # What a caller may name. `strict` is `cron`, and refuses every line that another program reads differently.
 NamedDialect = Literal[Dialect, "strict"]
 
-_CALL = re.compile(r"\s*(?P<name>cron|rate|at)\s*\((?P<inside>.*?)\)?\s*", re.IGNORECASE | re.DOTALL)
+_CALL = re.compile(r"\s*(?P<name>cron|rate|at)\s*\((?P<inside>[^)]*).*", re.IGNORECASE | re.DOTALL)
 _NUMERIC_DAY = re.compile(r"(?:^|[,-])[0-9]")
 _NUMBER = re.compile(r"(?<![0-9A-Z#/])[1-7](?![0-9])", re.IGNORECASE)  # of a weekday, not after # or a step
 _FROM_SUNDAY = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _FIRES_SHOWN = 2
+_RULE_LENGTH = 200  # of a suggested rule; a longer one explains nothing
 
 
 class Reading(NamedTuple):
@@ -54,6 +55,10 @@ def refuse(text: str, dialect: str | None) -> None:
         raise Invalid(
             "cron", f"is read with the seconds first here; {elsewhere}. Write that, or name dialect cron to keep the line"
         )
+    if dialect == "strict" and (days := either_day(text)) is not None:
+        raise Invalid(
+            "cron", f"fires on days that match either day field here; {_elsewhere(days)}, or name dialect cron to keep it"
+        )
 
 
 def is_refused(text: str) -> bool:
@@ -69,16 +74,24 @@ def warnings(schedule: Schedule, *, after: datetime, seed: str = "") -> list[str
     """One warning for each other reading of a line whose dialect is not named, with the next fires of both."""
     if schedule.cron is None or schedule.dialect is not None:
         return []
-    others = readings(schedule.cron, seed)
-    if not others:
+    others, days = readings(schedule.cron, seed), either_day(schedule.cron, seed)
+    if not others and days is None:
         return []
     own = _shown(schedule, after, seed)
-    return [
+    found = [
         f"cron {schedule.cron.strip()!r} is read with the seconds first: {own}. {other.program} reads {other.order}: "
         f"{_shown(msgspec.structs.replace(schedule, cron=other.text), after, seed)}. If you mean that, write {other.text!r}. "
         "Name the dialect (cron) to confirm what you write"
         for other in others
     ]
+    if days is None:
+        return found
+    both = "" if days.rule is None else f" {_next(_by_rule(schedule, days.rule, after), after, seed)}"
+    found.append(
+        f"cron {schedule.cron.strip()!r} fires on days that match either day field: {own}. {_elsewhere(days, both)}. "
+        "Name the dialect (cron) to confirm what you write"
+    )
+    return found
 
 
 def readings(text: str, seed: str = "") -> list[Reading]:
@@ -99,6 +112,47 @@ def readings(text: str, seed: str = "") -> list[Reading]:
     return [one for one, meaning in others if own is not None and meaning != own]
 
 
+class EitherDay(NamedTuple):
+    """A line with six fields that restricts both days: here a day that matches either is enough, as in Vixie cron."""
+
+    rule: str | None  # the days that match both, as a recurrence rule; none: they cannot be written as a short one
+
+
+def either_day(text: str, seed: str = "") -> EitherDay | None:
+    """Only of six fields: Spring has no others. With five, most programs read the line as it is read here."""
+    words = text.split()
+    if len(words) != 6 or any(day.startswith(("*", "?")) for day in (words[3], words[5])):
+        return None
+    own = _parsed(text, seed)
+    return None if own is None or not own.days.either else EitherDay(None if "H" in text.upper() else _both_days(own))
+
+
+def _both_days(own: Cron) -> str | None:
+    days = own.days
+    if days != Days(plain=days.plain, weekdays=days.weekdays, either=True) or own.follows_clock:
+        return None
+    parts = {
+        "BYMONTH": own.months if len(own.months) < 12 else (),
+        "BYMONTHDAY": sorted(days.plain),
+        "BYDAY": [_FROM_SUNDAY[day][:2] for day in sorted(days.weekdays)],
+        "BYHOUR": own.hours,
+        "BYMINUTE": own.minutes,
+        "BYSECOND": own.seconds,
+    }
+    named = [f"{part}={','.join(map(str, values))}" for part, values in parts.items() if values]
+    rule = ";".join(["FREQ=MONTHLY", *named])
+    return rule if len(rule) <= _RULE_LENGTH else None
+
+
+def _by_rule(schedule: Schedule, rule: str, after: datetime) -> Schedule:
+    return msgspec.structs.replace(schedule, cron=None, rrule=rule, anchor_at=after)
+
+
+def _elsewhere(days: EitherDay, both: str = "") -> str:
+    write = "write an rrule" if days.rule is None else f"write rrule {days.rule!r}"
+    return f"Spring fires only on days that match both{both}, and Quartz refuses the line. If you mean both, {write}"
+
+
 def _parsed(text: str, seed: str) -> Cron | None:
     try:
         return cron_text.parse(text, seed=seed)
@@ -107,11 +161,15 @@ def _parsed(text: str, seed: str) -> Cron | None:
 
 
 def _shown(schedule: Schedule, after: datetime, seed: str) -> str:
+    bare = Schedule(cron=schedule.cron, timezone=schedule.timezone)
+    return f"{describe(bare, seed)} {_next(schedule, after, seed)}"
+
+
+def _next(schedule: Schedule, after: datetime, seed: str) -> str:
     """Without exclusions, whose search costs more than a warning is worth."""
     schedule = msgspec.structs.replace(schedule, exclude=())
     times = [f"{at:%Y-%m-%d %H:%M:%S}Z" for at in islice(unlimited_fires(schedule, after=after, seed=seed), _FIRES_SHOWN)]
-    bare = Schedule(cron=schedule.cron, timezone=schedule.timezone)
-    return f"{describe(bare, seed)} ({'next ' + ', '.join(times) if times else 'never'})"
+    return f"({'next ' + ', '.join(times) if times else 'never'})"
 
 
 def _hint(name: str, words: list[str]) -> str:

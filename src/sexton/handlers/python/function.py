@@ -61,13 +61,14 @@ class AsyncFunction:
 
     def start(self, call: Call, context: Context) -> Handle:
         self._check(call.arguments)
-        handler = guarded(self._fn(context, **call.arguments), (call.run_id, call.token))
+        handler = guarded(self._fn(context, **call.arguments), context, (call.run_id, call.token))
         return TaskHandle(asyncio.get_running_loop().create_task(handler), context)
 
 
 @calls_a_handler
-async def guarded(handler: Awaitable[Any], fence: Fence | Callable[[], Sequence[Fence]]) -> Any:
-    """`sys.exit()` ends only the handler. Without this, asyncio would end the worker with all its runs."""
+async def guarded(handler: Awaitable[Any], context: Stoppable, fence: Fence | Callable[[], Sequence[Fence]]) -> Any:
+    """`sys.exit()` ends only the handler. Without this, asyncio would end the worker with all its runs.
+    `task_on` reads `context` from the stack."""
     _fence.set(fence)
     try:
         return await handler

@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from sexton.errors import Contention
 from sexton.operations.caller import Caller
 from sexton.store.database import Connection
-from sexton.store.views import evidence
+from sexton.store.views import evidence, locked_tables
 from sexton.store.views.evidence import Evidence, LiveRun
 from sexton.store.work.jobs import JobView
 
@@ -26,9 +27,13 @@ class Explanation(NamedTuple):
 
 
 async def explain(connection: Connection, caller: Caller, job_id: UUID, *, now: datetime | None = None) -> Explanation:
+    tables = await locked_tables.lasting(connection)
+    if (stopped := next((one for one in tables if one.stops_reading), None)) is not None:
+        raise Contention(f"{stopped.said}; {stopped.advice}", waits_for="table")
     seen = await evidence.gather(connection, job_id, now=now)
+    held = [locks.locked_tables(one) for one in tables]
     chain = list(_chain(seen))
-    return Explanation(seen.job, _answer(chain), chain)
+    return Explanation(seen.job, (held[0].detail if held and seen.job.ended_at is None else _answer(chain)), [*held, *chain])
 
 
 def _answer(chain: list[Link]) -> str:

@@ -6,12 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from sexton.store.views.evidence import Evidence, LiveRun
-from sexton.store.views.locked_rows import LockedRow
+from sexton.store.views.locked_rows import Holder, LockedRow
+from sexton.store.views.locked_tables import LockedTables
 
 from .link import Link
 from .wording import span
 
 BRIEF_S = 2.0  # a claim, a report or an edit holds a row for less
+
+
+def locked_tables(tables: LockedTables) -> Link:
+    """It stops all jobs, so it comes before all other questions."""
+    return Link("locked", False, f"{tables.said}; {tables.advice}.", {"tables": tables.names, **_holder(tables.holder)})
 
 
 def locked(seen: Evidence, run: LiveRun | None) -> Iterator[Link]:
@@ -44,7 +50,10 @@ def _is_needed(seen: Evidence, run: LiveRun | None, row: LockedRow) -> bool:
 
 
 def _facts(row: LockedRow) -> dict[str, Any]:
-    holder = row.holder
+    return {"row": row.words, **_holder(row.holder)}
+
+
+def _holder(holder: Holder) -> dict[str, Any]:
     known = {
         "pid": holder.pid,
         "prepared": holder.gid,
@@ -53,4 +62,4 @@ def _facts(row: LockedRow) -> dict[str, Any]:
         "client": holder.client,
         "transaction_s": holder.age_s,
     }
-    return {"row": row.words, **{name: value for name, value in known.items() if value is not None}}
+    return {name: value for name, value in known.items() if value is not None}

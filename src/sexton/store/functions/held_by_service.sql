@@ -1,4 +1,4 @@
--- Whether a session that may be a service holds the advisory lock (class, key): its role may change runs. Any role that may connect to the
+-- Whether a session that may be a service holds the advisory lock (class, key): its role may change runs, or is that of this session. Any role that may connect to the
 -- database can take an advisory lock, so a lock that another role holds counts for nothing (rule "no lock that others may take").
 -- Promises: true where the role is not known. Never waits and locks nothing.
 -- Called by: release_parked, store/work/declared.sql, store/work/schedules.sql. Locks: none.

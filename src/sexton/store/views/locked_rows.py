@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from sexton.store.database import Connection
+from sexton.store.database import APPLICATION_NAMES, Connection
 from sexton.store.sql import statements
 
 KEY_HELD_S = 10.0  # an advisory lock of a service is held for less
@@ -77,6 +77,9 @@ class HeldKey(msgspec.Struct, frozen=True):
         """Rule "no lock that others may take": a role with fewer rights delays no service for long."""
         if self.may_serve:
             return f"the services leave this work to that session; {self.holder.end}"
+        if self.holder.application in APPLICATION_NAMES:
+            refused = f"the role {self.holder.user} may not change sexton.runs: if it is that of the services, grant it"
+            return f"{refused}; {self.holder.end}"
         return f"the services go on without it; {self.holder.end}"
 
 

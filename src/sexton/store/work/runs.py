@@ -12,7 +12,7 @@ import msgspec
 from sexton.domain.partition import Scan
 from sexton.domain.run import Claimed, Lease, Previous, Report
 from sexton.store import uuid7
-from sexton.store.database import Connection, Row
+from sexton.store.database import APPLICATION_NAMES, Connection, Row
 from sexton.store.sql import statements
 
 _SQL = statements(__name__)
@@ -46,6 +46,11 @@ class LockHolder(NamedTuple):
     role: str | None
     application_name: str | None
     began_at: datetime | None  # its transaction
+
+    @property
+    def is_ours(self) -> bool:
+        """A session of Sexton, which waits itself or belongs to `ctx.transaction()`: not one to end."""
+        return self.application_name in APPLICATION_NAMES
 
     def __str__(self) -> str:
         since = "" if self.began_at is None else f", in a transaction since {self.began_at:%Y-%m-%d %H:%M:%SZ}"

@@ -271,7 +271,8 @@ SELECT extract(epoch FROM resume_at - coalesce($1::timestamptz, clock_timestamp(
 FROM sexton.jobs_recurring WHERE resume_at IS NOT NULL ORDER BY resume_at LIMIT 1
 
 -- name: repair
--- Live schedules that no planner would plan, and those that should have been planned a minute ago. $1 now
+-- Live schedules that no planner would plan, and how many should have been planned a minute ago, except those that another transaction has
+-- locked: the planner passes over these. $1 now
 WITH moment AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), free AS MATERIALIZED (
@@ -281,7 +282,11 @@ WITH moment AS MATERIALIZED (
   UPDATE sexton.jobs_recurring j SET plan_at = moment.now FROM moment WHERE j.id = ANY (ARRAY(SELECT id FROM free)) RETURNING j.id
 )
 SELECT ARRAY(SELECT id FROM forgotten) AS forgotten,
-  (SELECT count(*) FROM (SELECT FROM sexton.jobs_recurring j, moment WHERE j.plan_at < moment.now - interval '1 minute' LIMIT 10000) late)::int AS late_count
+  (SELECT count(*) FROM (
+     SELECT j.xmax <> '0' AND sexton.lockers(j.xmax) && ARRAY(
+       SELECT l.transactionid::text FROM pg_locks l WHERE l.locktype = 'transactionid' AND l.granted AND l.mode = 'ExclusiveLock') AS is_locked
+     FROM sexton.jobs_recurring j, moment WHERE j.plan_at < moment.now - interval '1 minute' LIMIT 10000) late
+   WHERE NOT late.is_locked)::int AS late_count
 
 -- name: unplanned
 -- The full check: schedules whose cursor is past a fire that does not exist are planned again from now, or from the last fire that was

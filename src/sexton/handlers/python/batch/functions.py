@@ -46,7 +46,7 @@ class BatchFunction:
 
 
 def _on_loop(fn: Function, shared: SharedCall) -> Handle:
-    handler = guarded(fn(shared.context, shared.runs), lambda: shared.fences)
+    handler = guarded(fn(shared.context, shared.runs), shared.context, lambda: shared.fences)
     return TaskHandle(asyncio.get_running_loop().create_task(handler), shared.context)
 
 
