@@ -78,6 +78,31 @@ async def closes_the_loop(ctx: Context) -> None:
     asyncio.get_running_loop().close()
 
 
+async def shuts_down_async_generators(ctx: Context) -> None:
+    """`asyncio.run` does it at its end. The worker's transactions are async generators."""
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+async def shuts_down_the_executor(ctx: Context) -> None:
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+async def sets_an_executor(ctx: Context) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+
+
+async def sets_a_task_factory(ctx: Context) -> None:
+    asyncio.get_running_loop().set_task_factory(lambda *_arguments, **_options: 1 / 0)  # type: ignore[arg-type]
+
+
+async def sets_an_exception_handler(ctx: Context) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_arguments: None)
+
+
+async def sets_debug_mode(ctx: Context) -> None:
+    asyncio.get_running_loop().set_debug(True)
+
+
 # Forks
 
 
@@ -261,6 +286,12 @@ IN_PROCESS: list[Callable[..., Any]] = [
     exits_in_a_callback,
     stops_the_loop,
     closes_the_loop,
+    shuts_down_async_generators,
+    shuts_down_the_executor,
+    sets_an_executor,
+    sets_a_task_factory,
+    sets_an_exception_handler,
+    sets_debug_mode,
     forks,
     forks_on_the_loop,
     forks_and_yields,

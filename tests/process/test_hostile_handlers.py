@@ -28,8 +28,14 @@ FAIL = {
     "exits": "SystemExit(3)",
     "exits_on_the_loop": "SystemExit(3)",
     "interrupts": "KeyboardInterrupt()",
-    "stops_the_loop": "belongs to the service",
-    "closes_the_loop": "running event loop",
+    "stops_the_loop": "cannot call stop()",
+    "closes_the_loop": "cannot call close()",
+    "shuts_down_async_generators": "cannot call shutdown_asyncgens()",
+    "shuts_down_the_executor": "cannot call shutdown_default_executor()",
+    "sets_an_executor": "cannot call set_default_executor()",
+    "sets_a_task_factory": "cannot call set_task_factory()",
+    "sets_an_exception_handler": "cannot call set_exception_handler()",
+    "sets_debug_mode": "cannot call set_debug()",
 }
 RETURN: dict[str, Any] = {
     "exits_in_a_task_of_its_own": "SystemExit(4)",
@@ -97,6 +103,8 @@ async def test_a_worker_survives_whatever_a_handler_does_to_it(app: App, start_c
     assert await hello(app) == worker.pid
     await cluster.until(lambda: processes_of(worker.pid) == [worker.pid], "the forked processes to end")
     assert [line["error"] for line in events(worker.log, "loop interrupted")] == ["SystemExit(4)", "SystemExit(5)"]
+    refused = [line["task"] for line in events(worker.log, "loop call refused")]
+    assert refused == [task for task, message in FAIL.items() if message.startswith("cannot call")]
     assert worker.log.count("forked has returned from the handler") == 4
     cluster.terminate("worker")
     assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 0

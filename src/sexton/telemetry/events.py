@@ -11,6 +11,8 @@ import msgspec
 from .lock_events import AdvisoryLockTaken as AdvisoryLockTaken
 from .lock_events import Contended as Contended
 from .lock_events import RowLocked as RowLocked
+from .loop_events import LoopCallRefused as LoopCallRefused
+from .loop_events import LoopInterrupted as LoopInterrupted
 
 
 class Promoted(msgspec.Struct, frozen=True):
@@ -249,15 +251,6 @@ class QuarantineLost(msgspec.Struct, frozen=True):
     run_ids: tuple[UUID, ...]  # that it held
 
 
-class LoopInterrupted(msgspec.Struct, frozen=True):
-    """A callback or a task of a handler raised an exception that asyncio does not catch, such as `SystemExit`, or stopped the
-    event loop. The loop continues."""
-
-    error: str
-    place: str
-    function: str
-
-
 class ProcessChanged(msgspec.Struct, frozen=True):
     """Handlers of one of these tasks changed what belongs to the worker's process. It was restored, unless `not_restored` says
     why not."""
@@ -353,6 +346,7 @@ Event = (
     | QuarantineStarted
     | QuarantineLost
     | LoopInterrupted
+    | LoopCallRefused
     | ProcessChanged
     | ExitForced
     | SettingMissing

@@ -38,6 +38,7 @@ _WARNINGS = (
     events.QuarantineStarted,
     events.QuarantineLost,
     events.LoopInterrupted,
+    events.LoopCallRefused,
     events.ProcessChanged,
     events.ExitForced,
     events.SettingMissing,

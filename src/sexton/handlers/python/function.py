@@ -26,14 +26,23 @@ from .threads import ThreadSlots
 Function = Callable[..., Any]
 Fence = tuple[UUID, int]  # run and token
 
-_fence: contextvars.ContextVar[Fence] = contextvars.ContextVar("sexton_fence")
+WorkedFor = tuple[UUID, int, str]  # run, token and task
+
+_worked_for: contextvars.ContextVar[WorkedFor] = contextvars.ContextVar("sexton_worked_for")
+
+
+def worked_for() -> WorkedFor | None:
+    """The run whose handler the calling code belongs to: the handler itself, or tasks, callbacks and timers that it has left on
+    the event loop."""
+    return _worked_for.get(None)
 
 
 def fence_of(task: asyncio.Task[Any]) -> Fence | None:
     """The run that a task of the event loop works for: a handler's task, or one that the handler started. Python 3.11 does not
     tell the context of a task."""
     get_context = getattr(task, "get_context", None)
-    return None if get_context is None else get_context().get(_fence)
+    found: WorkedFor | None = None if get_context is None else get_context().get(_worked_for)
+    return None if found is None else found[:2]
 
 
 def handler_for(
@@ -58,14 +67,14 @@ class AsyncFunction:
 
     def start(self, call: Call, context: Context) -> Handle:
         self._check(call.arguments)
-        handler = _guarded(self._fn(context, **call.arguments), (call.run_id, call.token))
+        handler = _guarded(self._fn(context, **call.arguments), (call.run_id, call.token, call.task))
         return TaskHandle(asyncio.get_running_loop().create_task(handler), context)
 
 
 @calls_a_handler
-async def _guarded(handler: Awaitable[Any], fence: Fence) -> Any:
+async def _guarded(handler: Awaitable[Any], run: WorkedFor) -> Any:
     """`sys.exit()` ends only the handler. Without this, asyncio would end the worker with all its runs."""
-    _fence.set(fence)
+    _worked_for.set(run)
     try:
         return await handler
     except BaseException as error:
@@ -129,6 +138,7 @@ class ThreadHandle:
         self._arguments = call.arguments
         self._context = context
         self._variables = contextvars.copy_context()
+        self._variables.run(_worked_for.set, (call.run_id, call.token, call.task))
         self.done: asyncio.Future[Any] = self._loop.create_future()
         self.freed: asyncio.Future[Any] = self._loop.create_future()
 

@@ -1,0 +1,26 @@
+"""Events about what handlers do to the event loop of their worker. Subscribers and services import them from `events`."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+
+class LoopInterrupted(msgspec.Struct, frozen=True):
+    """A callback or a task of a handler raised an exception that asyncio does not catch, such as `SystemExit`, or stopped the
+    event loop. The loop continues."""
+
+    error: str
+    place: str
+    function: str
+
+
+class LoopCallRefused(msgspec.Struct, frozen=True):
+    """A handler called what would end the event loop of its worker, or change it for all its handlers. The call had no effect.
+    `task` and `run_id` are not known if a thread that the handler has started called it."""
+
+    call: str
+    task: str | None
+    run_id: UUID | None
+    advice: str = "the event loop belongs to the worker; use process=True for a task that needs its own"
