@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 import ctypes
 import locale
 import multiprocessing
@@ -101,6 +102,38 @@ async def sets_an_exception_handler(ctx: Context) -> None:
 
 async def sets_debug_mode(ctx: Context) -> None:
     asyncio.get_running_loop().set_debug(True)
+
+
+def _cancel_others() -> None:
+    for task in asyncio.all_tasks():
+        if task is not asyncio.current_task():
+            task.cancel()
+
+
+async def cancels_all_tasks(ctx: Context) -> None:
+    _cancel_others()
+
+
+async def cancels_all_tasks_after_its_end(ctx: Context) -> None:
+    asyncio.get_running_loop().call_soon(_cancel_others)
+
+
+async def cancels_the_service(ctx: Context) -> None:
+    """In a context that hides which handler it is."""
+    own = asyncio.current_task()
+
+    def cancel() -> None:
+        for task in asyncio.all_tasks():
+            if task is not own and "guarded" not in repr(task.get_coro()):
+                task.cancel()
+
+    contextvars.Context().run(asyncio.get_running_loop().call_soon, cancel)
+
+
+async def naps(ctx: Context, nap_s: float) -> str:
+    async with asyncio.timeout(LONG_S):
+        await asyncio.sleep(nap_s)
+    return "rested"
 
 
 # Forks
@@ -292,6 +325,10 @@ IN_PROCESS: list[Callable[..., Any]] = [
     sets_a_task_factory,
     sets_an_exception_handler,
     sets_debug_mode,
+    cancels_all_tasks,
+    cancels_all_tasks_after_its_end,
+    cancels_the_service,
+    naps,
     forks,
     forks_on_the_loop,
     forks_and_yields,

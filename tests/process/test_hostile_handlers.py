@@ -110,6 +110,43 @@ async def test_a_worker_survives_whatever_a_handler_does_to_it(app: App, start_c
     assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 0
 
 
+async def test_a_handler_that_cancels_all_tasks_harms_no_other(app: App, start_cluster: StartCluster) -> None:
+    """C18: neither the worker's own tasks nor those of other runs."""
+    cluster = start_cluster(**DRAIN)
+    worker = cluster.worker("worker", "--log-json", app=APP)
+    innocents = [await app.submit("naps", {"nap_s": 2.0}) for _ in range(5)]
+    await cluster.until(lambda: is_running(app, innocents[-1].id), "the start")
+    for task in ("cancels_all_tasks", "cancels_all_tasks_after_its_end"):
+        assert await status_of(app, cluster, (await app.submit(task)).id) == "succeeded"
+        await cluster.until(
+            lambda task=task: task in [line["task"] for line in events(worker.log, "loop call refused")],  # type: ignore[misc]
+            f"{task} to be named",
+        )
+    for job in innocents:
+        assert await job.result(timeout="30s") == "rested"
+        assert [execution.status for execution in await app.executions(job.id)] == ["succeeded"]
+    assert await hello(app) == worker.pid
+    cluster.terminate("worker")
+    assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 0
+
+
+async def test_a_worker_whose_own_tasks_were_cancelled_returns_its_runs_and_exits(
+    app: App, start_cluster: StartCluster
+) -> None:
+    """C18: by code that hides which handler it belongs to. Nothing is charged."""
+    cluster = start_cluster(**DRAIN)
+    worker = cluster.worker("worker", "--log-json", app=APP)
+    innocents = [await app.submit("naps", {"nap_s": 3600.0}) for _ in range(5)]
+    for job in innocents:
+        await cluster.until(lambda job=job: is_running(app, job.id), "the start")  # type: ignore[misc]
+    await app.submit("cancels_the_service")
+    assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 1
+    assert "start a new one" in worker.log
+    assert "Traceback" not in worker.log
+    for job in innocents:
+        assert [execution.status for execution in await app.executions(job.id)] == ["released"]
+
+
 async def test_each_change_is_restored_before_later_handlers_run(app: App, start_cluster: StartCluster) -> None:
     """C18: in the process of the worker, within a moment."""
     cluster = start_cluster(**DRAIN)

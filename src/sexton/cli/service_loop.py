@@ -15,12 +15,13 @@ from typing import Any
 import uvloop
 
 from sexton.domain.reminders import Reminders
+from sexton.errors import SextonError
 from sexton.handlers import forked
 from sexton.handlers.python.function import worked_for
 from sexton.telemetry import logs
 from sexton.telemetry.events import LoopCallRefused, LoopInterrupted
 
-from . import bounded_exit
+from . import bounded_exit, service_tasks
 from .signal_watch import SignalWatch
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -37,6 +38,7 @@ class ServiceLoop(uvloop.Loop):
     def __init__(self) -> None:
         super().__init__()
         self._reminders = Reminders(TELL_S)
+        self.set_task_factory(service_tasks.make)
 
     def stop(self) -> None:
         self._refuse("stop()")
@@ -132,6 +134,8 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]], *, stop_limi
         loop.run_until_complete(_settle())
     if not bounded_exit.is_expected():
         _give_back(loop, before)
+    if loop.main.cancelled():
+        raise SextonError("the main task of this service was cancelled by code of a handler; it has stopped: start a new one")
     loop.main.result()
 
 

@@ -17,8 +17,8 @@ class LoopInterrupted(msgspec.Struct, frozen=True):
 
 
 class LoopCallRefused(msgspec.Struct, frozen=True):
-    """A handler called what would end the event loop of its worker, or change it for all its handlers. The call had no effect.
-    `task` and `run_id` are not known if a thread that the handler has started called it."""
+    """A handler called what would end the event loop of its worker or change it for all its handlers, or cancelled tasks that
+    are not its own. The call had no effect. `task` and `run_id` are not known if a thread of the handler called it."""
 
     call: str
     task: str | None

@@ -25,16 +25,15 @@ from .threads import ThreadSlots
 
 Function = Callable[..., Any]
 Fence = tuple[UUID, int]  # run and token
-
 WorkedFor = tuple[UUID, int, str]  # run, token and task
 
-_worked_for: contextvars.ContextVar[WorkedFor] = contextvars.ContextVar("sexton_worked_for")
+_worked_for: contextvars.ContextVar[WorkedFor | None] = contextvars.ContextVar("sexton_worked_for", default=None)
 
 
 def worked_for() -> WorkedFor | None:
     """The run whose handler the calling code belongs to: the handler itself, or tasks, callbacks and timers that it has left on
     the event loop."""
-    return _worked_for.get(None)
+    return _worked_for.get()
 
 
 def fence_of(task: asyncio.Task[Any]) -> Fence | None:
@@ -67,8 +66,9 @@ class AsyncFunction:
 
     def start(self, call: Call, context: Context) -> Handle:
         self._check(call.arguments)
-        handler = _guarded(self._fn(context, **call.arguments), (call.run_id, call.token, call.task))
-        return TaskHandle(asyncio.get_running_loop().create_task(handler), context)
+        run = (call.run_id, call.token, call.task)
+        handler = _guarded(self._fn(context, **call.arguments), run)
+        return TaskHandle(asyncio.get_running_loop().create_task(handler), context, run)
 
 
 @calls_a_handler
@@ -85,10 +85,12 @@ async def _guarded(handler: Awaitable[Any], run: WorkedFor) -> Any:
 
 
 class TaskHandle:
-    __slots__ = ("_context", "_task", "done")
+    __slots__ = ("_context", "_run", "_task", "done")
 
-    def __init__(self, task: asyncio.Task[Any], context: Context) -> None:
+    def __init__(self, task: asyncio.Task[Any], context: Context, run: WorkedFor | None = None) -> None:
+        """`run`, if the task executes code of the app."""
         self._task = task
+        self._run = run
         self._context = context
         self.done: asyncio.Future[Any] = task
 
@@ -97,8 +99,12 @@ class TaskHandle:
         return self._task
 
     def ask_to_stop(self) -> None:
+        """A cancel reaches what the task waits for, which may be any task that the handler has found. So it counts as a cancel
+        by the handler, which cannot cancel tasks of the worker. Only its own task is always cancelled."""
         ask_to_stop(self._context)
-        self._task.cancel()
+        as_handler = contextvars.copy_context()  # a change of this one would also be seen by the task that calls
+        as_handler.run(_worked_for.set, self._run)
+        as_handler.run(asyncio.Task.cancel, self._task)
 
     def force_stop(self) -> bool:
         if self._task.done():
