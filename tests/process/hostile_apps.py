@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextvars
 import ctypes
+import gc
 import locale
 import multiprocessing
 import os
@@ -19,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import StringIO
 from typing import Any, TextIO
+
+import asyncpg
 
 from chaos.tasks import Defined, app_of
 from sexton import App, Context, Retry
@@ -128,6 +131,18 @@ async def cancels_the_service(ctx: Context) -> None:
                 task.cancel()
 
     contextvars.Context().run(asyncio.get_running_loop().call_soon, cancel)
+
+
+async def cancels_the_intake(ctx: Context) -> None:
+    for task in asyncio.all_tasks():
+        if task.get_name() == "sexton intake":
+            asyncio.get_running_loop().call_soon(task.cancel, context=contextvars.Context())
+
+
+async def closes_the_pools(ctx: Context) -> None:
+    for pool in [one for one in gc.get_objects() if isinstance(one, asyncpg.Pool)]:
+        if pool._loop is asyncio.get_running_loop():  # type: ignore[attr-defined]
+            pool.terminate()
 
 
 async def naps(ctx: Context, nap_s: float) -> str:
@@ -328,6 +343,8 @@ IN_PROCESS: list[Callable[..., Any]] = [
     cancels_all_tasks,
     cancels_all_tasks_after_its_end,
     cancels_the_service,
+    cancels_the_intake,
+    closes_the_pools,
     naps,
     forks,
     forks_on_the_loop,

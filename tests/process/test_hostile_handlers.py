@@ -130,18 +130,18 @@ async def test_a_handler_that_cancels_all_tasks_harms_no_other(app: App, start_c
     assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 0
 
 
-async def test_a_worker_whose_own_tasks_were_cancelled_returns_its_runs_and_exits(
-    app: App, start_cluster: StartCluster
-) -> None:
-    """C18: by code that hides which handler it belongs to. Nothing is charged."""
+@pytest.mark.parametrize("task", ["cancels_the_service", "cancels_the_intake", "closes_the_pools"])
+async def test_a_worker_that_was_disabled_returns_its_runs_and_exits(task: str, app: App, start_cluster: StartCluster) -> None:
+    """C18: by code that hides which handler it belongs to. The worker must not look alive, and charges nothing."""
     cluster = start_cluster(**DRAIN)
     worker = cluster.worker("worker", "--log-json", app=APP)
     innocents = [await app.submit("naps", {"nap_s": 3600.0}) for _ in range(5)]
     for job in innocents:
         await cluster.until(lambda job=job: is_running(app, job.id), "the start")  # type: ignore[misc]
-    await app.submit("cancels_the_service")
+    await app.submit(task)
     assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 1
-    assert "start a new one" in worker.log
+    assert "start a new" in worker.log
+    assert task == "cancels_the_service" or len(events(worker.log, "worker disabled")) == 1
     assert "Traceback" not in worker.log
     for job in innocents:
         assert [execution.status for execution in await app.executions(job.id)] == ["released"]

@@ -13,6 +13,7 @@ from .lock_events import Contended as Contended
 from .lock_events import RowLocked as RowLocked
 from .loop_events import LoopCallRefused as LoopCallRefused
 from .loop_events import LoopInterrupted as LoopInterrupted
+from .loop_events import WorkerDisabled as WorkerDisabled
 
 
 class Promoted(msgspec.Struct, frozen=True):
@@ -347,6 +348,7 @@ Event = (
     | QuarantineLost
     | LoopInterrupted
     | LoopCallRefused
+    | WorkerDisabled
     | ProcessChanged
     | ExitForced
     | SettingMissing

@@ -39,6 +39,7 @@ _WARNINGS = (
     events.QuarantineLost,
     events.LoopInterrupted,
     events.LoopCallRefused,
+    events.WorkerDisabled,
     events.ProcessChanged,
     events.ExitForced,
     events.SettingMissing,

@@ -24,3 +24,10 @@ class LoopCallRefused(msgspec.Struct, frozen=True):
     task: str | None
     run_id: UUID | None
     advice: str = "the event loop belongs to the worker; use process=True for a task that needs its own"
+
+
+class WorkerDisabled(msgspec.Struct, frozen=True):
+    """A part that this worker needs to work was ended by other code of its process. It returns its runs and exits."""
+
+    reason: str
+    advice: str = "code of a handler did that; start a new worker, and use process=True for tasks that you do not trust"
