@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 import ctypes
+import gc
 import locale
 import multiprocessing
 import os
@@ -18,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import StringIO
 from typing import Any, TextIO
+
+import asyncpg
 
 from chaos.tasks import Defined, app_of
 from sexton import App, Context, Retry
@@ -76,6 +80,75 @@ async def stops_the_loop(ctx: Context) -> None:
 
 async def closes_the_loop(ctx: Context) -> None:
     asyncio.get_running_loop().close()
+
+
+async def shuts_down_async_generators(ctx: Context) -> None:
+    """`asyncio.run` does it at its end. The worker's transactions are async generators."""
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+async def shuts_down_the_executor(ctx: Context) -> None:
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+async def sets_an_executor(ctx: Context) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+
+
+async def sets_a_task_factory(ctx: Context) -> None:
+    asyncio.get_running_loop().set_task_factory(lambda *_arguments, **_options: 1 / 0)  # type: ignore[arg-type]
+
+
+async def sets_an_exception_handler(ctx: Context) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_arguments: None)
+
+
+async def sets_debug_mode(ctx: Context) -> None:
+    asyncio.get_running_loop().set_debug(True)
+
+
+def _cancel_others() -> None:
+    for task in asyncio.all_tasks():
+        if task is not asyncio.current_task():
+            task.cancel()
+
+
+async def cancels_all_tasks(ctx: Context) -> None:
+    _cancel_others()
+
+
+async def cancels_all_tasks_after_its_end(ctx: Context) -> None:
+    asyncio.get_running_loop().call_soon(_cancel_others)
+
+
+async def cancels_the_service(ctx: Context) -> None:
+    """In a context that hides which handler it is."""
+    own = asyncio.current_task()
+
+    def cancel() -> None:
+        for task in asyncio.all_tasks():
+            if task is not own and "guarded" not in repr(task.get_coro()):
+                task.cancel()
+
+    contextvars.Context().run(asyncio.get_running_loop().call_soon, cancel)
+
+
+async def cancels_the_intake(ctx: Context) -> None:
+    for task in asyncio.all_tasks():
+        if task.get_name() == "sexton intake":
+            asyncio.get_running_loop().call_soon(task.cancel, context=contextvars.Context())
+
+
+async def closes_the_pools(ctx: Context) -> None:
+    for pool in [one for one in gc.get_objects() if isinstance(one, asyncpg.Pool)]:
+        if pool._loop is asyncio.get_running_loop():  # type: ignore[attr-defined]
+            pool.terminate()
+
+
+async def naps(ctx: Context, nap_s: float) -> str:
+    async with asyncio.timeout(LONG_S):
+        await asyncio.sleep(nap_s)
+    return "rested"
 
 
 # Forks
@@ -276,6 +349,18 @@ IN_PROCESS: list[Callable[..., Any]] = [
     exits_in_a_callback,
     stops_the_loop,
     closes_the_loop,
+    shuts_down_async_generators,
+    shuts_down_the_executor,
+    sets_an_executor,
+    sets_a_task_factory,
+    sets_an_exception_handler,
+    sets_debug_mode,
+    cancels_all_tasks,
+    cancels_all_tasks_after_its_end,
+    cancels_the_service,
+    cancels_the_intake,
+    closes_the_pools,
+    naps,
     forks,
     forks_on_the_loop,
     forks_and_yields,

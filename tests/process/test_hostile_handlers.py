@@ -29,8 +29,14 @@ FAIL = {
     "exits": "SystemExit(3)",
     "exits_on_the_loop": "SystemExit(3)",
     "interrupts": "KeyboardInterrupt()",
-    "stops_the_loop": "belongs to the service",
-    "closes_the_loop": "running event loop",
+    "stops_the_loop": "cannot call stop()",
+    "closes_the_loop": "cannot call close()",
+    "shuts_down_async_generators": "cannot call shutdown_asyncgens()",
+    "shuts_down_the_executor": "cannot call shutdown_default_executor()",
+    "sets_an_executor": "cannot call set_default_executor()",
+    "sets_a_task_factory": "cannot call set_task_factory()",
+    "sets_an_exception_handler": "cannot call set_exception_handler()",
+    "sets_debug_mode": "cannot call set_debug()",
 }
 RETURN: dict[str, Any] = {
     "exits_in_a_task_of_its_own": "SystemExit(4)",
@@ -98,9 +104,48 @@ async def test_a_worker_survives_whatever_a_handler_does_to_it(app: App, start_c
     assert await hello(app) == worker.pid
     await cluster.until(lambda: processes_of(worker.pid) == [worker.pid], "the forked processes to end")
     assert [line["error"] for line in events(worker.log, "loop interrupted")] == ["SystemExit(4)", "SystemExit(5)"]
+    refused = [line["task"] for line in events(worker.log, "loop call refused")]
+    assert refused == [task for task, message in FAIL.items() if message.startswith("cannot call")]
     assert worker.log.count("forked has returned from the handler") == 4
     cluster.terminate("worker")
     assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 0
+
+
+async def test_a_handler_that_cancels_all_tasks_harms_no_other(app: App, start_cluster: StartCluster) -> None:
+    """C18: neither the worker's own tasks nor those of other runs."""
+    cluster = start_cluster(**DRAIN)
+    worker = cluster.worker("worker", "--log-json", app=APP)
+    innocents = [await app.submit("naps", {"nap_s": 2.0}) for _ in range(5)]
+    await cluster.until(lambda: is_running(app, innocents[-1].id), "the start")
+    for task in ("cancels_all_tasks", "cancels_all_tasks_after_its_end"):
+        assert await status_of(app, cluster, (await app.submit(task)).id) == "succeeded"
+        await cluster.until(
+            lambda task=task: task in [line["task"] for line in events(worker.log, "loop call refused")],  # type: ignore[misc]
+            f"{task} to be named",
+        )
+    for job in innocents:
+        assert await job.result(timeout="30s") == "rested"
+        assert [execution.status for execution in await app.executions(job.id)] == ["succeeded"]
+    assert await hello(app) == worker.pid
+    cluster.terminate("worker")
+    assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 0
+
+
+@pytest.mark.parametrize("task", ["cancels_the_service", "cancels_the_intake", "closes_the_pools"])
+async def test_a_worker_that_was_disabled_returns_its_runs_and_exits(task: str, app: App, start_cluster: StartCluster) -> None:
+    """C18: by code that hides which handler it belongs to. The worker must not look alive, and charges nothing."""
+    cluster = start_cluster(**DRAIN)
+    worker = cluster.worker("worker", "--log-json", app=APP)
+    innocents = [await app.submit("naps", {"nap_s": 3600.0}) for _ in range(5)]
+    for job in innocents:
+        await cluster.until(lambda job=job: is_running(app, job.id), "the start")  # type: ignore[misc]
+    await app.submit(task)
+    assert await cluster.exit_code("worker", within_s=EXIT_WITHIN_S) == 1
+    assert "start a new" in worker.log
+    assert task == "cancels_the_service" or len(events(worker.log, "worker disabled")) == 1
+    assert "Traceback" not in worker.log
+    for job in innocents:
+        assert [execution.status for execution in await app.executions(job.id)] == ["released"]
 
 
 async def test_each_change_is_restored_before_later_handlers_run(app: App, start_cluster: StartCluster) -> None:

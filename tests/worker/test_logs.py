@@ -61,6 +61,8 @@ EXAMPLES: list[tuple[events.Event, str, str]] = [
     (events.QuarantineLost(ID, 7, "exited with code 1", (ID,)), "warning", "quarantine lost"),
     (events.StallFound(7, "/srv/tasks.py:7 in crunch"), "warning", "stall found"),
     (events.LoopInterrupted("SystemExit(3)", "tasks.py:7", "poll"), "warning", "loop interrupted"),
+    (events.LoopCallRefused("stop()", "poll", ID), "warning", "loop call refused"),
+    (events.WorkerDisabled("its task ended"), "warning", "worker disabled"),
     (events.ProcessChanged("umask", "0000", ("a", "b")), "warning", "process changed"),
     (events.ExitForced(("poller at tasks.py:7, left by a",), ()), "warning", "exit forced"),
     (events.SettingMissing("secret stripe", "secret 'stripe' is unknown"), "warning", "setting missing"),

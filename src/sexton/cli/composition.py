@@ -10,8 +10,8 @@ import os
 import sys
 import tomllib
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sexton.client.app import App
@@ -107,24 +107,36 @@ async def open_database(settings: Settings, *, size: int, timeouts: LockTimeouts
     return database
 
 
-@asynccontextmanager
-async def ground(
-    settings: Settings,
-    *,
-    adopt: bool,
-    stop: asyncio.Event | None = None,
-    hear: Sequence[Emit] = (),
-    timeouts: LockTimeouts = PATIENT,
-) -> AsyncIterator[Ground]:
+class ground:  # noqa: N801  (used as a function, in `async with`)
     """Waits for a database that is not available, because a service may start before it; `AskedToStop` if `stop` comes first.
-    Other problems (no schema, a clone, a server that is too old) raise an error at once."""
-    clock, emit, rng = SystemClock(), Events(logs.write, *hear), entropy()
-    opening = insist("database", lambda: _open_ours(settings, timeouts, adopt=adopt), clock=clock, emit=emit, rng=rng)
-    database, direct_url = await (opening if stop is None else unless_stopped(stop, opening))
-    try:
-        yield Ground(settings, database, direct_url, clock, emit, rng)
-    finally:
-        await database.close()
+    Other problems (no schema, a clone, a server that is too old) raise an error at once.
+
+    No async generator: each belongs to the event loop, where a handler of a worker can find and close it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        adopt: bool,
+        stop: asyncio.Event | None = None,
+        hear: Sequence[Emit] = (),
+        timeouts: LockTimeouts = PATIENT,
+    ) -> None:
+        self._settings, self._adopt, self._stop, self._hear, self._timeouts = settings, adopt, stop, hear, timeouts
+        self._database: Postgres | None = None
+
+    async def __aenter__(self) -> Ground:
+        settings, clock, emit, rng = self._settings, SystemClock(), Events(logs.write, *self._hear), entropy()
+        opening = insist(
+            "database", lambda: _open_ours(settings, self._timeouts, adopt=self._adopt), clock=clock, emit=emit, rng=rng
+        )
+        database, direct_url = await (opening if self._stop is None else unless_stopped(self._stop, opening))
+        self._database = database
+        return Ground(settings, database, direct_url, clock, emit, rng)
+
+    async def __aexit__(self, *_raised: object) -> None:
+        if self._database is not None:
+            await self._database.close()
 
 
 async def _open_ours(settings: Settings, timeouts: LockTimeouts, *, adopt: bool) -> tuple[Postgres, str | None]:

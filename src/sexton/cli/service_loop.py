@@ -1,4 +1,5 @@
-"""The event loop of a service: only the end of the service stops it, and what a handler's callback raises does not end it."""
+"""The event loop of a service: only the end of the service stops it, no handler changes it, and what a handler's callback
+raises does not end it."""
 
 from __future__ import annotations
 
@@ -13,26 +14,76 @@ from typing import Any
 
 import uvloop
 
+from sexton.domain.reminders import Reminders
+from sexton.errors import SextonError
 from sexton.handlers import forked
 from sexton.handlers.python import left_children
+from sexton.handlers.python.function import worked_for
 from sexton.telemetry import logs
-from sexton.telemetry.events import LoopInterrupted
+from sexton.telemetry.events import LoopCallRefused, LoopInterrupted
 
-from . import bounded_exit
+from . import bounded_exit, service_tasks
 from .signal_watch import SignalWatch
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SETTLE_S = 0.5  # for tasks that are cancelled at the end
+TELL_S = 60.0  # a task that repeats the same call is named once in this time
 
 
 class ServiceLoop(uvloop.Loop):
+    """While the service runs, it refuses the calls that would end the loop, or change it for all tasks of this process."""
+
     main: asyncio.Task[None] | None = None
     signals: SignalWatch | None = None
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._reminders = Reminders(TELL_S)
+        self.set_task_factory(service_tasks.make)
+
     def stop(self) -> None:
-        if self.main is not None and not self.main.done():
-            raise RuntimeError("this event loop belongs to the service; a handler cannot stop it")
+        self._refuse("stop()")
         super().stop()
+
+    def close(self) -> None:
+        self._refuse("close()")
+        super().close()
+
+    def shutdown_asyncgens(self) -> Coroutine[Any, Any, None]:
+        """It would close the transactions of the worker and of all handlers."""
+        self._refuse("shutdown_asyncgens()")
+        return super().shutdown_asyncgens()
+
+    def shutdown_default_executor(self, timeout: float | None = None) -> Coroutine[Any, Any, None]:
+        self._refuse("shutdown_default_executor()")
+        return super().shutdown_default_executor(timeout)
+
+    def set_default_executor(self, executor: Any) -> None:
+        self._refuse("set_default_executor()")
+        super().set_default_executor(executor)
+
+    def set_task_factory(self, factory: Any) -> None:
+        self._refuse("set_task_factory()")
+        super().set_task_factory(factory)
+
+    def set_exception_handler(self, handler: Any) -> None:
+        self._refuse("set_exception_handler()")
+        super().set_exception_handler(handler)
+
+    def set_debug(self, enabled: bool) -> None:
+        self._refuse("set_debug()")
+        super().set_debug(enabled)
+
+    def _refuse(self, call: str) -> None:
+        if self.main is not None and not self.main.done():
+            self.tell_refused(call)
+            raise RuntimeError(f"this event loop belongs to the service; a handler cannot call {call} on it")
+
+    def tell_refused(self, call: str) -> None:
+        """Names the task, if the call does not come from a thread that a handler has started."""
+        run_id, _, task, _ = worked_for() or (None, 0, None, None)
+        if self._reminders.is_due((call, task), self.time()):
+            logs.write(LoopCallRefused(call, task, run_id))
 
 
 class _Requests:
@@ -85,6 +136,8 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]], *, stop_limi
         loop.run_until_complete(_settle())
     if not bounded_exit.is_expected():
         _give_back(loop, before)
+    if loop.main.cancelled():
+        raise SextonError("the main task of this service was cancelled by code of a handler; it has stopped: start a new one")
     loop.main.result()
 
 

@@ -7,7 +7,7 @@ statement runs inside an explicit transaction: rule "session state only on direc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, NamedTuple, Protocol
@@ -134,6 +134,7 @@ class Postgres:
 
     def __init__(self, pool: asyncpg.Pool, url: str, *, direct: bool, timeouts: LockTimeouts = PATIENT) -> None:
         self._pool = pool
+        self._create: Callable[[], Awaitable[asyncpg.Pool]] | None = None
         self._only_server = OnlyServer.of(url)
         self.url = url
         self.direct = direct
@@ -155,8 +156,9 @@ class Postgres:
         was tested before. `ended` is called with the number of each connection that has ended, for whatever reason."""
         if direct is None:
             direct = await is_direct(url)
-        with translated_errors():
-            pool = await asyncpg.create_pool(
+
+        def create() -> Awaitable[asyncpg.Pool]:
+            return asyncpg.create_pool(
                 url,
                 min_size=0,
                 max_size=size,
@@ -170,7 +172,11 @@ class Postgres:
                 reset=_keep_as_is,
                 connection_class=_Connection,
             )
-        return cls(pool, url, direct=direct, timeouts=timeouts)
+
+        with translated_errors():
+            database = cls(await create(), url, direct=direct, timeouts=timeouts)
+        database._create = create
+        return database
 
     async def beside(self, *, size: int) -> Postgres:
         """A second pool on the same database, for callers that have to wait. It opens a connection when one is needed."""
@@ -223,6 +229,16 @@ class Postgres:
     async def renew(self) -> None:
         """No open connection is used again: it may be dead without any sign of it."""
         await self._pool.expire_connections()
+
+    @property
+    def is_closed(self) -> bool:
+        """Perhaps by other code of this process."""
+        return bool(self._pool.is_closing())
+
+    async def reopen(self) -> None:
+        if self._create is not None:
+            with translated_errors():
+                self._pool = await self._create()
 
     async def close(self) -> None:
         try:

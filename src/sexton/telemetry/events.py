@@ -12,6 +12,9 @@ from .lock_events import AdvisoryLockTaken as AdvisoryLockTaken
 from .lock_events import Contended as Contended
 from .lock_events import RowLocked as RowLocked
 from .lock_events import TableLocked as TableLocked
+from .loop_events import LoopCallRefused as LoopCallRefused
+from .loop_events import LoopInterrupted as LoopInterrupted
+from .loop_events import WorkerDisabled as WorkerDisabled
 
 
 class Promoted(msgspec.Struct, frozen=True):
@@ -261,15 +264,6 @@ class QuarantineLost(msgspec.Struct, frozen=True):
     run_ids: tuple[UUID, ...]  # that it held
 
 
-class LoopInterrupted(msgspec.Struct, frozen=True):
-    """A callback or a task of a handler raised an exception that asyncio does not catch, such as `SystemExit`, or stopped the
-    event loop. The loop continues."""
-
-    error: str
-    place: str
-    function: str
-
-
 class ProcessChanged(msgspec.Struct, frozen=True):
     """Handlers of one of these tasks changed what belongs to the worker's process. It was restored, unless `not_restored` says
     why not."""
@@ -367,6 +361,8 @@ Event = (
     | QuarantineStarted
     | QuarantineLost
     | LoopInterrupted
+    | LoopCallRefused
+    | WorkerDisabled
     | ProcessChanged
     | ExitForced
     | SettingMissing

@@ -40,6 +40,8 @@ _WARNINGS = (
     events.QuarantineStarted,
     events.QuarantineLost,
     events.LoopInterrupted,
+    events.LoopCallRefused,
+    events.WorkerDisabled,
     events.ProcessChanged,
     events.ExitForced,
     events.SettingMissing,

@@ -36,6 +36,7 @@ from .early_retry import EarlyRetry
 from .heartbeat import LastResort, OwnThread, idle_beat_s
 from .own_session import WATCH_AFTER_S
 from .process_guard import ProcessGuard
+from .vitals import Vitals
 from .worker import Worker
 
 WATCH_S = 0.5
@@ -116,8 +117,6 @@ class WorkerProcess:
         others = [self._repeat(worker.progress_writer, Wake()), self._repeat(guard, Wake())]
         if self._early_retry is not None:
             others.append(self._repeat(self._early_retry, self._early_retry.wake))
-        if self._sync is not None:
-            others.append(asyncio.create_task(self._declare(self._sync), name="sexton sync"))
         if self._direct_url is not None:
             listener = Listener(self._direct_url, [READY, CANCEL], self._notified, emit=self._emit)
             others.append(asyncio.create_task(listener.run(), name="listener"))
@@ -125,9 +124,15 @@ class WorkerProcess:
         if self._is_confined:
             others.append(self._repeat(Idleness(worker.held_runs, idle.set, clock=self._clock), Wake()))
         watching = None if self._quarantine is None else self._repeat(self._quarantine, self._quarantine.wake)
+        vitals = Vitals(self._pools, worker.exhausted.set, emit=self._emit)
+        others.append(self._repeat(vitals, Wake()))
+        vitals.watch([*intakes, reporter, *others, *([] if watching is None else [watching])])
+        if self._sync is not None:
+            others.append(asyncio.create_task(self._declare(self._sync), name="sexton sync"))
         try:
             await _first_of(stop, worker.exhausted, idle)
         finally:
+            vitals.rest()
             self._leaves()
             if self._quarantine is not None:
                 self._quarantine.ask_to_stop()
@@ -145,7 +150,8 @@ class WorkerProcess:
                 dump.close()
         if worker.exhausted.is_set() and not stop.is_set():
             raise SextonError(
-                "this worker cannot continue: its heartbeat failed, or too many of its handlers ignore the request to stop; "
+                "this worker cannot continue: its heartbeat or another part of it failed, "
+                "or too many of its handlers ignore the request to stop; "
                 "it has returned its runs and exits: start a new worker"
             )
 

@@ -25,18 +25,32 @@ from .threads import ThreadSlots
 
 Function = Callable[..., Any]
 Fence = tuple[UUID, int]  # run and token
+# Run, token and task of a call. A call of a batch has those of its first run, and tells all that are not decided yet.
+WorkedFor = tuple[UUID, int, str, Callable[[], Sequence[Fence]] | None]
 
-_fence: contextvars.ContextVar[Fence | Callable[[], Sequence[Fence]]] = contextvars.ContextVar("sexton_fence")
+_worked_for: contextvars.ContextVar[WorkedFor | None] = contextvars.ContextVar("sexton_worked_for", default=None)
+
+
+def worked_for() -> WorkedFor | None:
+    """The call that the running code belongs to: the handler itself, or tasks, callbacks and timers that it has left on the
+    event loop."""
+    return _worked_for.get()
+
+
+def worked_for_by(task: asyncio.Task[Any]) -> WorkedFor | None:
+    """The same for a task of the event loop: a handler's task, or one that the handler started. Python 3.11 does not tell the
+    context of a task."""
+    get_context = getattr(task, "get_context", None)
+    return None if get_context is None else get_context().get(_worked_for)
 
 
 def fences_of(task: asyncio.Task[Any]) -> Sequence[Fence]:
-    """The runs that a task of the event loop works for: a handler's task, or one that the handler started. There are several if
-    it is a call of a batch. Python 3.11 does not tell the context of a task."""
-    get_context = getattr(task, "get_context", None)
-    fence = None if get_context is None else get_context().get(_fence)
-    if fence is None:
+    """The runs that a task works for. There are several if it is a call of a batch."""
+    found = worked_for_by(task)
+    if found is None:
         return ()
-    return fence() if callable(fence) else (fence,)
+    run_id, token, _, together = found
+    return ((run_id, token),) if together is None else together()
 
 
 def handler_for(
@@ -61,15 +75,16 @@ class AsyncFunction:
 
     def start(self, call: Call, context: Context) -> Handle:
         self._check(call.arguments)
-        handler = guarded(self._fn(context, **call.arguments), context, (call.run_id, call.token))
-        return TaskHandle(asyncio.get_running_loop().create_task(handler), context)
+        run = (call.run_id, call.token, call.task, None)
+        handler = guarded(self._fn(context, **call.arguments), context, run)
+        return TaskHandle(asyncio.get_running_loop().create_task(handler), context, run)
 
 
 @calls_a_handler
-async def guarded(handler: Awaitable[Any], context: Stoppable, fence: Fence | Callable[[], Sequence[Fence]]) -> Any:
+async def guarded(handler: Awaitable[Any], context: Stoppable, run: WorkedFor) -> Any:
     """`sys.exit()` ends only the handler. Without this, asyncio would end the worker with all its runs.
     `task_on` reads `context` from the stack."""
-    _fence.set(fence)
+    _worked_for.set(run)
     try:
         return await handler
     except BaseException as error:
@@ -80,10 +95,12 @@ async def guarded(handler: Awaitable[Any], context: Stoppable, fence: Fence | Ca
 
 
 class TaskHandle:
-    __slots__ = ("_context", "_task", "done")
+    __slots__ = ("_context", "_run", "_task", "done")
 
-    def __init__(self, task: asyncio.Task[Any], context: Stoppable) -> None:
+    def __init__(self, task: asyncio.Task[Any], context: Stoppable, run: WorkedFor | None = None) -> None:
+        """`run`, if the task executes code of the app."""
         self._task = task
+        self._run = run
         self._context = context
         self.done: asyncio.Future[Any] = task
 
@@ -92,8 +109,12 @@ class TaskHandle:
         return self._task
 
     def ask_to_stop(self) -> None:
+        """A cancel reaches what the task waits for, which may be any task that the handler has found. So it counts as a cancel
+        by the handler, which cannot cancel tasks of the worker. Only its own task is always cancelled."""
         ask_to_stop(self._context)
-        self._task.cancel()
+        as_handler = contextvars.copy_context()  # a change of this one would also be seen by the task that calls
+        as_handler.run(_worked_for.set, self._run)
+        as_handler.run(asyncio.Task.cancel, self._task)
 
     def force_stop(self) -> bool:
         if self._task.done():
@@ -119,7 +140,7 @@ class ThreadFunction:
 
     def start(self, call: Call, context: Context) -> Handle:
         self._check(call.arguments)
-        handle = ThreadHandle(self._fn, call.arguments, context)
+        handle = ThreadHandle(self._fn, call.arguments, context, (call.run_id, call.token, call.task, None))
         self._threads.run(handle.work)
         return handle
 
@@ -127,12 +148,13 @@ class ThreadFunction:
 class ThreadHandle:
     __slots__ = ("_arguments", "_context", "_fn", "_loop", "_variables", "done", "freed")
 
-    def __init__(self, fn: Function, arguments: dict[str, Any], context: Stoppable) -> None:
+    def __init__(self, fn: Function, arguments: dict[str, Any], context: Stoppable, run: WorkedFor) -> None:
         self._loop = asyncio.get_running_loop()
         self._fn = fn
         self._arguments = arguments
         self._context = context
         self._variables = contextvars.copy_context()
+        self._variables.run(_worked_for.set, run)
         self.done: asyncio.Future[Any] = self._loop.create_future()
         self.freed: asyncio.Future[Any] = self._loop.create_future()
 

@@ -46,12 +46,12 @@ class BatchFunction:
 
 
 def _on_loop(fn: Function, shared: SharedCall) -> Handle:
-    handler = guarded(fn(shared.context, shared.runs), shared.context, lambda: shared.fences)
-    return TaskHandle(asyncio.get_running_loop().create_task(handler), shared.context)
+    handler = guarded(fn(shared.context, shared.runs), shared.context, shared.worked_for)
+    return TaskHandle(asyncio.get_running_loop().create_task(handler), shared.context, shared.worked_for)
 
 
 def _in_thread(fn: Function, threads: ThreadSlots, shared: SharedCall) -> Handle:
-    handle = ThreadHandle(lambda context: fn(context, shared.runs), {}, shared.context)
+    handle = ThreadHandle(lambda context: fn(context, shared.runs), {}, shared.context, shared.worked_for)
     threads.run(handle.work)
     return handle
 

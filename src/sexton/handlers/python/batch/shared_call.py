@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -20,13 +19,12 @@ from sexton.domain.outcome import shown
 from sexton.errors import ArgumentsMismatch, PermanentError, SextonError, Snooze
 from sexton.handlers.context import Call, Context, Stopped, ask_to_stop
 from sexton.handlers.handle import Handle
-from sexton.handlers.python.function import deliverable
+from sexton.handlers.python.function import Fence, WorkedFor, deliverable
 from sexton.handlers.tracebacks import drop_tracebacks_of
 
 from .context import BatchContext, Run
 
 Start = Callable[["SharedCall"], Handle]
-Fence = tuple[UUID, int]
 
 
 class FailedTogether(SextonError):
@@ -114,6 +112,10 @@ class SharedCall:
         self._handle.freed.add_done_callback(lambda _: self._free())
 
     @property
+    def worked_for(self) -> WorkedFor:
+        first = self.shares[0].call
+        return first.run_id, first.token, first.task, self.fences
+
     def fences(self) -> list[Fence]:
         """Of the runs that are not decided. From any thread."""
         with self._lock:
