@@ -38,7 +38,7 @@ def worked_for() -> WorkedFor | None:
 
 def fence_of(task: asyncio.Task[Any]) -> Fence | None:
     """The run that a task of the event loop works for: a handler's task, or one that the handler started. Python 3.11 does not
-    tell the context of a task."""
+    tell the context of a task that a handler started."""
     get_context = getattr(task, "get_context", None)
     found: WorkedFor | None = None if get_context is None else get_context().get(_worked_for)
     return None if found is None else found[:2]
