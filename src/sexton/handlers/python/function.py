@@ -39,7 +39,7 @@ def worked_for() -> WorkedFor | None:
 
 def worked_for_by(task: asyncio.Task[Any]) -> WorkedFor | None:
     """The same for a task of the event loop: a handler's task, or one that the handler started. Python 3.11 does not tell the
-    context of a task."""
+    context of a task that a handler started."""
     get_context = getattr(task, "get_context", None)
     return None if get_context is None else get_context().get(_worked_for)
 
