@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .group_commit import GroupCommit
     from .known_tasks import KnownTasks
     from .live_stream import LiveStream
+    from .locked_requests import LockedRequests
     from .remote.leases import Leases
     from .remote.long_polling import LongPolling
 
@@ -47,6 +48,7 @@ class ApiState:
     remote_claims: RemoteClaims
     remote_reports: LeaseReports
     waiting_pool: WaitingPool
+    locked_requests: LockedRequests
     may_wait: bool = False  # this request has a connection of its own, on which it may wait for locks
 
     def answer_all(self) -> None:
