@@ -63,6 +63,24 @@ FAULTS = (
     ),
     Fault("role locked out", (f"ALTER ROLE {ROLE} NOLOGIN", KICK), (f"ALTER ROLE {ROLE} LOGIN",), "is not permitted to log in"),
     Fault(
+        "closed to connections",
+        ("UPDATE pg_database SET datallowconn = false WHERE datname = 'sexton'", KICK),
+        ("UPDATE pg_database SET datallowconn = true WHERE datname = 'sexton'",),
+        "not currently accepting connections",
+    ),
+    Fault(
+        "connections revoked",
+        ("REVOKE CONNECT ON DATABASE sexton FROM PUBLIC", KICK),
+        ("GRANT CONNECT ON DATABASE sexton TO PUBLIC",),
+        "permission denied for database",
+    ),
+    Fault(
+        "connections used up",
+        (f"ALTER ROLE {ROLE} CONNECTION LIMIT 0", KICK),
+        (f"ALTER ROLE {ROLE} CONNECTION LIMIT -1",),
+        "too many connections for role",
+    ),
+    Fault(
         "read-only by default",
         (f"ALTER ROLE {ROLE} SET default_transaction_read_only = on", KICK),
         (f"ALTER ROLE {ROLE} RESET default_transaction_read_only",),

@@ -45,6 +45,7 @@ _REFUSED: dict[type[BaseException], str] = {
     asyncpg.UndefinedFunctionError: "run: sexton migrate",
     asyncpg.InvalidSchemaNameError: "run: sexton migrate",
 }
+_CLOSED = "allow connections to it again: ALTER DATABASE … ALLOW_CONNECTIONS true"
 _READ_ONLY = "the server accepts no writes: it is a standby, or default_transaction_read_only is on for the database or role"
 _CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 # What a submission waits for, by the function that waits, as in `sexton.submit_each`.
@@ -71,6 +72,8 @@ class translated_errors:  # noqa: N801  (a context manager reads as a verb)
 
 def translate(error: BaseException) -> Exception | None:
     """The translated error; `None` if the error is not translated."""
+    if _ends_session(error):
+        return _outage(error)
     state = getattr(error, "sqlstate", None)
     if state == "SX422":
         return KeyReused(str(getattr(error, "message", error)))
@@ -96,6 +99,9 @@ def translate(error: BaseException) -> Exception | None:
 def _outage(error: BaseException) -> DatabaseUnavailable | None:
     if (fix := _REFUSED.get(type(error))) is not None:
         return DatabaseRefused(str(error), fix)
+    if _ends_session(error):
+        closed = type(error) is asyncpg.ObjectNotInPrerequisiteStateError
+        return DatabaseRefused(str(error), _CLOSED) if closed else DatabaseUnavailable(told(error))
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return DatabaseUnavailable(_READ_ONLY)
     if isinstance(error, _UNAVAILABLE):
@@ -107,6 +113,12 @@ def told(error: BaseException) -> str:
     if type(error) is asyncpg.InternalClientError:  # its message describes the state of the driver
         return "the connection ended during a statement"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _ends_session(error: BaseException) -> bool:
+    """Whatever its SQLSTATE: the server has ended the session, or has refused to begin one. Of a statement, the same SQLSTATE
+    may be a bug, such as 55000. A pooler may pass it on without the field that no server translates."""
+    return (getattr(error, "severity_en", None) or getattr(error, "severity", None)) in ("FATAL", "PANIC")
 
 
 def is_of_one_statement(error: BaseException | None) -> bool:
