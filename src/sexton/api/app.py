@@ -23,6 +23,7 @@ from .group_commit import GroupCommit
 from .known_tasks import KnownTasks
 from .live_stream import LiveStream
 from .locked_requests import LockedRequests
+from .outage_log import OutageLog
 from .remote import runs, workers
 from .remote.leases import Leases
 from .remote.long_polling import LongPolling
@@ -88,6 +89,7 @@ def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, 
         remote_reports=LeaseReports(database, clock=clock, emit=emit, rng=rng),
         waiting_pool=waiting_pool,
         locked_requests=LockedRequests(waiting_pool, clock),
+        outage_log=OutageLog(database, clock=clock, emit=emit, rng=rng),
     )
     app = Litestar(
         route_handlers=[handler for resource in _RESOURCES for handler in resource.HANDLERS],
