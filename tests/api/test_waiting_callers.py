@@ -12,10 +12,11 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from sexton.api import group_commit, lock_waiters
+from sexton.api import busy_resources, group_commit, lock_waiters, locked_requests
 from sexton.api.answers.problems import Refused
 from sexton.api.group_commit import GroupCommit
 from sexton.api.lock_waiters import Stored
+from sexton.api.locked_requests import LockedRequests
 from sexton.clock import ManualClock, SystemClock
 from sexton.domain.job import Submission, submission
 from sexton.errors import KeyBusy
@@ -223,7 +224,7 @@ class TestTheGroup:
         lines.add("key", lock_waiters.Waiting(busy, answer))
         assert lines.busy(busy) == ("key", "default", "k")
         assert lines.busy(submission("a", {}, key="k", tenant="other")) is None
-        clock.move(timedelta(seconds=lock_waiters.BUSY_S))
+        clock.move(timedelta(seconds=busy_resources.BUSY_S))
         assert lines.busy(busy) is None
         await lines.close()
 
@@ -244,7 +245,7 @@ class TestTheGroup:
             clock.move(timedelta(seconds=1))
             await group.submit(busy)
             repeated += 1
-            assert repeated <= lock_waiters.BUSY_S
+            assert repeated <= busy_resources.BUSY_S
         assert repeated > 1
         await group.close()
 
@@ -400,3 +401,159 @@ class TestTheOtherCalls:
         assert runs[1]["run_id"] in answers[1]["problem"]["detail"]
         again = (await api.http.post("/v1/runs/complete", json={"items": items})).json()["items"]
         assert [one["problem"] for one in again] == [None] * 3
+
+
+SCHEDULE = {"handler": "d", "name": "S1", "every": "2h"}
+HOLD_SCHEDULE = "SELECT sexton.submit_schedule('d', name => 'S1', every => '1 hour')"
+
+
+class TestSchedules:
+    """A schedule that an open transaction has written."""
+
+    @pytest.mark.usefixtures("patience")
+    @pytest.mark.parametrize("is_known", [True, False])
+    async def test_callers_of_one_schedule_wait_on_one_connection(self, api: Api, database_url: str, is_known: bool) -> None:
+        """C19: by its name, whether it is new or changed; the shared connections are left to the others."""
+        if is_known:
+            await api.submit(**SCHEDULE)
+        async with held(database_url, HOLD_SCHEDULE) as holder:
+            posts = [
+                asyncio.create_task(api.http.post(path, json=body))
+                for path, body in [("/v1/jobs?on_name=update", SCHEDULE), ("/v1/jobs/batch?on_name=update", [SCHEDULE])] * 4
+            ]
+
+            async def are_apart() -> bool:
+                return len(api.state.locked_requests) == len(posts) and await waiting(holder) == 1
+
+            await until(are_apart)
+            for _ in range(5):
+                await api.submit()
+                assert await waiting(holder) == 1
+            assert not any(post.done() for post in posts)
+            await holder.execute("COMMIT")
+            assert {(await post).status_code for post in posts} <= {200, 201}
+        assert len(api.state.locked_requests) == 0
+
+    @pytest.mark.usefixtures("patience")
+    @pytest.mark.parametrize(
+        ("method", "path", "body"),
+        [
+            ("PATCH", "", {"every": "3h"}),
+            ("PATCH", "/status", {"status": "paused"}),
+            ("POST", "/run", {}),
+            ("DELETE", "", None),
+            ("POST", "/backfill", {"from": "2026-01-01T00:00:00Z", "until": "2026-01-01T01:00:00Z"}),
+        ],
+    )
+    async def test_changes_of_one_schedule_wait_on_one_connection(
+        self, api: Api, database_url: str, method: str, path: str, body: dict[str, Any] | None
+    ) -> None:
+        """C19: by its id."""
+        job = await api.submit(**SCHEDULE)
+        async with held(database_url, HOLD_SCHEDULE) as holder:
+            changes = [
+                asyncio.create_task(api.http.request(method, f"/v1/jobs/{job['id']}{path}", json=body)) for _ in range(6)
+            ]
+
+            async def are_apart() -> bool:
+                return len(api.state.locked_requests) == len(changes) and await waiting(holder) == 1
+
+            await until(are_apart)
+            await api.submit()
+            assert api.state.locked_requests.is_busy(("jobs", job["id"]))
+            await holder.execute("COMMIT")
+            assert {(await change).status_code for change in changes} <= {200, 409}
+
+    async def test_a_busy_schedule_is_not_tried_on_a_shared_connection(self, shared: Postgres, database_url: str) -> None:
+        """C19: for as long as it is remembered."""
+        async with opened(shared, clock=StoppedClock()) as api:
+            tried, transaction = 0, shared.transaction
+
+            def counted(**options: Any) -> Any:
+                nonlocal tried
+                tried += 1
+                return transaction(**options)
+
+            async with held(database_url, HOLD_SCHEDULE):
+                shared.transaction = counted  # type: ignore[method-assign]
+                for _ in range(2):
+                    problem(await api.http.post("/v1/jobs", json=SCHEDULE), 503, "contention", "/name")
+                    problem(await api.http.post("/v1/jobs/batch", json=[SCHEDULE]), 503, "contention", "/0/name")
+                told = (await api.http.post("/v1/jobs/batch?partial=true", json=[{"handler": "a"}, SCHEDULE])).json()
+        assert tried == 1 + 1, "the first, and the other job of the partial batch"
+        assert told["created_count"] == 1
+        assert told["items"][1]["problem"]["detail"].startswith('another transaction writes the schedule "S1"')
+
+    async def test_schedules_of_a_partial_batch_are_found_out_without_waiting(self, api: Api, database_url: str) -> None:
+        """A11: one-time jobs and the other schedules are written, and the busy ones are named."""
+        names = [f"S{n}" for n in range(40)]
+        bodies = [{**SCHEDULE, "name": name} for name in names] + [{"handler": "a"}]
+        busy = names[::4]
+        statements = [f"SELECT sexton.submit_schedule('d', name => '{name}', every => '1 hour')" for name in busy]
+        async with held(database_url, *statements):
+            answer = (await api.http.post("/v1/jobs/batch?partial=true", json=bodies)).json()
+        refused = [names[item["index"]] for item in answer["items"] if item.get("problem")]
+        assert refused == busy
+        assert all(api.state.locked_requests.is_busy(("schedule", "default", name)) for name in busy)
+
+    @pytest.mark.parametrize("is_named", [True, False])
+    async def test_of_many_that_arrive_together_one_finds_out(self, shared: Postgres, is_named: bool) -> None:
+        """C19: a hundred of them would meet the lock on all shared connections, for as long as they last."""
+        async with opened(shared) as api:
+            job = await api.submit(**SCHEDULE)
+            tried, transaction = 0, shared.transaction
+
+            def counted(**options: Any) -> Any:
+                nonlocal tried
+                tried += 1
+                return transaction(**options)
+
+            async with held(shared.url, HOLD_SCHEDULE):
+                shared.transaction = counted  # type: ignore[method-assign]
+                path, body = ("", SCHEDULE) if is_named else (f"/{job['id']}/run", {})
+                posts = [api.http.post(f"/v1/jobs{path}", json=body) for _ in range(30)]
+                assert {answer.json()["code"] for answer in await asyncio.gather(*posts)} == {"contention"}
+            assert tried == 1
+
+    async def test_the_waits_of_a_request_have_one_deadline(self, shared: Postgres) -> None:
+        """C19: its turn, a connection and each lock."""
+        clock = ManualClock(NOW)
+        requests = LockedRequests(waiting_pool.WaitingPool(shared), clock)
+
+        async def times(connection: Connection) -> tuple[str, str]:
+            names = "current_setting('lock_timeout') AS a, current_setting('sexton.submit_wait') AS b"
+            ((lock, submit),) = await connection.fetch(f"SELECT {names}")
+            return lock, submit
+
+        async with requests.turn(("jobs", "1")) as database, database.transaction() as connection:
+            assert await times(connection) == ("2s", "2000ms")
+            clock.move(timedelta(seconds=1.5))
+            assert await times(connection) == ("500ms", "500ms")
+            clock.move(timedelta(seconds=1.5))
+            assert await times(connection) == ("100ms", "100ms")
+
+    async def test_no_more_requests_wait_than_there_are_places(
+        self, api: Api, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(locked_requests, "PLACES", 3)
+        async with held(database_url, HOLD_SCHEDULE):
+            posts = [asyncio.create_task(api.http.post("/v1/jobs", json=SCHEDULE)) for _ in range(3)]
+
+            async def are_waiting() -> bool:
+                return len(api.state.locked_requests) == 3
+
+            await until(are_waiting)
+            problem(await api.http.post("/v1/jobs", json=SCHEDULE), 503, "contention", "/name")
+            assert not any(post.done() for post in posts)
+            await asyncio.gather(*posts)
+
+    async def test_a_worker_is_not_remembered_as_waiting(self, api: Api, database_url: str) -> None:
+        """C2: its next heartbeat does not queue behind other callers."""
+        hand = Hand(api)
+        await api.submit()
+        (run,) = await hand.acquire(limit=1)
+        path = f"/v1/runs/{run['run_id']}"
+        async with held(database_url, f"SELECT FROM sexton.runs WHERE id = '{run['run_id']}' FOR UPDATE"):
+            answer = await api.http.post(f"{path}/complete", json={"lease": run["lease"], "result": 1})
+            problem(answer, 503, "contention")
+        assert not api.state.locked_requests._busy

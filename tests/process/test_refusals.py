@@ -43,7 +43,7 @@ class Fault:
     name: str
     begin: tuple[str, ...]
     end: tuple[str, ...] = ()
-    says: str = ""  # what a line of the worker and of the scheduler must contain; empty if there is nothing to log
+    says: str = ""  # what a line of each process must contain, of the API only if it refuses; empty if there is nothing to log
     queues: str = ""  # a statement that waits for the others' locks until the end
     refuses: bool = True  # a submission over HTTP is refused while the fault lasts; otherwise it may also wait, or pass
 
@@ -62,6 +62,24 @@ FAULTS = (
         "permission denied for schema sexton",
     ),
     Fault("role locked out", (f"ALTER ROLE {ROLE} NOLOGIN", KICK), (f"ALTER ROLE {ROLE} LOGIN",), "is not permitted to log in"),
+    Fault(
+        "closed to connections",
+        ("UPDATE pg_database SET datallowconn = false WHERE datname = 'sexton'", KICK),
+        ("UPDATE pg_database SET datallowconn = true WHERE datname = 'sexton'",),
+        "not currently accepting connections",
+    ),
+    Fault(
+        "connections revoked",
+        ("REVOKE CONNECT ON DATABASE sexton FROM PUBLIC", KICK),
+        ("GRANT CONNECT ON DATABASE sexton TO PUBLIC",),
+        "permission denied for database",
+    ),
+    Fault(
+        "connections used up",
+        (f"ALTER ROLE {ROLE} CONNECTION LIMIT 0", KICK),
+        (f"ALTER ROLE {ROLE} CONNECTION LIMIT -1",),
+        "too many connections for role",
+    ),
     Fault(
         "read-only by default",
         (f"ALTER ROLE {ROLE} SET default_transaction_read_only = on", KICK),
@@ -128,7 +146,7 @@ async def _suffer(fault: Fault, cluster: Cluster, admin: Conn, url: str, app: Ap
             await waiting.enter_async_context(_queued(url, fault.queues))
         submitting = asyncio.create_task(_submit(http))
         await asyncio.sleep(FAULT_S)  # only the duration of a fault depends on the clock
-        for member in members[:2]:
+        for member in members if fault.refuses else members[:2]:
             await cluster.until(
                 lambda log=member: fault.says in log.log[before[log.name] :],  # type: ignore[misc]
                 f"{member.name} to say: {fault.says}",
@@ -144,6 +162,9 @@ async def _suffer(fault: Fault, cluster: Cluster, admin: Conn, url: str, app: Ap
     back_s = await cluster.until(lambda: len(cluster.lines("end")) > ended, f"work to go on after: {fault.name}")
     back_s += await cluster.until(lambda: _is_accepted(http), f"the API to accept jobs after: {fault.name}")
     assert back_s < BACK_S_LIMIT, fault.name
+    if fault.refuses:
+        api = members[2]
+        await cluster.until(lambda: "database back" in api.log[before[api.name] :], f"the API to say that {fault.name} is over")
     logs = [member.log[before[member.name] :] for member in members]
     for log in logs:
         assert "Traceback" not in log, f"{fault.name}: {log}"

@@ -6,13 +6,14 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import asyncpg
 import httpx
+import pytest
 
 from tests.sizes import size
 
@@ -62,17 +63,21 @@ async def innocents(url: str) -> list[float]:
     return took
 
 
+def repeating(url: str, *bodies: dict[str, Any]) -> AbstractAsyncContextManager[list[httpx.Response]]:
+    return requesting(url, *[("POST", "/v1/jobs", body) for body in bodies])
+
+
 @asynccontextmanager
-async def repeating(url: str, *bodies: dict[str, Any]) -> AsyncIterator[list[httpx.Response]]:
-    """Callers that repeat the same submission as soon as the last one was answered."""
+async def requesting(url: str, *requests: tuple[str, str, dict[str, Any]]) -> AsyncIterator[list[httpx.Response]]:
+    """Callers that repeat the same request as soon as the last one was answered."""
     answers: list[httpx.Response] = []
 
-    async def repeat(body: dict[str, Any]) -> None:
+    async def repeat(method: str, path: str, body: dict[str, Any]) -> None:
         async with httpx.AsyncClient(base_url=url, timeout=30) as http:
             while True:
-                answers.append(await http.post("/v1/jobs", json=body))
+                answers.append(await http.request(method, path, json=body))
 
-    callers = [asyncio.create_task(repeat(body)) for body in bodies]
+    callers = [asyncio.create_task(repeat(*request)) for request in requests]
     try:
         yield answers
     finally:
@@ -115,6 +120,41 @@ async def test_callers_of_busy_keys_do_not_slow_down_the_others(
     assert median(beside) < TIMES_SLOWER * median(alone)
     assert set(seen) == {"idempotency_key_busy", "contention"}
     assert seen["idempotency_key_busy"].startswith('another transaction holds the idempotency key "busy"')
+
+
+REPEATERS = 20
+SCHEDULE = {"handler": "d", "name": "busy", "every": "2h"}
+HOLD_SCHEDULE = "SELECT sexton.submit_schedule('d', name => 'busy', every => '1 hour')"
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_callers_of_a_held_schedule_do_not_slow_down_the_others(
+    start_cluster: StartCluster, database_url: str, figure: Callable[[str], None], is_known: bool
+) -> None:
+    """C19, C9: an open transaction has written a schedule, and others submit it by its name and change it by its id."""
+    cluster = start_cluster()
+    url = await started(cluster)
+    await innocents(url)
+    change: tuple[str, str, dict[str, Any]] = ("POST", "/v1/jobs", SCHEDULE)
+    if is_known:
+        async with httpx.AsyncClient(base_url=url) as http:
+            job = (await http.post("/v1/jobs", json=SCHEDULE)).json()
+        change = ("PATCH", f"/v1/jobs/{job['id']}/status", {"status": "paused"})
+    alone, beside, answers = list[float](), list[float](), list[httpx.Response]()
+    holder = await asyncpg.connect(database_url)
+    try:
+        await holder.execute("BEGIN")
+        await holder.execute(HOLD_SCHEDULE)
+        for _ in range(ROUNDS):
+            alone += await innocents(url)
+            async with requesting(url, *[change] * REPEATERS) as answers:
+                beside += await innocents(url)
+                await cluster.until(lambda answers=answers: answers, "an answer")  # type: ignore[misc]
+    finally:
+        await holder.close()
+    figure(told(alone, beside))
+    assert median(beside) < TIMES_SLOWER * median(alone)
+    assert {answer.json()["code"] for answer in answers} == {"contention"}
 
 
 async def test_a_locked_run_does_not_hold_up_the_reports_of_the_others(

@@ -234,9 +234,8 @@ async def test_a_pooled_transaction_has_its_timeouts(pooled: Postgres) -> None:
 
 async def test_a_shared_pool_has_short_timeouts_and_its_own_pool_has_not(database_url: str, pooled_url: str) -> None:
     """Rule "a waiting caller leaves the group"."""
-    query = (
-        "SELECT current_setting('lock_timeout') AS a, coalesce(current_setting('sexton.submit_lock_timeout', true), '') AS b"
-    )
+    names = ("lock_timeout", "sexton.submit_lock_timeout", "sexton.schedule_lock_timeout")
+    query = "SELECT " + ", ".join(f"coalesce(current_setting('{name}', true), '') AS a{at}" for at, name in enumerate(names))
     for url in (database_url, pooled_url):
         shared = await Postgres.open(url, timeouts=SHARED)
         beside = await shared.beside(size=1)
@@ -244,7 +243,7 @@ async def test_a_shared_pool_has_short_timeouts_and_its_own_pool_has_not(databas
         for opened in (shared.connection(), shared.transaction(patient=True), beside.connection()):
             async with opened as connection:
                 rows.append(tuple((await connection.fetch(query))[0]))
-        assert rows == [("250ms", "20ms"), ("250ms", ""), ("5s", "")]
+        assert rows == [("250ms", "20ms", "20ms"), ("250ms", "", "20ms"), ("5s", "", "")]
         for pool in (shared, beside):
             await pool.close()
 

@@ -9,15 +9,17 @@ from uuid import UUID
 
 import pytest
 
+from sexton.clock import SystemClock
 from sexton.domain.outcome import Released, Succeeded
 from sexton.domain.partition import ALL, Scan
-from sexton.errors import NotAllowedIn, VersionMismatch
+from sexton.errors import Contention, NotAllowedIn, VersionMismatch
 from sexton.operations.caller import SCHEDULER, Caller
 from sexton.operations.cancel import cancel as cancel_job
 from sexton.operations.recurring import plan as planning
 from sexton.operations.recurring import recurring_jobs
 from sexton.operations.recurring.recurring_jobs import Pause
 from sexton.operations.versions import AtVersion
+from sexton.store.postgres.driver_errors import translated_errors
 from sexton.store.work import declared, jobs, runs, schedules
 from tests.callers import TESTER
 from tests.store.support import FLAKY, claim, enlist, finish
@@ -329,3 +331,18 @@ async def test_a_declaration_is_compared_with_the_newest_schedule_of_its_name(co
             await cancel_job(connection, TESTER, job_id, now=after(hours=hour))
     assert await declared.ended(connection, [newer]) == {"n"}
     assert await declared.ended(connection, [older]) == set()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_session_sets_how_long_its_schedules_wait(connection: Conn, rival: Conn, is_known: bool) -> None:
+    """C19: a session that many callers share waits 20 ms for a name that another transaction holds. The functions' own time is
+    2 s."""
+    if is_known:
+        await write(connection, name="n")
+    await rival.execute("SET sexton.schedule_lock_timeout = '20ms'")
+    async with connection.transaction():
+        await connection.execute("SELECT sexton.submit_schedule('t', name => 'n', every => '1 hour')")
+        began_s = SystemClock().monotonic()
+        with pytest.raises(Contention), translated_errors():
+            await write(rival, name="n")
+        assert SystemClock().monotonic() - began_s < 1.5

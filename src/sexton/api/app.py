@@ -22,6 +22,8 @@ from .edge.request_ids import RequestIds
 from .group_commit import GroupCommit
 from .known_tasks import KnownTasks
 from .live_stream import LiveStream
+from .locked_requests import LockedRequests
+from .outage_log import OutageLog
 from .remote import runs, workers
 from .remote.leases import Leases
 from .remote.long_polling import LongPolling
@@ -86,6 +88,8 @@ def create(database: Postgres, settings: Settings, *, clock: Clock, emit: Emit, 
         remote_claims=RemoteClaims(database, grace_s=settings.worker_grace_s, clock=clock, emit=emit, rng=rng),
         remote_reports=LeaseReports(database, clock=clock, emit=emit, rng=rng),
         waiting_pool=waiting_pool,
+        locked_requests=LockedRequests(waiting_pool, clock),
+        outage_log=OutageLog(database, clock=clock, emit=emit, rng=rng),
     )
     app = Litestar(
         route_handlers=[handler for resource in _RESOURCES for handler in resource.HANDLERS],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sexton.clock import Clock
@@ -22,12 +22,9 @@ from sexton.store.work.jobs import JobView
 from sexton.wire import Fault
 
 from .answers.problems import Refused
+from .busy_resources import BusyResources, LockedResource
 
-BUSY_S = 10.0  # a key or row counts as busy for this long after a submission last met its lock
 WAIT_S_MIN = 0.1  # callers with less time left are answered together
-BUSY_LIMIT = 10_000  # keys and rows remembered; the oldest is forgotten first
-
-LockedResource = tuple[Hashable, ...]  # what another transaction holds: its kind, then what identifies it
 
 
 class Stored(NamedTuple):
@@ -58,7 +55,7 @@ class LockWaiters:
         self._count = 0  # callers without an answer
         self._turns: deque[LockedResource] = deque()  # lines that wait for a connection
         self._served: set[LockedResource] = set()  # lines that have one
-        self._busy_until: dict[LockedResource, float] = {}
+        self._busy = BusyResources(clock)
         self._serving: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
@@ -66,15 +63,14 @@ class LockWaiters:
 
     def busy(self, submission: Submission) -> LockedResource | None:
         """What this submission needs and another transaction has held recently."""
-        if not self._busy_until:
+        if not self._busy:
             return None
-        now = self._clock.monotonic()
-        return next((resource for resource in _resources_of(submission) if self._busy_until.get(resource, now) > now), None)
+        return next((resource for resource in _resources_of(submission) if resource in self._busy), None)
 
     def add(self, kind: str, one: Waiting) -> None:
         """`kind` is what the submission waits for, in the words of `sexton.submit_each`."""
         resource = next((resource for resource in _resources_of(one.submission) if resource[0] == kind), ("other",))
-        self._remember(resource)
+        self._busy.remember(resource)
         self.join(resource, one)
 
     def join(self, resource: LockedResource, one: Waiting) -> None:
@@ -137,10 +133,10 @@ class LockWaiters:
         try:
             await self._send(database, [place.one for place in line], max(late_s - begun_s, WAIT_S_MIN))
         except (KeyBusy, Contention):
-            self._remember(resource)
+            self._busy.remember(resource)
             return False
         if self._clock.monotonic() - begun_s < SUBMIT_LOCK_TIMEOUT_S:
-            self._busy_until.pop(resource, None)  # no wait, so it is free
+            self._busy.forget(resource)  # no wait, so it is free
         return True
 
     async def _send(self, database: Database, group: Sequence[Waiting], wait_s: float) -> None:
@@ -156,12 +152,6 @@ class LockWaiters:
                 await self._send(database, [one], wait_s)
         else:
             tell(group, answers)
-
-    def _remember(self, resource: LockedResource) -> None:
-        if len(self._busy_until) >= BUSY_LIMIT:
-            del self._busy_until[next(iter(self._busy_until))]
-        self._busy_until.pop(resource, None)
-        self._busy_until[resource] = self._clock.monotonic() + BUSY_S
 
 
 def _resources_of(submission: Submission) -> Iterator[LockedResource]:

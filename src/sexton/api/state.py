@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .group_commit import GroupCommit
     from .known_tasks import KnownTasks
     from .live_stream import LiveStream
+    from .locked_requests import LockedRequests
+    from .outage_log import OutageLog
     from .remote.leases import Leases
     from .remote.long_polling import LongPolling
 
@@ -47,6 +49,8 @@ class ApiState:
     remote_claims: RemoteClaims
     remote_reports: LeaseReports
     waiting_pool: WaitingPool
+    locked_requests: LockedRequests
+    outage_log: OutageLog
     may_wait: bool = False  # this request has a connection of its own, on which it may wait for locks
 
     def answer_all(self) -> None:
@@ -56,6 +60,7 @@ class ApiState:
 
     async def close(self) -> None:
         self.answer_all()
+        await self.outage_log.close()
         await self.group_commit.close()
         await self.waiting_pool.close()
 

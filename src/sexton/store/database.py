@@ -49,6 +49,7 @@ _SERVER_SETTINGS = {
     "tcp_keepalives_count": "3",
 }
 _SUBMIT = "sexton.submit_lock_timeout"  # read by sexton.submit_jobs
+_SCHEDULE = "sexton.schedule_lock_timeout"  # read by sexton.submit_schedules and sexton.lock_named
 _POOLED_BEGIN = f"BEGIN; SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'"
 
 Row = Any  # a record: fields by position or by name
@@ -116,16 +117,19 @@ class LockTimeouts(NamedTuple):
 
     lock_s: float = LOCK_TIMEOUT_S
     submit_s: float | None = None  # for submissions; None: the 2 s of `sexton.submit_jobs`
+    schedule_s: float | None = None  # for submissions of schedules; None: the 2 s of `sexton.submit_schedules`
 
     def settings(self) -> dict[str, str]:
         named = {"lock_timeout": f"{self.lock_s * 1000:g}ms"}
         if self.submit_s is not None:
             named[_SUBMIT] = f"{self.submit_s * 1000:g}ms"
+        if self.schedule_s is not None:
+            named[_SCHEDULE] = f"{self.schedule_s * 1000:g}ms"
         return named
 
 
 PATIENT = LockTimeouts()
-SHARED = LockTimeouts(SHARED_LOCK_TIMEOUT_S, SUBMIT_LOCK_TIMEOUT_S)
+SHARED = LockTimeouts(SHARED_LOCK_TIMEOUT_S, SUBMIT_LOCK_TIMEOUT_S, SUBMIT_LOCK_TIMEOUT_S)
 SHARED_BY_SUBMITTERS = LockTimeouts(submit_s=SUBMIT_LOCK_TIMEOUT_S)
 
 

@@ -455,8 +455,8 @@ FUNCTION sexton.lock_limits(keys text[])
   BODY md5 07681c5f8af0a2cd69e5e90af84db23d;
 
 FUNCTION sexton.lock_named(schedules jsonb)
-  RETURNS TABLE(id uuid, keeps_rule boolean) LANGUAGE sql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET lock_timeout=2s
-  BODY md5 d3788cc37e537bbad99e56566d33c1af;
+  RETURNS TABLE(id uuid, keeps_rule boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET lock_timeout=2s
+  BODY md5 0743ba39b33350df46fdff661cb3ef48;
 
 FUNCTION sexton.lock_queue(wanted text)
   RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET lock_timeout=50ms
@@ -628,7 +628,7 @@ FUNCTION sexton.submit_schedule(task text, payload jsonb DEFAULT '{}'::jsonb, na
 
 FUNCTION sexton.submit_schedules(schedules jsonb, at timestamp with time zone DEFAULT NULL::timestamp with time zone)
   RETURNS TABLE(id uuid, created boolean, changed boolean) LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp SET enable_seqscan=off SET jit=off SET lock_timeout=2s
-  BODY md5 06b65ab3a5d83f194cc6a5976c3b1388;
+  BODY md5 b251d340da6eb8b498cbe83d158ee4d9;
 
 FUNCTION sexton.take_slots(keys text[], maxes integer[], run_ids uuid[])
   RETURNS integer[] LANGUAGE plpgsql VOLATILE SET search_path=sexton, pg_temp

@@ -181,6 +181,8 @@ def answer_problem(request: ApiRequest, error: Exception) -> Response[bytes]:
     details."""
     request_id = request_id_of(request)
     refused = refusal(error)
+    if isinstance(error, errors.DatabaseUnavailable):
+        state_of(request).outage_log.failed(error)
     if refused is None:
         state_of(request).emit(ServiceFailed(f"api request {request_id} {request.method} {request.url.path}", error))
         refused = Refused("internal", f"it is in the log under request id {request_id}")

@@ -14,10 +14,13 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
 
+from sexton.api.answers.problems import Refused
+from sexton.api.locked_requests import LockedOut, changed_by
 from sexton.api.requests.bodies import JSON
 from sexton.api.requests.parameters import no_query
 from sexton.api.state import ON_SEAT, ApiRequest, state_of
 from sexton.errors import Contention, KeyBusy
+from sexton.store.database import Database
 
 Handle = Callable[[ApiRequest], Awaitable[Response[Any]]]
 
@@ -107,23 +110,40 @@ def _without_query(handle: Handle) -> Handle:
 
 def _waiting_alone(handle: Handle) -> Handle:
     """Rule "a waiting caller leaves the group": a request that meets a lock on the shared connections starts again in the
-    waiting pool."""
+    waiting pool, and one that would meet a lock that is known starts there."""
 
     @wraps(handle)
     async def answered(request: ApiRequest) -> Response[Any]:
+        waiting, resource = state_of(request).locked_requests, changed_by(request)
+        refusal: Refused | None = None
+        if resource is not None:
+            await request.body()  # a caller that sends it slowly keeps no other waiting
         try:
-            return await handle(request)
-        except (Contention, KeyBusy):
-            state = state_of(request)
-        scope: Any = request.scope
-        async with state.waiting_pool.taken() as database:
-            scope[ON_SEAT] = state.on_seat(database)
-            try:
+            async with waiting.tried(resource):
                 return await handle(request)
-            finally:
-                del scope[ON_SEAT]
+        except (Contention, KeyBusy) as error:
+            if isinstance(error, LockedOut):
+                resource, refusal = error.resource, error.refusal
+        try:
+            async with waiting.turn(resource) as database:
+                return await _on_seat(request, handle, database)
+        except Contention as error:
+            if isinstance(error, LockedOut):
+                refusal = error.refusal or refusal
+            if refusal is not None:
+                raise refusal from None
+            raise
 
     return answered
+
+
+async def _on_seat(request: ApiRequest, handle: Handle, database: Database) -> Response[Any]:
+    scope: Any = request.scope
+    scope[ON_SEAT] = state_of(request).on_seat(database)
+    try:
+        return await handle(request)
+    finally:
+        del scope[ON_SEAT]
 
 
 def body(kind: Any, *, limit: int | None = None, **examples: Any) -> Body:

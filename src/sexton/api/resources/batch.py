@@ -15,8 +15,10 @@ from litestar import Response
 from sexton import wire
 from sexton.api.answers.problems import Refused, document, invalid, over_limit, pointer, refusal
 from sexton.api.answers.responses import answer
+from sexton.api.busy_resources import LockedResource
 from sexton.api.known_tasks import warning
 from sexton.api.lock_waiters import busy_problem
+from sexton.api.locked_requests import busy_schedule, locked_schedule, naming_schedules
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Body, Operation
 from sexton.api.requests.bodies import JSON, NDJSON, body_of, decoded, malformed
@@ -50,6 +52,8 @@ FAULTS_LIMIT = 100  # this many of the wrong items are named
 _SLICE = 1_000  # jobs per try when the database may reject one of them
 _EACH_SLICE = 500  # jobs of a slice that met a lock: each is tried by itself, in one round trip
 _OF_ONE = (AlreadyExists, KeyReused, KeyBusy, DataRefused, Contention, LimitExceeded, InvalidSubmission)
+# A batch has met a lock: from then on its schedules wait for none.
+_HASTILY = "SET LOCAL sexton.schedule_lock_timeout = '1ms'"
 WAITING_S = 2.0  # for all jobs of a batch that have to wait for other transactions
 _YIELD_AFTER = 200  # jobs checked before other callers get their turn
 JUDGING_S = 10.0  # for all schedules of a batch together: only a hostile batch takes longer
@@ -88,7 +92,10 @@ async def submit(request: ApiRequest) -> Response[bytes]:
     warnings = await _judge_tasks(state, checked)
     doubts = await _doubts(checked, now)
     if not query.partial:
-        stored: Sequence[Submitted | Refused] = await _together(state, caller, _all_or_none(checked))
+        documents = _all_or_none(checked)
+        schedules = {pointer(index): one for index, one in enumerate(documents) if isinstance(one, ScheduleDocument)}
+        async with naming_schedules(state, schedules):
+            stored: Sequence[Submitted | Refused] = await _together(state, caller, documents)
     else:
         stored = await _one_by_one_if_needed(state, caller, checked)
     result = _batch(stored, warnings, doubts, request_id_of(request))
@@ -242,35 +249,57 @@ async def _submit(state: ApiState, caller: Caller, connection: Connection, docum
 
 async def _one_by_one_if_needed(state: ApiState, caller: Caller, checked: Sequence[Checked]) -> list[Submitted | Refused]:
     """The valid ones in large slices; a slice that the database rejects is halved until each faulty job is alone. A slice that
-    meets a lock is not halved: each of its jobs is tried by itself in one round trip, which waits for none of them."""
+    meets a lock waits for no other: each of its one-time jobs is tried by itself in one round trip, and its schedules are
+    halved."""
     results: dict[int, Submitted | Refused] = {index: one for index, one in enumerate(checked) if isinstance(one, Refused)}
     good = [index for index, one in enumerate(checked) if not isinstance(one, Refused)]
+    waiting = _known_as_busy(state, checked)
+    good = [index for index in good if index not in waiting]
     slices = [good[start : start + _SLICE] for start in range(0, len(good), _SLICE)]
-    waiting: dict[int, str] = {}  # with what another transaction holds
+    has_waited = False
     while slices:
         part = slices.pop()
         documents = [one for index in part if not isinstance(one := checked[index], Refused)]
         try:
             async with state.database.transaction() as connection:
+                if has_waited:
+                    await connection.execute(_HASTILY)
                 stored = await _submit(state, caller, connection, documents)
         except _OF_ONE as error:
-            if (
-                len(part) > 1
-                and isinstance(error, KeyBusy | Contention)
-                and all(isinstance(one, Submission) for one in documents)
-            ):
-                for start in range(0, len(part), _EACH_SLICE):
-                    slices += await _each(state, caller, checked, part[start : start + _EACH_SLICE], results, waiting)
+            is_locked = isinstance(error, KeyBusy | Contention)
+            has_waited |= is_locked
+            if len(part) > 1 and is_locked:
+                once = [index for index in part if isinstance(checked[index], Submission)]
+                for start in range(0, len(once), _EACH_SLICE):
+                    slices += await _each(state, caller, checked, once[start : start + _EACH_SLICE], results, waiting)
+                slices += _halves([index for index in part if not isinstance(checked[index], Submission)])
             elif len(part) > 1:
-                slices += [part[: len(part) // 2], part[len(part) // 2 :]]
+                slices += _halves(part)
             elif isinstance(error, KeyBusy | Contention):
                 waiting[part[0]] = "key" if isinstance(error, KeyBusy) else error.waits_for or ""
+                if (resource := _locked_schedule(checked[part[0]])) is not None:
+                    state.locked_requests.remember(resource)
             else:
                 results[part[0]] = _problem(error)
         else:
             results |= zip(part, stored, strict=True)
     results |= await _wait_for(state, caller, checked, waiting)
     return [results[index] for index in range(len(checked))]
+
+
+def _halves(part: list[int]) -> list[list[int]]:
+    half = len(part) // 2
+    return [some for some in (part[:half], part[half:]) if some]
+
+
+def _locked_schedule(one: Checked) -> LockedResource | None:
+    return locked_schedule(one) if isinstance(one, ScheduleDocument) else None
+
+
+def _known_as_busy(state: ApiState, checked: Sequence[Checked]) -> dict[int, str]:
+    """Schedules that another transaction held recently: they wait apart at once."""
+    resources = ((index, _locked_schedule(one)) for index, one in enumerate(checked))
+    return {index: "" for index, one in resources if one is not None and state.locked_requests.is_busy(one)}
 
 
 async def _each(
@@ -303,7 +332,7 @@ async def _wait_for(
     state: ApiState, caller: Caller, checked: Sequence[Checked], waiting: Mapping[int, str]
 ) -> dict[int, Submitted | Refused]:
     """Rule "a waiting caller leaves the group": jobs that another transaction keeps waiting, one after the other, in the
-    waiting pool."""
+    waiting pool, within one deadline."""
     results: dict[int, Submitted | Refused] = {}
     until_s = state.clock.monotonic() + WAITING_S
     for index, kind in waiting.items():
@@ -312,10 +341,13 @@ async def _wait_for(
         try:
             if state.clock.monotonic() >= until_s:
                 raise Contention("the other jobs of this batch have already waited")
-            async with state.waiting_pool.taken() as database, database.transaction() as connection:
+            async with (
+                state.locked_requests.turn(_locked_schedule(one), until_s=until_s) as database,
+                database.transaction() as connection,
+            ):
                 (results[index],) = await _submit(state, caller, connection, [one])
-        except (KeyBusy, Contention) as error:
-            results[index] = busy_problem(kind, one) if isinstance(one, Submission) else _problem(error)
+        except (KeyBusy, Contention):
+            results[index] = busy_problem(kind, one) if isinstance(one, Submission) else busy_schedule(one)
         except _OF_ONE as error:
             results[index] = _problem(error)
     return results

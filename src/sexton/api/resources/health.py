@@ -13,8 +13,8 @@ from sexton.api.answers.responses import answer
 from sexton.api.openapi.description import Answer, Operation, ok
 from sexton.api.openapi.document import openapi
 from sexton.api.requests.bodies import JSON
-from sexton.api.state import ApiRequest, state_of
-from sexton.errors import SextonError
+from sexton.api.state import ApiRequest, ApiState, state_of
+from sexton.errors import DatabaseUnavailable, SextonError
 from sexton.store import migrations
 from sexton.store.database import Postgres
 from sexton.store.fleet import cluster
@@ -42,10 +42,10 @@ async def healthz(request: ApiRequest) -> Response[bytes]:
 )
 async def readyz(request: ApiRequest) -> Response[bytes]:
     """Check whether this process can work."""
-    database = state_of(request).database
+    state = state_of(request)
     checks: dict[str, wire.Check] = {}
-    for name, check in (("database", _ping), ("migrations", migrations.require_current), ("home", cluster.require_home)):
-        checks[name] = await _check(check, database)
+    for name, check in _CHECKS.items():
+        checks[name] = await _check(check, state)
         if not checks[name].ok:
             break  # the rest depends on it
     ready = all(check.ok for check in checks.values())
@@ -59,10 +59,20 @@ async def _ping(database: Postgres) -> None:
         await connection.fetch("SELECT 1")
 
 
-async def _check(check: Callable[[Postgres], Awaitable[None]], database: Postgres) -> wire.Check:
+_CHECKS: dict[str, Callable[[Postgres], Awaitable[None]]] = {
+    "database": _ping,
+    "migrations": migrations.require_current,
+    "writable": cluster.require_writable,
+    "home": cluster.require_home,
+}
+
+
+async def _check(check: Callable[[Postgres], Awaitable[None]], state: ApiState) -> wire.Check:
     try:
-        await check(database)
+        await check(state.database)
     except SextonError as error:
+        if isinstance(error, DatabaseUnavailable):
+            state.outage_log.failed(error)
         return wire.Check(ok=False, detail=f"{error.code}: {error}")
     return wire.Check(ok=True, detail="ok")
 

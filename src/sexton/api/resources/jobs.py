@@ -16,6 +16,7 @@ from sexton.api.answers import views
 from sexton.api.answers.problems import invalid
 from sexton.api.answers.responses import answer, expected_version, tagged
 from sexton.api.known_tasks import warning
+from sexton.api.locked_requests import naming_schedules
 from sexton.api.openapi import examples
 from sexton.api.openapi.description import Answer, Body, Operation, body, ok
 from sexton.api.requests.bodies import JSON, MERGE_PATCH, read, refuse_unkeepable
@@ -79,7 +80,8 @@ async def submit(request: ApiRequest) -> Response[bytes]:
     asked = await read(request, wire.JobRequest, check=check_job)
     key = key_of(request, asked.idempotency_key)
     if asked.is_recurring:
-        return await _submit_recurring(request, state, asked, query, key)
+        async with naming_schedules(state, {"": asked}):
+            return await _submit_recurring(request, state, asked, query, key)
     submission = submission_of(asked, submitted_by=caller_of(request).actor, trace=trace_of(request), key=key)
     warnings = await task_warnings(state, asked.task)
     stored = await state.group_commit.submit(submission)

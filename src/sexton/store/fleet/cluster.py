@@ -3,8 +3,9 @@ nothing fires from it until an operator adopts it, so that staging never runs pr
 
 from __future__ import annotations
 
-from sexton.errors import ForeignDatabase
+from sexton.errors import DatabaseRefused, DatabaseUnavailable, ForeignDatabase
 from sexton.store.database import Connection, Database
+from sexton.store.postgres.driver_errors import GRANT, READ_ONLY, RESTORE
 from sexton.store.sql import statements
 
 _SQL = statements(__name__)
@@ -22,6 +23,19 @@ async def require_home(database: Database) -> None:
                 "this database was copied or restored from another server, so its jobs would fire twice; "
                 "if it replaces the original, start once with --adopt, otherwise empty its schema"
             )
+
+
+async def require_writable(database: Database) -> None:
+    """Rejects a database where a submission would be refused: it is read-only, or a right or a table is missing. Writes
+    nothing."""
+    async with database.connection() as connection:
+        (lacks,) = await connection.fetch(_SQL["lacks"])
+    if lacks["is_read_only"]:
+        raise DatabaseUnavailable(READ_ONLY)
+    if lacks["missing"] is not None:
+        raise DatabaseRefused(f"the table sexton.{lacks['missing']} does not exist", RESTORE)
+    if lacks["permission"] is not None:
+        raise DatabaseRefused(f"the role has no right to {lacks['permission']}", GRANT)
 
 
 async def adopt(connection: Connection) -> None:

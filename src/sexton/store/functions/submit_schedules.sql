@@ -1,7 +1,8 @@
 -- Writes schedules: new ones, and under a name that already exists a new version of the old one; an equal one stays as it is.
 -- Promises: they are planned at once: a Python client plans in the same transaction, for others a planner is woken. `on_name` is update
 -- (default) or refuse (SQLSTATE SX409). Fields of a document: those of the type sexton.schedule_document. Answers in the order given.
--- Called by: submit_schedule, store/work/schedules.sql. Locks: the rows of jobs whose name exists; lock_timeout 2 s.
+-- Called by: submit_schedule, store/work/schedules.sql. Locks: the rows of jobs whose name exists; lock_timeout 2 s,
+-- or what the session sets as sexton.schedule_lock_timeout or sexton.submit_wait, as in submit_jobs.
 CREATE OR REPLACE FUNCTION sexton.submit_schedules(schedules jsonb, at timestamptz DEFAULT NULL)
 RETURNS TABLE (id uuid, created boolean, changed boolean)
 LANGUAGE plpgsql SET search_path = sexton, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = '2s' AS $$
@@ -14,7 +15,12 @@ DECLARE
   changes boolean[];
   known uuid[];     -- the job that already has its name
   older record;
+  wait text;
 BEGIN
+  wait := coalesce(nullif(current_setting('sexton.schedule_lock_timeout', true), ''), nullif(current_setting('sexton.submit_wait', true), ''));
+  IF wait IS NOT NULL THEN  -- until the end of this function, because it has a SET clause
+    PERFORM set_config('lock_timeout', wait, true);
+  END IF;
   SELECT array_agg(sexton.recurring_id(g.micros) ORDER BY g.micros) INTO fresh
   FROM generate_series(micros, micros + jsonb_array_length(schedules) - 1) AS g(micros);
   answers := fresh;

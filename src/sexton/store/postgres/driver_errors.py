@@ -37,15 +37,18 @@ _UNAVAILABLE = (
 )
 # What the driver raises when it closes a connection that has ended already.
 BROKEN = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+GRANT = "grant it to the role of SEXTON_DATABASE_URL, or use the role that migrated"
+RESTORE = "run: sexton migrate; or give the table its name back"
 # What to do about it, for errors that last until a person corrects their cause.
 _REFUSED: dict[type[BaseException], str] = {
-    asyncpg.InsufficientPrivilegeError: "grant it to the role of SEXTON_DATABASE_URL, or use the role that migrated",
-    asyncpg.UndefinedTableError: "run: sexton migrate; or give the table its name back",
+    asyncpg.InsufficientPrivilegeError: GRANT,
+    asyncpg.UndefinedTableError: RESTORE,
     asyncpg.UndefinedColumnError: "run: sexton migrate",
     asyncpg.UndefinedFunctionError: "run: sexton migrate",
     asyncpg.InvalidSchemaNameError: "run: sexton migrate",
 }
-_READ_ONLY = "the server accepts no writes: it is a standby, or default_transaction_read_only is on for the database or role"
+_CLOSED = "allow connections to it again: ALTER DATABASE … ALLOW_CONNECTIONS true"
+READ_ONLY = "the server accepts no writes: it is a standby, or default_transaction_read_only is on for the database or role"
 _CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 # What a submission waits for, by the function that waits, as in `sexton.submit_each`.
 _WAITS = (("claim_unique(", "unique"), ("make_limits(", "limit"), ("check_submissions(", "tenant"))
@@ -71,6 +74,8 @@ class translated_errors:  # noqa: N801  (a context manager reads as a verb)
 
 def translate(error: BaseException) -> Exception | None:
     """The translated error; `None` if the error is not translated."""
+    if _ends_session(error):
+        return _outage(error)
     state = getattr(error, "sqlstate", None)
     if state == "SX422":
         return KeyReused(str(getattr(error, "message", error)))
@@ -96,8 +101,11 @@ def translate(error: BaseException) -> Exception | None:
 def _outage(error: BaseException) -> DatabaseUnavailable | None:
     if (fix := _REFUSED.get(type(error))) is not None:
         return DatabaseRefused(str(error), fix)
+    if _ends_session(error):
+        closed = type(error) is asyncpg.ObjectNotInPrerequisiteStateError
+        return DatabaseRefused(str(error), _CLOSED) if closed else DatabaseUnavailable(told(error))
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
-        return DatabaseUnavailable(_READ_ONLY)
+        return DatabaseUnavailable(READ_ONLY)
     if isinstance(error, _UNAVAILABLE):
         return DatabaseUnavailable(told(error))
     return None
@@ -107,6 +115,17 @@ def told(error: BaseException) -> str:
     if type(error) is asyncpg.InternalClientError:  # its message describes the state of the driver
         return "the connection ended during a statement"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _ends_session(error: BaseException) -> bool:
+    """Whatever its SQLSTATE: the server has ended the session, or has refused to begin one. Of a statement, the same SQLSTATE
+    may be a bug, such as 55000. A pooler may pass it on without the field that no server translates."""
+    return (getattr(error, "severity_en", None) or getattr(error, "severity", None)) in ("FATAL", "PANIC")
+
+
+def took_too_long(error: BaseException | None) -> bool:
+    """A statement reached its timeout, or was cancelled: that alone is no outage."""
+    return isinstance(error, asyncpg.QueryCanceledError)
 
 
 def is_of_one_statement(error: BaseException | None) -> bool:
