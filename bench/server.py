@@ -61,6 +61,11 @@ class Server:
     def is_local(self) -> bool:
         return self._pid is not None
 
+    @property
+    def pid(self) -> int | None:
+        """Of the postmaster; none if it runs on another machine."""
+        return self._pid
+
     def cpu_s(self) -> float | None:
         """The postmaster and all its descendants; empty if it runs on another machine."""
         return None if self._pid is None else machine.tree_cpu_s(self._pid)

@@ -23,6 +23,7 @@ from sexton.settings import Settings
 
 from . import machine, record, submitter
 from .app import PAD, doze, fatal, nap, note
+from .quota import Quota
 from .server import Server, fresh_server
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class Testbed:
         if concurrency is not None:
             self._environment["SEXTON_WORKER_CONCURRENCY"] = str(concurrency)
         self.processes: list[Process] = []
+        self.quotas: dict[str, Quota] = {}  # by role: processes that start later are held to it
         self._metered: list[Usage] = []
         self._usage_since_the_start = self.meter()
 
@@ -150,6 +152,7 @@ class Testbed:
             self._folder / "submitter.log",
             module="bench.submitter",
         )
+        self._hold(process)
         try:
             yield submitter.Submission(folder, process)
             process.has_ended()  # checks that the process has not failed
@@ -274,8 +277,13 @@ class Testbed:
 
     def _start(self, role: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Process:
         process = Process(role, arguments, {**self._environment, **(environment or {})}, self._folder / f"{role}.log")
+        self._hold(process)
         self.processes.append(process)
         return process
+
+    def _hold(self, process: Process) -> None:
+        if quota := self.quotas.get(process.role):
+            quota.hold([process.pid])
 
 
 @asynccontextmanager

@@ -40,6 +40,16 @@ ALL: dict[str, Peer] = {
             remark="its defaults; no scheduler in drains, which need none",
         ),
         Peer(
+            "sexton-batch",
+            "Sexton, batch handler",
+            "ours",
+            "ours_batch",
+            ("sexton",),
+            "SELECT NOT EXISTS (SELECT FROM sexton.runs)",
+            companions=("schedule",),
+            remark="a handler gets up to 500 runs; each keeps its own lease, outcome and history",
+        ),
+        Peer(
             "graphile-worker",
             "Graphile Worker",
             "node",

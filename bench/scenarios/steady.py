@@ -61,8 +61,8 @@ async def run(testbed: Testbed, options: Options) -> Figures:
     await testbed.until_ready()
     await testbed.warm_up()
 
-    held = await _hold(testbed, 0, rate, span_s, ahead_s)
-    highest, tried = await _highest(testbed, held, options)
+    held = await hold(testbed, 0, rate, span_s, ahead_s)
+    highest, tried = await highest_rate(testbed, held, options)
     return {
         **lags(held.lags_s),
         "highest_rate_per_s": highest,
@@ -78,14 +78,16 @@ async def run(testbed: Testbed, options: Options) -> Figures:
     }
 
 
-async def _highest(testbed: Testbed, held: Held, options: Options) -> tuple[float, Points]:
+async def highest_rate(
+    testbed: Testbed, held: Held, options: Options, *, steps: int = STEPS, step_s: float = STEP_S
+) -> tuple[float, Points]:
     """Goes up or down from the first rate until one holds and another does not, then searches between the two."""
     low, high = (held.rate_per_s, None) if held.is_on_time else (0.0, held.rate_per_s)
     tried = [[held.rate_per_s, percentile(held.lags_s, 99)]]
     first = 1_000_000_000
-    for _ in range(1 if options.quick else STEPS):
+    for _ in range(1 if options.quick else steps):
         rate = low * STEP_FACTOR if high is None else high / STEP_FACTOR if not low else (low * high) ** 0.5
-        step = await _hold(testbed, first, rate, 2.0 if options.quick else STEP_S, STEP_AHEAD_S)
+        step = await hold(testbed, first, rate, 2.0 if options.quick else step_s, STEP_AHEAD_S)
         first += 10_000_000
         tried.append([rate, percentile(step.lags_s, 99)])
         if step.is_on_time:
@@ -97,7 +99,7 @@ async def _highest(testbed: Testbed, held: Held, options: Options) -> tuple[floa
     return low, sorted(tried)
 
 
-async def _hold(testbed: Testbed, first: int, rate: float, span_s: float, ahead_s: tuple[float, float]) -> Held:
+async def hold(testbed: Testbed, first: int, rate: float, span_s: float, ahead_s: tuple[float, float]) -> Held:
     jobs, already = int(rate * span_s), testbed.record.count
     testbed.say(f"{rate:,.0f} jobs per second for {span_s:.0f} s")
     before = await testbed.server.counters()

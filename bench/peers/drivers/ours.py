@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-from bench.app import note
 from bench.peers.drivers import drive
 from sexton import App
 from sexton.store import migrations
@@ -19,9 +18,8 @@ BATCH = 2000
 
 
 class Client:
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._note = app.task(note)
+    def __init__(self, app: App, task: str = "note") -> None:
+        self._app, self._task = app, task
 
     async def setup(self) -> None:
         database = await Postgres.open(drive.url())
@@ -30,35 +28,35 @@ class Client:
         await database.close()
 
     async def submit(self, payloads: Sequence[drive.Payload]) -> None:
-        for batch in drive.batches([self._note.request(**payload) for payload in payloads], BATCH):
+        for batch in drive.batches([self._app.request(self._task, payload) for payload in payloads], BATCH):
             await self._app.submit_many(batch)
 
     async def submit_one(self, payload: drive.Payload) -> None:
-        await self._note.submit(**payload)
+        await self._app.submit(self._task, payload)
 
     async def submit_at(self, jobs: Sequence[tuple[drive.Payload, float]]) -> None:
-        requests = [self._note.request(**payload, run_at=datetime.fromtimestamp(at, UTC)) for payload, at in jobs]
+        requests = [self._app.request(self._task, payload, run_at=datetime.fromtimestamp(at, UTC)) for payload, at in jobs]
         for batch in drive.batches(requests, BATCH):
             await self._app.submit_many(batch)
 
 
 @asynccontextmanager
-async def client() -> AsyncIterator[Client]:
+async def client(task: str = "note") -> AsyncIterator[Client]:
     app = App(drive.url())  # connects with the first submission: during setup there is no schema yet
     try:
-        yield Client(app)
+        yield Client(app, task)
     finally:
         await app.close()
 
 
 def work() -> None:
-    _become("worker", "bench.app:app")
+    become("worker", "bench.app:app")
 
 
 def schedule() -> None:
-    _become("scheduler")
+    become("scheduler")
 
 
-def _become(*arguments: str) -> None:
+def become(*arguments: str) -> None:
     os.environ["SEXTON_DATABASE_URL"] = drive.url()
     os.execv(sys.executable, [sys.executable, "-m", "sexton", *arguments])
