@@ -106,8 +106,8 @@ def _tell(limit_s: float | None = None) -> None:
     from sexton.telemetry.events import ExitForced
 
     threads = tuple(map(_described, filter(_is_busy, _threads())))
-    if not threads and any(one.is_alive() for one in _joining):
-        threads = (f"an exit handler of threading at {_place(_joining[0].ident)}",)  # nothing else keeps it waiting
+    if not threads and any(map(_is_in_exit_handler, _joining)):
+        threads = (f"an exit handler of threading at {_place(_joining[0].ident)}",)
     children = tuple(map(_described_child, _children()))
     stuck_at = None if limit_s is None else _stuck_at()
     if threads or children or stuck_at is not None:
@@ -126,6 +126,12 @@ def _children() -> list[Any]:
     """Children of `multiprocessing`, except daemons, which it ends itself."""
     process = sys.modules.get("multiprocessing.process")
     return [] if process is None else [child for child in process.active_children() if not child.daemon]
+
+
+def _is_in_exit_handler(joining: threading.Thread) -> bool:
+    """And does not wait for a thread that has just ended, as it may without a name to tell."""
+    frame = sys._current_frames().get(joining.ident or 0)
+    return joining.is_alive() and frame is not None and frame.f_code is not threading._shutdown.__code__  # type: ignore[attr-defined]
 
 
 def _is_busy(thread: threading.Thread) -> bool:
