@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import faulthandler
+import linecache
 import os
 import sys
 import threading
@@ -129,9 +130,13 @@ def _children() -> list[Any]:
 
 
 def _is_in_exit_handler(joining: threading.Thread) -> bool:
-    """And does not wait for a thread that has just ended, as it may without a name to tell."""
+    """And does not wait for a thread that has just ended, which has no name left to tell."""
     frame = sys._current_frames().get(joining.ident or 0)
-    return joining.is_alive() and frame is not None and frame.f_code is not threading._shutdown.__code__  # type: ignore[attr-defined]
+    if frame is None or not joining.is_alive():
+        return False
+    if frame.f_code is not threading._shutdown.__code__:  # type: ignore[attr-defined]
+        return True
+    return "atexit_call(" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)  # a handler in C has no frame
 
 
 def _is_busy(thread: threading.Thread) -> bool:
