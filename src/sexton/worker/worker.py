@@ -106,27 +106,29 @@ class Worker:
         thread_count = settings.worker_concurrency + settings.worker_zombie_limit + self._call_count(is_process=False)
         self.threads = ThreadSlots(thread_count)
         self._exact_timers, self._batches_wait = timers, batches_wait
-        self._bench = Bench(
+        self._bench = self._make_bench(handlers, timers, transactions)
+        self.process_tasks = frozenset(self._tasks_of_kind(True))
+        self.batch_tasks = frozenset(self._batches)
+        self.intakes = self._make_intakes(poll_s)
+        self._intake_of = {name: intake for intake in self.intakes for name in intake.tasks}
+
+    def _make_bench(self, handlers: Mapping[str, Handler] | None, timers: Timers, transactions: Database | None) -> Bench:
+        pool, clock, rng = transactions or self._database, self._clock, self._rng
+        return Bench(
             handlers=self._handlers() if handlers is None else handlers,
             clock=clock,
             timers=Deadlines(timers, clock),
             rng=rng,
-            grace_s=settings.worker_grace_s,
+            grace_s=self._settings.worker_grace_s,
             missing=self.missing,
             new_output=lambda: LiveOutput(clock.monotonic),
-            transaction=lambda execution, connection: Transaction(
-                transactions or database, execution, connection, clock=clock, rng=rng
-            ),
+            transaction=lambda execution, connection: Transaction(pool, execution, connection, clock=clock, rng=rng),
             ended=self._ended,
             left=self._left,
             dropped=self._dropped,
             freed=self._freed,
             undead=self._undead,
         )
-        self.process_tasks = frozenset(self._tasks_of_kind(True))
-        self.batch_tasks = frozenset(self._batches)
-        self.intakes = self._make_intakes(poll_s)
-        self._intake_of = {name: intake for intake in self.intakes for name in intake.tasks}
 
     def _make_intakes(self, poll_s: float) -> list[Intake]:
         """Runs in processes have separate slots, so each kind has its own intake. So has each batch task."""
