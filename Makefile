@@ -49,7 +49,7 @@ check: lint ## Tier 1, under 3 minutes: lint, the domain, the store on PostgreSQ
 	$(BIN)/pytest -n 2 --dist=worksteal tests/unit $(STORE_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test
-test: setup system ## Tier 2, 10 minutes: lint and all tests, on PostgreSQL 18, the store's on 15, the oldest that is supported
+test: setup system ## Tier 2, 12 minutes: lint and all tests, on PostgreSQL 18, the store's on 15, the oldest that is supported
 	@# Process tests wait most of the time, and for seconds that a promise names: the others have lower priority.
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-process-and-store test-services test-simulation
 
