@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -82,7 +83,7 @@ class Call(msgspec.Struct, frozen=True):
         )
 
 
-class Stoppable:
+class Stoppable(ABC):
     """A context, as far as asking its handler to stop goes."""
 
     __slots__ = ("_cancelled",)
@@ -91,8 +92,9 @@ class Stoppable:
         self._cancelled = False
 
     @property
+    @abstractmethod
     def task(self) -> str:
-        raise NotImplementedError
+        """Its name."""
 
     @property
     def cancelled(self) -> bool:
